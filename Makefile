@@ -1,0 +1,90 @@
+# The two commands of the README are `make demo` and `make test`; each does all its set-up itself.
+# Without make: see README.md, "Without make".
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP     = $(BIN)/python -m pip install $$(test -t 2 || echo --quiet)
+FAST   := not slow and not interop and not kafka and not spark and not root
+
+MINUTES ?= 30
+BROKER  ?= ottla
+
+.PHONY: help demo test test-clients check lint unit bench chaos chaos-spark copies sim fuzz explore clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+demo: $(VENV)/.demo  ## a broker, real events, PySpark, and the result (two minutes; needs only Python 3.11+)
+	@$(BIN)/ottla demo
+
+test: $(VENV)/.test  ## everything: lint, types, unit, contract, simulation, clients and tools nobody here wrote
+	@testbench/setup
+	@$(MAKE) --no-print-directory lint; lint=$$?; \
+	  $(BIN)/python -m pytest tests || exit 1; \
+	  [ $$lint -eq 0 ] || { echo "the tests passed; lint did not, see above the tests" >&2; exit 1; }
+
+test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BROKER=ottla (the default) or kafka
+	@case "$(BROKER)" in ottla) ;; kafka) testbench/setup ;; *) echo "BROKER is ottla or kafka" >&2; exit 1 ;; esac
+	@BROKER=$(BROKER) $(BIN)/python -m pytest $(addprefix tests/client/,producer consumer aio examples_test.py)
+
+check: $(VENV)/.test lint unit  ## fast: lint, types, tidy, unit tests (under two minutes)
+
+lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each
+	@$(BIN)/python -m pytest tests -m "$(FAST)"
+
+bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, CLUSTER, CLIENTS and SPARK.md in bench
+	@testbench/setup
+	@bad=0; for part in run coordinators cluster clients spark; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+
+chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults each (MINUTES=, SEED=; needs root)
+	@testbench/setup
+	@for engine in embedded zookeeper; do \
+	  $(BIN)/python -m testbench.chaos --engine $$engine --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) || exit 1; \
+	done
+
+chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, executors and drivers die at each step (BROKER=, ROWS=)
+	@case "$(BROKER)" in kafka) testbench/setup ;; esac
+	@$(BIN)/python -m testbench.spark_chaos --broker $(BROKER) --rows $(or $(ROWS),100000) \
+	  --transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(CASE),--case "$(CASE)")
+
+copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under kills (MESSAGES=)
+	@testbench/setup
+	@OTTLA_COPY_MESSAGES=$(or $(MESSAGES),100000) $(BIN)/python -m pytest tests/interop/exactly_once_test.py
+
+sim: $(VENV)/.test  ## 200 simulated runs with disk and network faults
+	@$(BIN)/ottla sim --seeds 1..200
+
+fuzz: $(VENV)/.test  ## hostile input until stopped (Ctrl-C)
+	@$(BIN)/python bench/fuzz.py
+
+explore: $(VENV)/.test  ## property tests with new examples until one fails (or Ctrl-C)
+	@while EXPLORE=1 $(BIN)/python -m pytest tests -m "hypothesis and not interop" -q; do :; done
+
+$(VENV)/bin/python:
+	@command -v $(PYTHON) >/dev/null || { echo "there is no $(PYTHON) here: install Python 3.11 or newer" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Ottla needs Python 3.11 or newer; $$($(PYTHON) --version) is too old. Try: make $(MAKECMDGOALS) PYTHON=python3.11" >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) \
+	  || { rm -rf $(VENV); echo "$(PYTHON) -m venv failed; on Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
+	@echo "installing Ottla and PySpark into $(VENV) (once; about 800 MB) …" >&2
+	@$(PIP) --editable '.[spark]'
+	@touch $@
+
+$(VENV)/.test: pyproject.toml | $(VENV)/bin/python
+	@echo "installing Ottla, PySpark and the test tools into $(VENV) (once; about 1 GB) …" >&2
+	@$(PIP) --editable '.[spark,cluster,test]'
+	@touch $@
+
+clean:  ## remove the virtual environment and everything that tests and tools left
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache spark-warehouse
+	find . -name __pycache__ -prune -exec rm -rf {} +

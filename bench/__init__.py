@@ -1,0 +1,1 @@
+"""Reproducible measurements, each beside its peers in the same run."""

@@ -1,0 +1,51 @@
+"""What the benches of many rows share: which rows are asked for, samples as they come, the verdicts at the end."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Collection
+from pathlib import Path
+
+from bench.rows import Row
+
+
+class Filling:
+    """The rows of one bench, while they fill."""
+
+    def __init__(self, rows: dict[str, Row], options: argparse.Namespace, directory: Path) -> None:
+        self.rows = rows
+        self.scale = 0.15 if options.quick else 1.0
+        self.only = set(options.only.split(",")) if options.only else set(rows)
+        self.directory = directory
+        self.loads: list[float] = []
+        self.options = options
+
+    def wants(self, *keys: str) -> bool:
+        """Whether one of these rows was asked for."""
+        return any(key in self.only for key in keys)
+
+    def add(self, key: str, peer: str, value: float) -> None:
+        """Keep a sample, and show it."""
+        self.rows[key].add(peer, value)
+        self.say(f"  {key:20} {peer:8} {value:9.3f} {self.rows[key].unit}")
+
+    def say(self, text: str) -> None:
+        """Progress, on stderr."""
+        print(text, file=sys.stderr, flush=True)
+
+    def begin_run(self, at: int, what: str = "") -> None:
+        """Say so, and note how busy the machine is."""
+        self.say(f"{what}{': ' if what else ''}run {at + 1} of {self.options.runs}")
+        self.loads.append(os.getloadavg()[0])
+
+
+def judge(rows: dict[str, Row], only: Collection[str]) -> int:
+    """Print the verdict of each row that was asked for; the exit code, 1 when one is over or was not measured."""
+    judged = [row for key, row in rows.items() if key in only]
+    for row in judged:
+        measured = "–" if row.measured is None else f"{row.measured:.3g}"
+        limit = "none" if row.limit is None else f"{row.limit:g}"
+        print(f"{row.verdict:13} {measured:>8} (limit {limit})  {row.title}")
+    return int(any(row.verdict in ("over", "not measured") for row in judged))

@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Hostile input over real sockets against a broker process: it must answer or close, say one line, and go on.
+
+    bench/fuzz.py [--seconds S] [--seed N]          without --seconds until Ctrl-C
+
+First every named case of bench/hostile.py, then mutations of valid requests and record batches, drawn from the seed.
+Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
+an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import itertools
+import random
+import socket
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from testbench.clients import ClientFailure, Confluent, Record
+from testbench.ottla_node import OttlaNode
+
+from bench import hostile
+from bench.hostile import ANSWERED, CLOSED, EITHER, REFUSED, Case
+from ottla.record import batch as batches
+from ottla.wire import messages
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import response_body_pos
+
+ROOT = Path(__file__).resolve().parent.parent
+PATIENCE_S = 10
+"""No request of the corpus may take longer, on however busy a machine."""
+GROWTH_MAX = 128 * 1024 * 1024
+"""Resident memory over that of the first look, bytes: what one bomb of each codec may leave in the allocator."""
+LOG_LINES_PER_CASE = 3
+CORPUS_MIN = 2_000
+"""The named cases are fewer than this, and always run, however little time there is."""
+
+
+class Broken(Exception):
+    """The broker did what it must not do."""
+
+
+def grammar() -> ModuleType:
+    """tests/wire/grammar.py: random valid messages, and mutations."""
+    path = ROOT / "tests" / "wire" / "grammar.py"
+    spec = importlib.util.spec_from_file_location("wire_grammar", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Fuzz:
+    """A broker, its attacker, and a client that wants to go on working."""
+
+    def __init__(self, node: OttlaNode, seed: int) -> None:
+        self.node = node
+        self.rng = random.Random(seed)
+        self.grammar = grammar()
+        self.cases = self.answers = self.closes = 0
+        self.slowest_s = 0.0
+        self.control = socket.create_connection(("127.0.0.1", node.port))
+        self.control.settimeout(PATIENCE_S)
+        self.served = self._served()
+        self._create_topics()
+        self.check()
+        self.rss = node.resident_bytes()
+        self.peak = self.rss
+
+    def close(self) -> None:
+        """Leave."""
+        self.control.close()
+
+    def _served(self) -> list[int]:
+        """The APIs that the broker offers: most random requests ask for these."""
+        self.control.sendall(hostile.request(18, 0, b""))
+        frame = self._frame(self.control)
+        assert frame is not None, "no answer to ApiVersions"
+        answer, _ = decode(messages.ApiVersionsResponse, 0, memoryview(frame), 4)
+        return [each.api_key for each in answer.api_keys]
+
+    def _create_topics(self) -> None:
+        m = messages.CreateTopicsRequest
+        configs = [m.CreatableTopicConfig(name="compression.type", value="gzip")]
+        topics = [
+            m.CreatableTopic(name=hostile.PLAIN, num_partitions=1, replication_factor=1),
+            m.CreatableTopic(name=hostile.WATCHED, num_partitions=1, replication_factor=1, configs=configs),
+        ]
+        body = hostile.encode_bytes(m(topics=topics, timeout_ms=5_000), 5)
+        self.control.sendall(hostile.request(19, 5, body))
+        assert self._frame(self.control) is not None
+
+    # -- one case --------------------------------------------------------------------------------------------------
+
+    def run(self, case: Case) -> None:
+        """Send it on a connection of its own. Raises Broken."""
+        self.cases += 1
+        try:
+            sock = socket.create_connection(("127.0.0.1", self.node.port), PATIENCE_S)
+        except OSError as error:
+            raise Broken(f"no connection before {case.name}: {error}\n{self.node.tail()}") from None
+        with sock:
+            frame = self._outcome(sock, case)
+        if frame is None:
+            self.closes += 1
+            if case.outcome in (ANSWERED, REFUSED):
+                raise Broken(f"{case.name}: the connection was closed, an answer was due")
+            return
+        self.answers += 1
+        if case.outcome == CLOSED:
+            raise Broken(f"{case.name}: answered, but the connection should have been closed")
+        self._check_answer(case, frame)
+
+    def _outcome(self, sock: socket.socket, case: Case) -> bytes | None:
+        try:
+            sock.sendall(case.data)
+            if case.outcome == EITHER:
+                sock.shutdown(socket.SHUT_WR)  # the broker knows that nothing more comes
+            return self._frame(sock)
+        except (ConnectionError, BrokenPipeError):
+            return None
+        except TimeoutError:
+            raise Broken(f"{case.name}: neither an answer nor the end within {PATIENCE_S} s") from None
+
+    @staticmethod
+    def _frame(sock: socket.socket) -> bytes | None:
+        data = b""
+        while len(data) < 4 or len(data) < 4 + struct.unpack_from(">i", data)[0]:
+            more = sock.recv(1 << 20)
+            if not more:
+                return None
+            data += more
+        return data[4 : 4 + struct.unpack_from(">i", data)[0]]
+
+    @staticmethod
+    def _check_answer(case: Case, frame: bytes) -> None:
+        key, version = struct.unpack_from(">hh", case.data, 4)
+        api = API_TABLE[key]
+        # An ApiVersions that is not offered is answered in version 0 (KIP-511).
+        served = 0 if key == 18 and version not in range(5) else version
+        view = memoryview(frame)
+        try:
+            answer, _ = decode(api.response, served, view, response_body_pos(key, served, view))
+        except MalformedMessage as error:
+            raise Broken(f"{case.name}: the answer to {api.name} {version} cannot be decoded: {error}") from None
+        if case.outcome == REFUSED and answer.responses[0].partition_responses[0].error_code == 0:
+            raise Broken(f"{case.name}: the batch was accepted")
+
+    # -- random cases ----------------------------------------------------------------------------------------------
+
+    def random_case(self) -> Case:
+        """A mutated request, or a request with a mutated batch whose checksum may be right again."""
+        if self.rng.random() < 0.3:
+            return self._random_batch()
+        key = self.rng.choice(self.served) if self.rng.random() < 0.95 else None
+        frame = self.grammar.request_frame(self.rng, key)
+        return Case("a mutated request", hostile.framed(self.grammar.mutate(self.rng, frame)))
+
+    def _random_batch(self) -> Case:
+        batch = bytearray(hostile.good_batch(self.rng.randrange(5), self.rng.randrange(1, 9)))
+        for _ in range(self.rng.randint(1, 4)):
+            batch[self.rng.randrange(8, len(batch))] ^= 1 << self.rng.randrange(8)
+        if self.rng.random() < 0.7:
+            batches.seal_crc(batch, 0, len(batch))
+        topic = self.rng.choice((hostile.PLAIN, hostile.WATCHED))
+        return Case("a mutated batch", hostile.produce(topic, bytes(batch)), ANSWERED)
+
+    # -- the broker's health ---------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """The control client gets its answer; the log is clean; memory is bounded. Raises Broken."""
+        began = time.monotonic()
+        try:
+            self.control.sendall(hostile.request(3, 1, b"\0\0\0\0"))
+            answer = self._frame(self.control)
+        except OSError as error:
+            raise Broken(f"the control client: {error}") from None
+        self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+        if answer is None:
+            raise Broken("the control client was thrown out")
+        complaints = self.node.complaints()
+        if complaints:
+            raise Broken("; ".join(complaints[:3]) + "\n" + self.node.tail())
+        self.peak = max(getattr(self, "peak", 0), self.node.resident_bytes())
+        if hasattr(self, "rss") and self.peak - self.rss > GROWTH_MAX:
+            raise Broken(f"resident memory grew from {self.rss >> 20} to {self.peak >> 20} MiB")
+
+    def check_service(self) -> None:
+        """An ordinary client writes and reads. Raises Broken."""
+        sent = [Record(b"%d" % self.cases, b"control")]
+        try:
+            Confluent().write(self.node.bootstrap, "control", sent)
+            found = Confluent().read(self.node.bootstrap, "control")
+        except ClientFailure as error:
+            raise Broken(f"an ordinary client: {error}\n{self.node.tail()}") from None
+        if found[-1][:2] != sent[0][:2]:
+            raise Broken("an ordinary client does not read what it wrote")
+
+    def check_log_size(self) -> None:
+        """One line per closed connection, more or less: a flood of bad peers is no flood of lines. Raises Broken."""
+        lines = self.node.said().count("\n")
+        if lines > LOG_LINES_PER_CASE * self.cases + 100:
+            raise Broken(f"{lines} log lines for {self.cases} cases")
+
+
+def named(fuzz: Fuzz) -> Iterator[int]:
+    """Every case of the corpus."""
+    for case in hostile.corpus(fuzz.rng):
+        fuzz.run(case)
+        if fuzz.cases % 50 == 0:
+            fuzz.check()
+        yield fuzz.cases
+    fuzz.check()
+    fuzz.check_service()
+
+
+def endless(fuzz: Fuzz) -> Iterator[int]:
+    """Random cases without end."""
+    while True:
+        case = fuzz.random_case()
+        try:
+            fuzz.run(case)
+            if fuzz.cases % 100 == 0:
+                fuzz.check()
+        except Broken as error:
+            raise Broken(f"{error}\nlast case: {case.name}, {case.data[:2000].hex()}") from None
+        if fuzz.cases % 5_000 == 0:
+            fuzz.check_service()
+        yield fuzz.cases
+
+
+def fuzzing(node: OttlaNode, seed: int, seconds: float | None, show: bool = False) -> Fuzz:
+    """The corpus, then random cases until the time is over. Raises Broken."""
+    fuzz = Fuzz(node, seed)
+    began = shown = time.monotonic()
+    try:
+        for _ in itertools.chain(named(fuzz), endless(fuzz)):
+            now = time.monotonic()
+            if show and now - shown > 0.5:
+                shown = now
+                print(f"\r{report(fuzz, now - began)}", end="", file=sys.stderr, flush=True)
+            if seconds is not None and now - began > seconds and fuzz.cases > CORPUS_MIN:
+                break
+        fuzz.check()
+        fuzz.check_service()
+        fuzz.check_log_size()
+    finally:
+        fuzz.close()
+    return fuzz
+
+
+def report(fuzz: Fuzz, seconds: float) -> str:
+    """One line of numbers."""
+    return (
+        f"{seconds:6.0f} s  {fuzz.cases} cases, {fuzz.answers} answered, {fuzz.closes} closed, "
+        f"memory +{(fuzz.peak - fuzz.rss) >> 20} MiB, slowest control answer {fuzz.slowest_s * 1000:.0f} ms"
+    )
+
+
+def main() -> int:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    options = parser.parse_args()
+    print(f"seed {options.seed}", file=sys.stderr)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="ottla-fuzz-") as directory, OttlaNode(Path(directory) / "data") as node:
+        try:
+            fuzz = fuzzing(node, options.seed, options.seconds, show=True)
+        except KeyboardInterrupt:
+            print("\nstopped; nothing was found", file=sys.stderr)
+            return 0
+        except Broken as error:
+            print(f"\nseed {options.seed}: {error}", file=sys.stderr)
+            return 1
+        print(f"\r{report(fuzz, time.monotonic() - began)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,167 @@
+"""A million committed offsets in one shard of groups, read back after the broker was killed; and a group of another
+shard whose member sends heartbeats all the while.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count, islice
+from pathlib import Path
+
+from testbench.apache_kafka.packages import BenchError
+
+from bench.group_work import Group, Member, await_groups
+from bench.peers import Process, ottla, rss_mib
+from bench.wire import Crowd, Script, frame_of
+from bench.work import make_topic
+from ottla.cluster.coordinators import partition_for
+from ottla.wire.messages import HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest
+
+TOPIC = "offsets"
+BATCH = 100
+"""Offsets of one commit."""
+SHARDS = 50
+SHARD = 7
+COMMITTERS = 8
+HEARTBEAT_PAUSE_S = 0.002
+LOADING = (14, 15, 16)
+COMMIT_VERSION = 8
+FETCH_VERSION = 8
+
+
+@dataclass
+class Loaded:
+    """What was seen of one restart."""
+
+    seconds: float
+    """From the start of the process until all offsets could be fetched."""
+    stall_ms: float
+    """The longest that a heartbeat of the other shard took, from the first one that was taken."""
+    rss_mib: float
+    """Resident memory then."""
+
+
+def names_in(shard: int) -> Iterator[str]:
+    """Groups of one shard."""
+    return (name for at in count() if partition_for(name := f"stored-{at}", SHARDS) == shard)
+
+
+def _commit(group_id: str) -> OffsetCommitRequest:
+    places = [
+        OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=at, committed_offset=1_000_000 + at, committed_leader_epoch=0
+        )
+        for at in range(BATCH)
+    ]
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name=TOPIC, partitions=places)
+    return OffsetCommitRequest(group_id=group_id, topics=[topic])
+
+
+class Store:
+    """A broker whose groups hold so many offsets."""
+
+    def __init__(self, directory: Path, offsets: int) -> None:
+        """Everything is committed."""
+        self._directory = directory
+        self._broker: Process = ottla(directory)
+        make_topic(self._broker.port, TOPIC, BATCH)
+        self._names = list(islice(names_in(SHARD), offsets // BATCH))
+        crowd = Crowd()
+        try:
+            await_groups(self._broker.port, crowd)
+            other = Group(next(names_in(SHARD + 1)))
+            self._member = Member(other, crowd.connect(self._broker.port))
+            crowd.run([(self._member.line, self._member.join(0))], 60, "joining")
+            scripts = [
+                (crowd.connect(self._broker.port), _commits(self._names[at::COMMITTERS])) for at in range(COMMITTERS)
+            ]
+            crowd.run(scripts, 600, "committing offsets")
+        finally:
+            crowd.close()
+
+    def restart(self) -> Loaded:
+        """Kill the broker, start it again, and watch."""
+        self._broker.kill()
+        began = time.perf_counter()
+        self._broker = ottla(self._directory)
+        crowd = Crowd()
+        try:
+            return self._watch(crowd, began)
+        finally:
+            crowd.close()
+
+    def _watch(self, crowd: Crowd, began: float) -> Loaded:
+        beats: list[float] = []
+        loaded: list[float] = []
+        port = self._broker.port
+        crowd.start(crowd.connect(port), self._beat(beats), lambda _: None)
+        crowd.start(crowd.connect(port), self._probe(), lambda _: loaded.append(time.perf_counter()))
+        crowd.wait(lambda: bool(loaded), 120, "loading offsets")
+        settled = loaded[0] + 1.0
+        crowd.wait(lambda: time.perf_counter() > settled, 10, "heartbeats after loading")
+        self._check(crowd)
+        if not beats:
+            raise BenchError("no heartbeat was taken while offsets were loaded")
+        return Loaded(loaded[0] - began, max(beats) * 1e3, rss_mib(self._broker.pid))
+
+    def _beat(self, beats: list[float]) -> Script:
+        """Heartbeats without end; counted from the first one that is taken."""
+        member = self._member
+        request = HeartbeatRequest(
+            group_id=member.group.name, generation_id=member.generation, member_id=member.member_id
+        )
+        frame_of(request, 4)  # what it takes to compile it is not the broker's
+        while True:
+            sent = time.perf_counter()
+            response = yield request, 4
+            if response.error_code == 0:
+                beats.append(time.perf_counter() - sent)
+            elif beats or response.error_code not in LOADING:
+                raise BenchError(f"Heartbeat met error {response.error_code}")
+            yield HEARTBEAT_PAUSE_S
+
+    def _probe(self) -> Script:
+        """Until the group that committed last can be fetched."""
+        while True:
+            response = yield _fetch(self._names[-1:]), FETCH_VERSION
+            code = response.groups[0].error_code
+            if code not in LOADING:
+                break
+            yield 0.01
+        if code:
+            raise BenchError(f"OffsetFetch met error {code}")
+
+    def _check(self, crowd: Crowd) -> None:
+        """One in twenty groups is asked for all that it has committed. Raises BenchError."""
+        names = self._names[::20]
+
+        def ask() -> Script:
+            found = 0
+            for name in names:
+                response = yield _fetch([name]), FETCH_VERSION
+                rows = response.groups[0].topics[0].partitions
+                found += sum(each.committed_offset == 1_000_000 + each.partition_index for each in rows)
+            return found
+
+        (found,) = crowd.run([(crowd.connect(self._broker.port), ask())], 120, "fetching offsets")
+        if found != len(names) * BATCH:
+            raise BenchError(f"{found} of {len(names) * BATCH} offsets were loaded")
+
+    def stop(self) -> None:
+        """End the broker."""
+        self._broker.kill()
+
+
+def _commits(names: list[str]) -> Script:
+    for name in names:
+        response = yield _commit(name), COMMIT_VERSION
+        bad = {part.error_code for part in response.topics[0].partitions} - {0}
+        if bad:
+            raise BenchError(f"OffsetCommit met errors {bad}")
+
+
+def _fetch(names: list[str]) -> OffsetFetchRequest:
+    groups = [OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in names]
+    return OffsetFetchRequest(groups=groups)

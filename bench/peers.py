@@ -1,0 +1,209 @@
+"""The processes that are measured: Ottla, Apache Kafka, and the C floor. Each in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Protocol
+
+from testbench.apache_kafka.broker import HOST, KafkaNode, answers, cpu_seconds, free_port
+from testbench.apache_kafka.packages import BenchError
+
+HERE = Path(__file__).parent
+
+
+class Peer(Protocol):
+    """A running broker."""
+
+    name: str
+    port: int
+
+    @property
+    def pid(self) -> int: ...
+    def stop(self) -> None: ...
+
+
+def rss_mib(pid: int) -> float:
+    """Resident memory of a process, MiB."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise BenchError(f"process {pid} has no VmRSS")
+
+
+class Cpu:
+    """CPU seconds of some processes, together, between enter and exit."""
+
+    def __init__(self, *pids: int) -> None:
+        self._pids = pids
+        self.seconds = 0.0
+
+    def __enter__(self) -> Cpu:
+        self._before = sum(map(cpu_seconds, self._pids))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.seconds = sum(map(cpu_seconds, self._pids)) - self._before
+
+
+class Process:
+    """A peer that is one command and answers ApiVersions."""
+
+    def __init__(self, name: str, command: list[str], port: int, log: Path) -> None:
+        self.name = name
+        self.port = port
+        started = time.monotonic()
+        self._log = log.open("wb")
+        # Bytecode is kept, as an ordinary installation keeps it.
+        environment = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, env=environment)
+        while not answers(port):
+            if self._process.poll() is not None:
+                raise BenchError(f"{name} ended before it answered; see {log}")
+            if time.monotonic() - started > 60:
+                raise BenchError(f"{name} did not answer in 60 s; see {log}")
+            time.sleep(0.002)
+        self.start_seconds = time.monotonic() - started
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def kill(self) -> None:
+        """End it as a crash does, and wait."""
+        self._process.kill()
+        self._process.wait()
+        self._log.close()
+
+    def stop(self) -> None:
+        """End it and wait."""
+        self._process.send_signal(signal.SIGTERM)
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._log.close()
+
+
+class Kafka:
+    """Apache Kafka 4.4.0 as its own scripts start it."""
+
+    name = "kafka"
+
+    def __init__(self, directory: Path) -> None:
+        started = time.monotonic()
+        self._node = KafkaNode(directory, settings=COMMON)
+        self._node.start()
+        self.start_seconds = time.monotonic() - started
+        self.port = self._node.port
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._node.pid
+
+    def stop(self) -> None:
+        """End it and wait."""
+        self._node.stop()
+
+
+COMMON = {
+    # Disk use of a run stays bounded, the same for every broker.
+    "log.retention.bytes": str(1 << 30),
+    "log.segment.bytes": str(256 << 20),
+    "log.retention.check.interval.ms": "5000",
+    "log.segment.delete.delay.ms": "1000",
+}
+
+
+def ottla(directory: Path) -> Process:
+    """`ottla up` from the interpreter that runs this."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    command = [str(Path(sys.executable).parent / "ottla"), "up", "--data", str(directory / "data"), "--port", str(port)]
+    for key, value in COMMON.items():
+        command += ["--set", f"{key}={value}"]
+    return Process("ottla", command, port, directory / "log")
+
+
+def other(name: str, command: str, directory: Path) -> Process:
+    """Any other broker, given as a command in which {port} and {dir} are filled in."""
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    return Process(name, shlex.split(command.format(port=port, dir=directory)), port, directory / "log")
+
+
+def native(name: str, directory: Path) -> Path:
+    """Compile bench/native/<name>.c. Raises BenchError."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise BenchError("no C compiler: install gcc (Debian: gcc)")
+    program = directory / name
+    subprocess.run([compiler, "-O2", "-o", str(program), str(HERE / "native" / f"{name}.c")], check=True)
+    return program
+
+
+class Floor:
+    """The C floor: receives, writes, answers; no protocol."""
+
+    name = "floor"
+
+    def __init__(self, directory: Path, reply_bytes: int) -> None:
+        self.port = free_port()
+        file = directory / "floor.data"
+        self._run([str(native("floor", directory)), str(self.port), str(reply_bytes), str(file)])
+
+    def _run(self, command: list[str]) -> None:
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == b"ready\n"
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    def truncate(self) -> None:
+        """Empty its file."""
+        self._process.send_signal(signal.SIGUSR1)
+
+    def stop(self) -> None:
+        """End it and wait."""
+        self._process.kill()
+        self._process.wait()
+
+
+class SendFloor(Floor):
+    """The C floor under a fetch: a header and so many bytes of a file, by sendfile."""
+
+    def __init__(self, directory: Path, send_bytes: int) -> None:
+        self.port = free_port()
+        file = directory / "sendfloor.data"
+        if not file.exists():
+            file.write_bytes(os.urandom(1 << 20) * 100)
+        self._run([str(native("sendfloor", directory)), str(self.port), str(file), str(send_bytes)])
+
+
+__all__ = [
+    "COMMON",
+    "HOST",
+    "Cpu",
+    "Floor",
+    "Kafka",
+    "Peer",
+    "Process",
+    "SendFloor",
+    "native",
+    "other",
+    "ottla",
+    "rss_mib",
+]

@@ -1,0 +1,107 @@
+"""The table as people read it, and every sample behind it."""
+
+from __future__ import annotations
+
+import json
+import platform
+from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.rows import Row
+
+HEAD = """# Results
+
+Written by `make bench` (`bench/run.py`); do not edit. CPU is that of the broker's process, from the scheduler's
+accounting in ns; medians of {runs} interleaved runs, all brokers alive together, Apache Kafka 4.4.0 warmed up first.
+A limit is a multiple of the peer's median in the same run, or absolute where no peer is named.
+
+Machine: {machine}. Load average during the runs: {load}. Measured {when}.
+Command: `{command}`
+
+| what | unit | Ottla | Apache Kafka | ratio | limit | C floor | × floor | verdict |
+|---|---|---|---|---|---|---|---|---|
+"""
+
+
+def number(value: float | None) -> str:
+    """Three digits that count, or a dash for what was not measured."""
+    if value is None:
+        return "–"
+    return f"{value:.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _line(row: Row) -> str:
+    own, kafka, floor = row.figure("ottla"), row.figure("kafka"), row.figure("floor")
+    ratio = own / kafka if own is not None and kafka else None
+    over_floor = own / floor if own is not None and floor else None
+    limit = "–" if row.limit is None else f"≤ {row.limit:g}" + (" ×" if row.against else "")
+    cells = [
+        row.title,
+        row.unit,
+        number(own),
+        number(kafka),
+        number(ratio),
+        limit,
+        number(floor),
+        number(over_floor),
+    ]
+    return "| " + " | ".join([*cells, f"**{row.verdict}**"]) + " |\n"
+
+
+def _samples(row: Row) -> str:
+    lines = [f"- {row.title} ({row.unit})\n"]
+    for peer, values in row.samples.items():
+        lines.append(f"  - {peer}: {', '.join(f'{value:.4g}' for value in values)}\n")
+    return "".join(lines)
+
+
+def keep(rows: dict[str, Row], measured: Collection[str], directory: Path, name: str) -> list[str]:
+    """Give the rows that are not measured now the samples that <name>.json has of them; what to say of that."""
+    path = directory / f"{name}.json"
+    earlier = json.loads(path.read_text()) if path.exists() else {"rows": {}}
+    kept = [key for key in rows if key not in measured and earlier["rows"].get(key, {}).get("samples")]
+    for key in kept:
+        rows[key].samples = earlier["rows"][key]["samples"]
+    if not kept:
+        return []
+    titles = "; ".join(rows[key].title for key in kept)
+    return [f"Kept from `{earlier['command']}`, {earlier['when']}: {titles}.", *earlier["notes"]]
+
+
+def write(
+    rows: dict[str, Row],
+    loads: list[float],
+    runs: int,
+    command: str,
+    directory: Path,
+    *,
+    name: str = "results",
+    head: str = HEAD,
+    notes: Sequence[str] = (),
+    line: Callable[[Row], str] | None = None,
+) -> None:
+    """Write <NAME>.md and <name>.json; `head` is what stands above the rows, `notes` what stands below.
+
+    line: how a row looks, where the columns are others than those of `HEAD` here.
+    """
+    load = f"{min(loads):.1f} to {max(loads):.1f}" if loads else "not measured"
+    cores = len([line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("processor")])
+    machine = f"{cores} cores, Python {platform.python_version()}, Linux {platform.release()}"
+    when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    text = head.format(runs=runs, machine=machine, load=load, when=when, command=command)
+    text += "".join((line or _line)(row) for row in rows.values())
+    text += "".join(f"\n{note}\n" for note in notes)
+    text += "\n## Samples\n\n" + "".join(_samples(row) for row in rows.values() if row.samples)
+    (directory / f"{name.upper()}.md").write_text(text)
+    data = {
+        "command": command,
+        "when": when,
+        "notes": list(notes),
+        "runs": runs,
+        "loads": loads,
+        "rows": {
+            key: {"samples": row.samples, "limit": row.limit, "verdict": row.verdict} for key, row in rows.items()
+        },
+    }
+    (directory / f"{name}.json").write_text(json.dumps(data, indent=1) + "\n")

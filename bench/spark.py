@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Measure Spark over topics: our source and sink beside Spark's own connector, and the retry service.
+
+    bench/spark.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
+
+Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+import pyarrow as pa
+from testbench.apache_kafka import packages
+
+from bench import retry
+from bench.filling import Filling, judge
+from bench.peers import HOST, Peer, ottla
+from bench.report import number, write
+from bench.rows import Row
+from bench.spark_work import OWN
+from bench.work import make_topic
+from ottla.client.batch_transaction import Links
+from ottla.client.producer import Producer
+from ottla.spark.attempt import Attempt, make_markers, write_turn
+from ottla.spark.exactly_once import Marker, Turn
+from ottla.spark.sink_options import sink_options
+
+HEAD = """# Results: Spark
+
+Written by `make bench` (`bench/spark.py`); do not edit. One broker (Ottla); records of 100 B in 2 partitions; Spark on
+two cores. CPU is that of Spark's whole process tree, Java and Python; each start of Spark does every job three times,
+and the third counts; medians of {{runs}} starts of each, in turn. The copy changes every value; ours is exactly once,
+the connector's at least once. Latency: from the producer to a reader of committed records, 200 messages a second. A
+limit is a multiple of the connector's figure in the same run, or absolute without a ×.
+
+Machine: {{machine}}. Load average during the runs: {{load}}. Measured {{when}}.
+Command: `{{command}}`
+
+| what | unit | Ottla | Spark's connector {connector} | × | limit | verdict |
+|---|---|---|---|---|---|---|
+"""
+CONNECTOR = "kafka"
+RECORDS = 1_000_000
+PER_SECOND = 200
+LATENCY_S = 20
+TRANSACTIONS = 300
+WAITING = 1_000_000
+SOURCE, TICKS = "source", "ticks"
+
+
+def table() -> dict[str, Row]:
+    """All rows, in the order of the report."""
+    rows = [
+        Row("read-cpu", "1 M records → noop", "s of CPU", 0.6, CONNECTOR),
+        Row("read-time", "1 M records → noop", "s", 1, CONNECTOR),
+        Row("copy-cpu", "1 M records → changed → topic", "s of CPU", 0.8, CONNECTOR),
+        Row("copy-time", "1 M records → changed → topic", "s", 1, CONNECTOR),
+        Row("transaction", "transaction of one task: take over, marker, 100 records, commit", "ms", 6, None),
+        Row("latency-p50", "micro-batches, p50", "ms", 400, None),
+        Row("latency-p99", "micro-batches, p99", "ms", 800, None),
+        Row("latency-p50-peer", "micro-batches, p50, beside the connector's", "ms", 1, CONNECTOR),
+        Row("latency-p99-peer", "micro-batches, p99, beside the connector's", "ms", 1, CONNECTOR),
+        Row("retry-late", "retry service, 1 M wait: how late 2,000 a second come, p99", "ms", 250, None),
+        Row("retry-memory", "retry service, 1 M wait: memory", "MiB", 400, None),
+    ]
+    return {row.key: row for row in rows}
+
+
+def line(row: Row) -> str:
+    """A row of the report."""
+    own, peer = row.figure("ottla"), row.figure(row.against) if row.against else None
+    limit = "–" if row.limit is None else f"≤ {row.limit:.3g}" + (" ×" if row.against else "")
+    ratio = row.measured if row.against else None
+    cells = [row.title, row.unit, number(own), number(peer), number(ratio), limit, f"**{row.verdict}**"]
+    return "| " + " | ".join(cells) + " |\n"
+
+
+class Spark:
+    """A Spark in a process of its own."""
+
+    def __init__(self, kind: str, bootstrap: str, directory: Path) -> None:
+        jars = ",".join(map(str, packages.connector_jars())) if kind == CONNECTOR else ""
+        directory.mkdir(parents=True)
+        self._log = (directory / "log").open("w")
+        words = [sys.executable, str(Path(__file__).with_name("spark_work.py")), kind, bootstrap, SOURCE]
+        self._process = subprocess.Popen(
+            [*words, str(directory), jars],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            bufsize=1,
+        )
+        self.log = directory / "log"
+        self._answer()
+
+    def ask(self, *words: str) -> dict[str, float]:
+        """Do a job; what it took."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(" ".join(words) + "\n")
+        return self._answer()
+
+    def _answer(self) -> dict[str, float]:
+        assert self._process.stdout is not None
+        told = self._process.stdout.readline()
+        if not told:
+            raise SystemExit(f"Spark ended:\n{_without_frames(self.log.read_text())}")
+        found: dict[str, float] = json.loads(told)
+        return found
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._process.wait(60)
+        self._log.close()
+
+
+def _without_frames(log: str) -> str:
+    return "\n".join([line for line in log.splitlines() if not line.startswith("\tat ")][-40:])
+
+
+class Bench(Filling):
+    """The ways to fill the rows."""
+
+    def run(self) -> None:
+        """One broker for everything of Spark; the retry service has one of its own."""
+        peer = ottla(self.directory / "broker")
+        try:
+            self._fill(peer)
+            for run in range(self.options.runs):
+                self.begin_run(run)
+                for kind in (OWN, CONNECTOR):
+                    self._start(kind, peer, run)
+                if self.wants("transaction"):
+                    self.add("transaction", "ottla", task_transaction_ms(f"{HOST}:{peer.port}", self._times()))
+        finally:
+            peer.stop()
+        if self.wants("retry-late", "retry-memory"):
+            self._retry()
+
+    def _times(self) -> int:
+        return max(20, int(TRANSACTIONS * self.scale))
+
+    def _fill(self, peer: Peer) -> None:
+        for topic in (SOURCE, TICKS, "written"):
+            make_topic(peer.port, topic, 2)
+        values = pa.array([b"%020d" % at + b"v" * 80 for at in range(int(RECORDS * self.scale))], pa.binary())
+        with Producer({"bootstrap.servers": f"{HOST}:{peer.port}", "batch.size": 100_000}) as producer:
+            producer.send_table(SOURCE, pa.table({"value": values}))
+            producer.flush()
+
+    def _start(self, kind: str, peer: Peer, run: int) -> None:
+        """One start of Spark: every job three times."""
+        name = "ottla" if kind == OWN else CONNECTOR
+        with closing(Spark(kind, f"{HOST}:{peer.port}", self.directory / f"{kind}{run}")) as spark:
+            for job, words in (("read", ()), ("copy", ("written",))):
+                if self.wants(f"{job}-cpu", f"{job}-time"):
+                    third = [spark.ask(job, *words) for _ in range(3)][-1]
+                    self.add(f"{job}-cpu", name, third["cpu_s"])
+                    self.add(f"{job}-time", name, third["seconds"])
+            if self.wants(*(key for key in self.rows if key.startswith("latency"))):
+                self._latency(spark, peer, name, f"ticked-{kind}-{run}")
+
+    def _latency(self, spark: Spark, peer: Peer, name: str, target: str) -> None:
+        make_topic(peer.port, target, 2)
+        spark.ask("stream", TICKS, target)
+        took = latencies_ms(f"{HOST}:{peer.port}", target, max(5.0, LATENCY_S * self.scale))
+        spark.ask("idle")
+        for key, part in (("latency-p50", 0.5), ("latency-p99", 0.99)):
+            found = took[int(part * len(took))]
+            self.add(f"{key}-peer", name, found)
+            if name == "ottla":
+                self.add(key, name, found)
+
+    def _retry(self) -> None:
+        found: dict[str, Any] = retry.measure(
+            int(WAITING * self.scale), 2_000, 20 * self.scale, None, self.directory / "retry"
+        )
+        self.add("retry-late", "ottla", found["late_ms"]["0.99"])
+        self.add("retry-memory", "ottla", found["service_peak_mib"])
+
+
+def task_transaction_ms(bootstrap: str, times: int) -> float:
+    """The median of the steps of a task, one batch after the other."""
+    options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": "written"})
+    links = Links(options.client)
+    rows = pa.record_batch([pa.array([b"r%d" % at for at in range(100)], pa.binary())], names=["value"])
+    query = str(uuid.uuid4())
+    took = []
+    try:
+        make_markers(links)
+        for batch in range(times):
+            began = time.perf_counter()
+            attempt = Attempt(links, options, Turn("bench-", query, "sink", batch, 0))
+            prepared = write_turn(attempt, [rows], lambda: None, begin_without_rows=False)
+            assert prepared is not None
+            assert not isinstance(prepared, Marker)
+            attempt.commit(prepared)
+            took.append((time.perf_counter() - began) * 1000)
+            time.sleep(0.02)  # as between batches: the markers are written by then
+    finally:
+        links.close()
+    return statistics.median(took)
+
+
+def latencies_ms(bootstrap: str, target: str, seconds: float) -> list[float]:
+    """Of messages that a producer writes to the source and a reader of committed records finds in `target`."""
+    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Producer as Writer
+
+    settings = {"bootstrap.servers": bootstrap, "group.id": "latency", "isolation.level": "read_committed"}
+    reader = Consumer({**settings, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20})
+    reader.assign([TopicPartition(target, number, 0) for number in range(2)])
+    over = threading.Event()
+
+    def write_ticks() -> None:
+        writer = Writer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+        due = time.perf_counter()
+        while not over.is_set():
+            writer.produce(TICKS, b"%020d" % time.time_ns())
+            writer.poll(0)
+            due += 1 / PER_SECOND
+            time.sleep(max(0.0, due - time.perf_counter()))
+        writer.flush(10)
+
+    ticking = threading.Thread(target=write_ticks)
+    ticking.start()
+    began, took = time.monotonic(), []
+    while time.monotonic() - began < seconds + 5:
+        for message in reader.consume(1000, 0.02):
+            now = time.time_ns()
+            if message.error() is None and time.monotonic() - began > 5:  # the first batches are slow, with everybody
+                took.append((now - int(message.value())) / 1e6)
+    over.set()
+    ticking.join()
+    reader.close()
+    return sorted(took)
+
+
+def parse(arguments: list[str]) -> argparse.Namespace:
+    """The options."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=5, help="starts of each Spark (default 5)")
+    parser.add_argument("--only", default="", help="keys of rows, separated by commas")
+    parser.add_argument("--quick", action="store_true", help="a short dose")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where SPARK.md goes")
+    return parser.parse_args(arguments)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the bench."""
+    options = parse(arguments)
+    with tempfile.TemporaryDirectory(prefix="ottla-bench-", ignore_cleanup_errors=True) as name:
+        bench = Bench(table(), options, Path(name))
+        bench.run()
+    command = ("bench/spark.py " + " ".join(arguments)).rstrip()
+    head = HEAD.format(connector=packages.CONNECTOR)
+    write(bench.rows, bench.loads, options.runs, command, options.out, name="spark", head=head, line=line)
+    return judge(bench.rows, bench.only)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

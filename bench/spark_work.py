@@ -1,0 +1,138 @@
+"""What one Spark does in one process of its own, with the CPU of all its processes; `bench/spark.py` starts it.
+
+Zone: real. `python bench/spark_work.py FORMAT BOOTSTRAP TOPIC DIRECTORY JARS` starts a SparkSession and then does what
+the lines of standard input ask for, with a line of JSON for each: `read`, `copy TARGET` (milliseconds and CPU seconds),
+`stream SOURCE TARGET` (a query that runs until the next line).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+OWN = "ottla"
+"""The format of this project; `kafka` is Spark's own connector."""
+
+
+def tree_cpu_s(root: int) -> float:
+    """CPU of a process, of those below it, and of those below it that have ended, in seconds."""
+    parents: dict[int, int] = {}
+    spent: dict[int, float] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents[int(place.name)] = int(words[1])
+        spent[int(place.name)] = sum(map(int, words[11:15])) / os.sysconf("SC_CLK_TCK")
+    return sum(cpu for pid, cpu in spent.items() if _is_below(pid, root, parents))
+
+
+def _is_below(pid: int, root: int, parents: dict[int, int]) -> bool:
+    while pid and pid != root:
+        pid = parents.get(pid, 0)
+    return pid == root
+
+
+def session(directory: str, jars: str) -> Any:
+    """Two cores, settings as Spark's, quiet."""
+    from pyspark.sql import SparkSession
+
+    from ottla.spark import java_home
+
+    java_home()
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP="127.0.0.1", PYTHONWARNINGS="ignore")
+    logging = Path(directory, "log4j2.properties")
+    logging.write_text("rootLogger.level = off\n")
+    builder = SparkSession.builder.master("local[2]").appName("bench")
+    for key, value in {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.local.dir": f"{directory}/local",
+        "spark.sql.warehouse.dir": f"{directory}/warehouse",
+        "spark.jars": jars,
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile=file:{logging}",
+    }.items():
+        builder = builder.config(key, value)
+    return builder.getOrCreate()
+
+
+class Work:
+    """The jobs, in one format."""
+
+    def __init__(self, spark: Any, kind: str, bootstrap: str, topic: str, directory: str) -> None:
+        self._spark = spark
+        self._kind = kind
+        self._bootstrap = bootstrap
+        self._topic = topic
+        self._directory = directory
+        self._runs = 0
+
+    def read(self) -> None:
+        """Every record to nowhere."""
+        frame = self._spark.read.format(self._kind).options(**self._source()).option("endingOffsets", "latest").load()
+        frame.write.format("noop").mode("overwrite").save()
+
+    def copy(self, target: str) -> None:
+        """Every record to another topic: exactly once in our format, at least once in Spark's."""
+        self._query(target).trigger(availableNow=True).start().awaitTermination()
+
+    def stream(self, source: str, target: str) -> Any:
+        """The same for ever, batch after batch, from now on, of another topic."""
+        return self._query(target, subscribe=source, startingOffsets="latest").start()
+
+    def _source(self) -> dict[str, str]:
+        return {
+            "kafka.bootstrap.servers": self._bootstrap,
+            "subscribe": self._topic,
+            "startingOffsets": "earliest",
+        }
+
+    def _query(self, target: str, **options: str) -> Any:
+        self._runs += 1
+        checkpoint = f"{self._directory}/checkpoint{self._runs}"
+        frame = self._spark.readStream.format(self._kind).options(**{**self._source(), **options}).load()
+        changed = frame.selectExpr("key", "CAST(upper(CAST(value AS STRING)) AS BINARY) AS value")
+        writer = changed.writeStream.format(self._kind).option("kafka.bootstrap.servers", self._bootstrap)
+        return writer.option("topic", target).option("checkpointLocation", checkpoint)
+
+
+def measured(job: Any, *words: str) -> dict[str, float]:
+    """A job's time and CPU."""
+    cpu, began = tree_cpu_s(os.getpid()), time.perf_counter()
+    job(*words)
+    return {"seconds": time.perf_counter() - began, "cpu_s": tree_cpu_s(os.getpid()) - cpu}
+
+
+def main(kind: str, bootstrap: str, topic: str, directory: str, jars: str) -> None:
+    """Until the end of standard input."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # Java may say something
+    spark = session(directory, jars)
+    work = Work(spark, kind, bootstrap, topic, directory)
+    query = None
+    print("{}", file=answers)
+    for line in sys.stdin:
+        if query is not None:
+            query.stop()
+            query = None
+        name, *words = line.split()
+        if name == "stream":
+            query = work.stream(*words)
+            while not query.recentProgress:
+                time.sleep(0.05)
+            print("{}", file=answers)
+        elif name in ("read", "copy"):
+            print(json.dumps(measured(getattr(work, name), *words)), file=answers)
+        else:
+            print("{}", file=answers)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,4 @@
+"""Where everything meets: the broker object, dispatch, remaining handlers.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,404 @@
+"""The broker: one synchronous object that sees the world through its seams, and where all rooms meet.
+
+Zone: deterministic. Wiring, start, stop, and the inputs of the shell (each one turn); whatever decides something has a
+room of its own.
+
+Start: settings are read from the metadata store, the logs are recovered, the broker registers (from then on it is
+`listening`: other brokers write to it), the controller says what it leads and follows, and only then is it `ready`.
+Stop: leaderships are handed over while everything still answers; then what waits is dropped with its connection, logs
+are flushed and checkpointed, and the marker of a clean shutdown comes last.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from ottla.broker.alarm import SharedAlarm
+from ottla.broker.control_plane import ControlPlane
+from ottla.broker.coordinators import Coordinators
+from ottla.broker.dispatch import Dispatch
+from ottla.broker.exporter import ExporterMeasures
+from ottla.broker.log_handlers import LogHandlers
+from ottla.broker.measures import Measures
+from ottla.broker.openings import Openings
+from ottla.broker.readiness import Readiness
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.broker.stores import Stores
+from ottla.broker.surroundings import TransactionSurroundings
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.image import Delta
+from ottla.cluster.leaders import ImageLeaders
+from ottla.cluster.membership import Steps
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.outcome import Effects
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication import fetch, produce
+from ottla.replication.control import ControlFence
+from ottla.replication.control_handlers import ControlHandlers
+from ottla.replication.epoch_handlers import EpochHandlers
+from ottla.replication.fetch import FetchHandler
+from ottla.replication.fetch_session import FetchSessions
+from ottla.replication.hosted import Hosted
+from ottla.replication.marker_handlers import MarkerHandlers
+from ottla.replication.produce import ProduceHandler
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.selector import selector_named
+from ottla.replication.verifier import Verifier
+from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
+from ottla.storage.errors import WrongDirectory
+from ottla.storage.log_manager import LogManager
+from ottla.transactions.service import TOPIC as TRANSACTION_STATE
+from ottla.types import Endpoint
+from ottla.wire.apis import ApiKey
+
+_log = logging.getLogger(__name__)
+_WARM_NS: Final = 500_000
+"""What compiling one pair of codecs costs."""
+READY_MS: Final = 2000
+"""After the controller's first word a broker is ready at the latest; what is missing then may be missing for long."""
+
+
+class Broker:
+    """One broker. Implements `ottla.seams.Inputs`."""
+
+    def __init__(self, config: BrokerConfig, world: World, safeguards: BrokerSafeguards | None = None) -> None:
+        self.config = config
+        self.listening = False
+        """Whether other brokers may write: the doors have to be open."""
+        self.on_listening: Callable[[], None] = _nothing
+        """Called once, when that is so."""
+        self.ready = False
+        """Whether it does what the controller wants of it, and every request can be answered."""
+        self.on_ready: Callable[[], None] = _nothing
+        """Called once, when that is so."""
+        self.on_config: Callable[[BrokerConfig], None] = _unheard
+        """Called with the settings in force whenever dynamic ones have changed."""
+        self.failed: Failure | None = None
+        """Why it will never be ready."""
+        self._world = world
+        self._safeguards = safeguards = safeguards or BrokerSafeguards()
+        self._effects = Effects()
+        self.hosted = Hosted()
+        self._alarm = SharedAlarm(world.clock)
+        self._purgatory = Purgatory(self._alarm)
+        self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage)
+        self._log_timers = self.logs.timers
+        self.cluster = Cluster(config, self._purgatory)
+        """What it knows of the cluster."""
+        self.cluster.on_change = self._on_change
+        self._fence = ControlFence(config.node_id, safeguards.replication)
+        self._peers = Peers(world.network, world.clock, config.node_id)
+        self._replicas = self._replica_manager()
+        self._replicas.fetchers.on_heard = self._on_heard
+        self._warming: Iterator[ApiKey] = iter(())
+        self._stores = Stores(world, self._effects)
+        self._leaders = ImageLeaders(lambda: self.cluster.image)
+        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own)
+        self._dispatch.close()
+        self._on_frame = self._dispatch.on_frame
+        self._serve_hot_requests()
+        self.metrics = self._measures().registry
+        self._readiness = Readiness(config.node_id)
+        self._is_told = False
+        """Whether the controller has spoken."""
+        self._left = False
+
+    def _replica_manager(self) -> ReplicaManager:
+        return ReplicaManager(
+            self.config,
+            self._world.clock,
+            self.logs,
+            self.hosted,
+            self._purgatory,
+            self._peers,
+            self._fence,
+            self._effects.later,
+            self.cluster.topic_config,
+            self._safeguards.replication,
+        )
+
+    def _new_verifier(self) -> Verifier:
+        config = self.config
+        return Verifier(
+            self._peers,
+            self._world.clock,
+            self._purgatory,
+            self._effects.later,
+            lambda transactional_id: self._leaders.coordinator_of(TRANSACTION_STATE, transactional_id),
+            config.request_timeout_ms,
+            config.add_partitions_to_txn_retry_backoff_ms,
+            config.add_partitions_to_txn_retry_backoff_max_ms,
+        )
+
+    def _measures(self) -> Measures:
+        measures = Measures(self.hosted, self._dispatch, self.logs, self._replicas.shared)
+        measures.follow(self._replicas.fetchers)
+        clock = self._world.clock
+        measures.transactions(lambda: clock.now().wall_ms, lambda: self.cluster.config.transaction_max_timeout_ms)
+        return measures
+
+    def _serve_hot_requests(self) -> None:
+        world = self._world
+        self.verifier = self._new_verifier()
+        """Asks transaction coordinators in the name of this broker's leaders."""
+        slots = self.config.max_incremental_fetch_session_cache_slots
+        self._fetch = FetchHandler(
+            world,
+            self.hosted,
+            self._purgatory,
+            FetchSessions(world.clock, world.entropy, slots),
+            self._effects.later,
+            self._leaders,
+            selector_named(self.config.replica_selector_class),
+            self._replicas.throttles.leader,
+        )
+        self._dispatch.add_hot(
+            produce.DECLARATION,
+            ProduceHandler(world, self.hosted, self._purgatory, self._leaders, self.verifier).on_request,
+        )
+        self._dispatch.add_hot(fetch.DECLARATION, self._fetch.on_request)
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether this broker is the controller of its cluster now."""
+        return self._control.seat.controller is not None
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Join the cluster once there is a session with the metadata store; `on_ready` follows in a later turn.
+
+        `endpoints` is what clients and other brokers are told. Raises Failure or CorruptStore when the first log
+        directory, which holds the broker's own metadata store, cannot be read.
+        """
+        steps = Steps(self._remembered, self.logs.has_blank_dir, self._found, self._failed)
+        self._control = control = ControlPlane(
+            self.cluster,
+            self._world,
+            self._stores,
+            self._effects,
+            self._purgatory,
+            self._peers,
+            self._fence,
+            steps,
+            self._safeguards.controller,
+        )
+        self._coordinators = self._coordinate(control)
+        control.membership.start(endpoints)
+        self._dispatch.add(control.handlers(self._dispatch.ranges))
+        log_handlers = LogHandlers(self.hosted, self.logs, self._purgatory, self._leaders)
+        orders = ControlHandlers(
+            self._replicas,
+            self._fence,
+            self._world.clock,
+            self._purgatory,
+            control.changes.prepare,
+            self._safeguards.replication,
+        )
+        markers = self._marker_handlers()
+        self._dispatch.add([log_handlers, EpochHandlers(self.hosted, self._leaders), orders, markers])
+        self._dispatch.add(self._coordinators.handlers())
+        self.verifier.here = self._coordinators.verify_here
+        self._coordinators.transactions.here = self.config.node_id, markers.write
+        orders.on_applied = self._readiness.note
+        self._replicas.on_dir_failure = lambda _: control.log_dir_events.tell()
+        control.seat.declare_metrics(self.metrics)
+        self._coordinators.declare_metrics(self.metrics, self.hosted)
+        ExporterMeasures(self.metrics, self.hosted, lambda: self.cluster.image, lambda: self.is_controller)
+        self.end_turn()
+
+    def _coordinate(self, control: ControlPlane) -> Coordinators:
+        surroundings = TransactionSurroundings(self.cluster, self.hosted, control.topics, self._world.clock)
+        return Coordinators(
+            self.cluster,
+            self._world,
+            self._purgatory,
+            self._effects,
+            self._replicas.shared,
+            self._peers,
+            control.producer_ids,
+            surroundings,
+            Openings(self.hosted, self.verifier),
+            self._safeguards,
+        )
+
+    def _marker_handlers(self) -> MarkerHandlers:
+        timeout_ms = self.config.request_timeout_ms
+        is_broker = self._dispatch.is_broker
+        return MarkerHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders, is_broker, timeout_ms)
+
+    def _remembered(self) -> str | None:
+        try:
+            return self.logs.stored_cluster_id()
+        except WrongDirectory as wrong:
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
+        except Failure:
+            return None  # that directory goes offline when it is claimed
+
+    def _found(self, cluster_id: str) -> None:
+        """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
+        try:
+            self.logs.claim(cluster_id, self.config.node_id, check_only=True)
+        except WrongDirectory as wrong:
+            raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
+        self.logs.load(self.cluster.topic_config)
+        self._replicas.start()
+        self.listening = True
+        self.on_listening()
+
+    def _failed(self, failure: Failure) -> None:
+        _log.error("broker %d cannot start: %s", self.config.node_id, failure)
+        self.failed = failure
+
+    def _look_whether_ready(self, at_last: bool = False) -> None:
+        """In each turn after the controller's first word, until it is so."""
+        if self.ready or self._left:
+            return
+        if not self._readiness.look(self.cluster.image, self.cluster.expected):
+            if not at_last:
+                return
+            _log.warning("broker %d answers, but has heard nothing of %s", self.config.node_id, self._readiness.missing)
+        self._tell_strays()
+        self._warming = self._dispatch.warm_up()
+        self.ready = True
+        self._dispatch.open()
+        self._claim_blank_dirs()
+        self.on_ready()
+
+    def _claim_blank_dirs(self) -> None:
+        """New log directories become this broker's when the controller has drawn its conclusions: not before, because
+        a broker that dies until then has to say again that they are new.
+        """
+        image = self.cluster.image
+        if not self._readiness.look(image, self.cluster.expected):
+            self._purgatory.after(READY_MS, self._claim_blank_dirs)
+        elif image.cluster_id is not None and self.logs.has_blank_dir():
+            self.logs.claim(image.cluster_id, self.config.node_id)
+
+    def _tell_strays(self) -> None:
+        """Logs that the cluster does not know of are left where they are: nothing stored is lost."""
+        for log in self.logs.logs():
+            if self.hosted.find(*log.tp) is None:
+                _log.warning("%s/%s belongs to no replica of this broker and is left alone", log.disk.name, log.tp)
+
+    # -- stop --------------------------------------------------------------------------------------------------------
+
+    def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
+        """Hand leaderships over while everything still answers (controlled shutdown); `done` follows in any case.
+
+        Not hand_over: all brokers stop, so nobody stays to take them.
+        """
+        if self._left:
+            self._effects.later(done)
+        else:
+            self._left = True
+            self._control.leave(done, hand_over)
+        self.end_turn()
+
+    def stop(self, done: Done[None]) -> None:
+        """Leave, flush, checkpoint, leave the marker of a clean shutdown; then close the metadata store."""
+
+        def left() -> None:
+            self.ready = False
+            self._coordinators.stop()
+            self._replicas.shut_down()
+            self.logs.stop(logs_stopped)
+
+        def logs_stopped(outcome: Failure | None) -> None:
+            self._stores.close(lambda failure: done(outcome or failure), self._effects.later)
+
+        self.leave(left)
+
+    def _on_heard(self, leader: int, hears: bool) -> None:
+        if hears:
+            self.cluster.answered(leader)
+        else:
+            self.cluster.fell_silent(leader)
+
+    # -- what the cluster decides ------------------------------------------------------------------------------------
+
+    def _on_change(self, delta: Delta) -> None:
+        if not self._is_told and self.cluster.image.brokers:
+            self._is_told = True
+            self._purgatory.after(READY_MS, lambda: self._look_whether_ready(at_last=True))
+        if delta.deleted:
+            self._coordinators.topics_deleted(delta.deleted)
+        for name in delta.configured:
+            self._replicas.configure(name, self.cluster.topic_config(name))
+        if delta.broker_config:
+            self.logs.configure(self.cluster.config)
+            self._replicas.broker_configured(self.cluster.config)
+            self.on_config(self.cluster.config)
+        if delta.configured or delta.broker_config:
+            self._control.settings_changed(delta)
+
+    # -- inputs: each one turn ---------------------------------------------------------------------------------------
+
+    def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
+        """One request."""
+        gate = self._on_frame(slot, frame)
+        if self._effects.queue or self._log_timers.next_ns != self._alarm.logs_ns:
+            self.end_turn()
+        return gate
+
+    def on_gone(self, peer: Peer) -> None:
+        """A connection is over."""
+        self._fetch.on_gone(peer)
+        self._dispatch.on_gone(peer)
+        self.end_turn()
+
+    def on_alarm(self) -> None:
+        """Time has come for somebody who waits."""
+        now = self._alarm.fired()
+        self._purgatory.on_alarm()
+        deadline = self._log_timers.next_ns
+        if deadline is not None and deadline <= now.mono_ns:
+            self.logs.on_time()
+        self.end_turn()
+        self._alarm.settle()
+
+    def on_session(self, state: Session, session_id: int) -> None:
+        """The session with the metadata store is another one, or in another state."""
+        self._control.on_session(state, session_id)
+        self.end_turn()
+
+    def on_standstill(self) -> None:
+        """Others may lead by now what is led here: nothing more is acknowledged before the controller has spoken."""
+        self._replicas.step_back()
+        self.end_turn()
+
+    def on_node(self, path: str) -> None:
+        """A watched node of the metadata store has changed."""
+        self._control.on_node(path)
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        """An input is through: drain the effects, and see when the logs want to be called."""
+        if self._effects.queue:
+            self._effects.drain()
+        if self._is_told and not self.ready:
+            self._effects.later(self._look_whether_ready)
+            self._effects.drain()
+        deadline = self._log_timers.next_ns
+        if deadline != self._alarm.logs_ns:
+            self._alarm.for_logs(deadline)
+
+    def background(self, budget_ns: int) -> bool:
+        """Retention, flushing, checkpoints, warming; whatever may wait for an idle moment."""
+        more = self.logs.background(budget_ns)
+        self.end_turn()
+        warmed = list(islice(self._warming, 1 + budget_ns // _WARM_NS))
+        return more or bool(warmed)
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
+
+
+def _unheard(_: BrokerConfig) -> None:
+    """The shell has no settings."""

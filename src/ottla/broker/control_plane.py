@@ -1,0 +1,104 @@
+"""The broker's side of the cluster, put together: what it knows, what it may ask, whose orders it takes.
+
+Zone: deterministic. Wiring only; whatever decides something has a room of its own (`ottla.cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.stores import Stores
+from ottla.cluster.alterations import Alterations
+from ottla.cluster.client_handlers import Ranges
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.config_changes import ConfigChanges
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.controller.seat import ControllerSeat
+from ottla.cluster.departure import Departure
+from ottla.cluster.handlers import Room, cluster_handlers
+from ottla.cluster.image import Delta
+from ottla.cluster.log_dir_events import LogDirEvents
+from ottla.cluster.membership import Membership, Steps
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.outcome import Effects
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.control import ControlFence
+from ottla.seams import Session, World
+
+
+class ControlPlane:
+    """One broker in its cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        stores: Stores,
+        effects: Effects,
+        purgatory: Purgatory,
+        peers: Peers,
+        fence: ControlFence,
+        steps: Steps,
+        safeguards: ControllerSafeguards | None,
+    ) -> None:
+        """Opens the store. Raises Failure or CorruptStore when it is the broker's own and cannot be read."""
+        store = stores.open(self.on_node, self.on_session)
+        clock, entropy = world.clock, world.entropy
+        self._store = store
+        node_id = cluster.node_id
+        self.changes = ConfigChanges(store, cluster, clock, purgatory, effects.later)
+        self.seat = ControllerSeat(
+            node_id,
+            store,
+            clock,
+            entropy,
+            peers,
+            world.network,
+            purgatory,
+            lambda: cluster.config,
+            effects.later,
+            safeguards,
+        )
+        self.membership = Membership(cluster, self.changes, self.seat, store, fence, purgatory, clock, entropy, steps)
+        self.log_dir_events = LogDirEvents(store, purgatory, node_id)
+        self.departure = Departure(cluster, fence, peers, purgatory)
+        self.topics = topics = TopicRequests(cluster, self.seat, peers, stores.is_own)
+        alterations = Alterations(store, cluster)
+        self.producer_ids = ProducerIds(store, node_id)
+        self._room = Room(cluster, self.changes, alterations, topics, fence, world.network)
+
+    def handlers(self, ranges: Ranges) -> list[object]:
+        """Who answers for the cluster."""
+        return cluster_handlers(self._room, ranges)
+
+    def on_session(self, state: Session, session_id: int) -> None:
+        """The session with the store is another one, or in another state."""
+        self.membership.on_session(state, session_id)
+
+    def on_node(self, path: str) -> None:
+        """A watched node has changed."""
+        self._store.on_node(path)
+
+    def settings_changed(self, delta: Delta) -> None:
+        """The office, if it is here, may elect where it could not before."""
+        office = self.seat.controller
+        if office is None:
+            return
+        for name in delta.configured:
+            office.settings_changed(name)
+        if delta.broker_config:
+            office.settings_changed(None)
+
+    def leave(self, done: Callable[[], None], hand_over: bool) -> None:
+        """Have the leaderships moved away, if there is anybody to take them; then give the seat up."""
+
+        def left() -> None:
+            self.membership.leave()
+            done()
+
+        if hand_over and self.membership.is_registered and self.departure.is_needed:
+            self.departure.begin(left)
+        else:
+            left()

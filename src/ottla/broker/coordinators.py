@@ -1,0 +1,193 @@
+"""The coordinators of this broker, put together: who leads a partition of their topics coordinates its names.
+
+Zone: deterministic. Wiring only; what they decide stands in `ottla.groups` and `ottla.transactions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.broker.openings import Openings
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.broker.surroundings import TransactionSurroundings
+from ottla.cluster.client_handlers import TRANSACTION_VERSION
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.coordinators import partition_for
+from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE
+from ottla.cluster.producer_ids import ProducerIds
+from ottla.config.broker import BrokerConfig
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.runner import Tools
+from ottla.coordinator.shard import TransactionEnd
+from ottla.groups.admin_handlers import GroupAdminHandlers
+from ottla.groups.groups import TOPIC, Groups
+from ottla.groups.measures import GroupMeasures
+from ottla.groups.member_handlers import MemberHandlers
+from ottla.groups.offset_handlers import OffsetHandlers
+from ottla.groups.records import GroupCodec
+from ottla.groups.shard import GroupShard
+from ottla.groups.txn_offset_handlers import TxnOffsetHandlers
+from ottla.metrics import Registry
+from ottla.outcome import Effects
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication import verifier
+from ottla.replication.hosted import Hosted
+from ottla.replication.partition import Partition
+from ottla.replication.shared import Shared
+from ottla.replication.verifier import Codes, Question
+from ottla.seams import Clock, World
+from ottla.transactions.admin_handlers import TransactionAdminHandlers
+from ottla.transactions.codec import TransactionCodec
+from ottla.transactions.machine import Policy
+from ottla.transactions.measures import TransactionMeasures
+from ottla.transactions.messages import Wanted
+from ottla.transactions.producer_handlers import ProducerHandlers
+from ottla.transactions.safeguards import TransactionSafeguards
+from ottla.transactions.service import Transactions
+from ottla.transactions.state import Identity
+
+
+class Coordinators:
+    """Groups and transactions; each on its own internal topic."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        world: World,
+        purgatory: Purgatory,
+        effects: Effects,
+        shared: Shared,
+        peers: Peers,
+        ids: ProducerIds,
+        surroundings: TransactionSurroundings,
+        openings: Openings,
+        safeguards: BrokerSafeguards,
+    ) -> None:
+        """Takes notice of the roles of this broker's partitions."""
+        config = cluster.config
+        self._cluster = cluster
+        self._world = world
+        self._surroundings = surroundings
+        self._openings = openings
+        around = world.clock, purgatory, effects.later
+
+        def make(_: int) -> GroupShard:
+            return GroupShard(lambda: cluster.config, safeguards.groups)
+
+        shards = Coordinator(TOPIC, _group_tools(config, *around), make)
+        self.groups = Groups(shards, self, partition_for, lambda: cluster.config, self._new_id)
+        tools = Tools(*around, TransactionCodec(), buffer_size=config.transaction_state_log_load_buffer_size)
+        self.transactions = Transactions(
+            tools, _policy(config, safeguards.transactions), ids, peers, surroundings, config.request_timeout_ms
+        )
+        self._producers = ProducerHandlers(self.transactions, ids, surroundings)
+        shared.on_role = self._on_role
+        shared.on_marker = self._on_marker
+
+    def handlers(self) -> list[object]:
+        """Objects whose methods declare what they handle."""
+        clock = self._world.clock
+        return [
+            MemberHandlers(self.groups),
+            OffsetHandlers(self.groups, lambda: clock.now().wall_ms),
+            TxnOffsetHandlers(self.groups, lambda: clock.now().wall_ms, self._openings),
+            GroupAdminHandlers(self.groups),
+            self._producers,
+            TransactionAdminHandlers(self.transactions, lambda: clock.now().wall_ms),
+        ]
+
+    def verify_here(self, question: Question, done: Callable[[Codes], None]) -> bool:
+        """Implements `ottla.replication.verifier.Here`: what this broker would ask itself needs no message."""
+        shard = self.transactions.shard_of(question.transactional_id)
+        if shard is None:
+            return False
+        identity = Identity(question.producer_id, question.epoch)
+        wanted = Wanted(question.transactional_id, identity, not question.add, question.partitions)
+        self._producers.add(wanted, verifier.VERSION, done, shard.submit)
+        return True
+
+    def declare_metrics(self, registry: Registry, hosted: Hosted) -> None:
+        """Register what is measured of groups and transactions."""
+
+        def end_of(topic: str, partition: int) -> int | None:
+            found = hosted.find(topic, partition)
+            return None if found is None else found.high_watermark
+
+        GroupMeasures(registry, self.groups, end_of)
+        TransactionMeasures(registry, self.transactions)
+
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0: there is no such topic."""
+        found = self._cluster.image.topics.get(topic)
+        return 0 if found is None else len(found.partitions)
+
+    def name_of(self, topic_id: bytes) -> str:
+        """The name of the topic with that id; "" when there is none."""
+        found = self._cluster.image.topic_by_id(topic_id)
+        return "" if found is None else found.name
+
+    def id_of(self, topic: str) -> bytes | None:
+        """The id of a topic; None: there is no such topic."""
+        found = self._cluster.image.topics.get(topic)
+        return None if found is None else found.topic_id
+
+    def is_to_lead(self, topic: str, partition: int) -> bool:
+        """Whether the cluster expects this broker to lead a partition."""
+        found = self._cluster.image.partition(topic, partition)
+        return found is not None and found.leader == self._cluster.node_id
+
+    def _new_id(self) -> str:
+        """A random UUID in its usual text form."""
+        text = self._world.entropy.octets("member ids", 16).hex()
+        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+    # -- what happens around them ------------------------------------------------------------------------------------
+
+    def _on_role(self, partition: object) -> None:
+        assert isinstance(partition, Partition)
+        self.groups.coordinator.on_role(partition)
+        if partition.tp.topic == TRANSACTION_STATE and partition.is_leader:
+            self._surroundings.took_over()
+        self.transactions.on_role(partition)
+
+    def _on_marker(self, partition: object, producer_id: int, epoch: int, commit: bool, offset: int) -> None:
+        """A transaction has ended in a partition that is led here: its marker was appended at `offset`."""
+        assert isinstance(partition, Partition)
+        if partition.tp.topic == CONSUMER_OFFSETS:
+            end = TransactionEnd(producer_id, epoch, commit)
+            self.groups.coordinator.end_transaction(partition, end, offset)
+
+    def topics_deleted(self, names: tuple[str, ...]) -> None:
+        """Topics are gone."""
+        self.groups.topics_deleted(frozenset(names))
+
+    def stop(self) -> None:
+        """Turn everybody away: the logs are about to be closed."""
+        self.groups.coordinator.stop()
+        self.transactions.stop()
+
+
+def _group_tools(
+    config: BrokerConfig, clock: Clock, purgatory: Purgatory, later: Callable[[Callable[[], None]], None]
+) -> Tools:
+    return Tools(
+        clock,
+        purgatory,
+        later,
+        GroupCodec(),
+        commit_timeout_ms=config.offsets_commit_timeout_ms,
+        buffer_size=config.offsets_load_buffer_size,
+        compression=config.offsets_topic_compression_codec,
+    )
+
+
+def _policy(config: BrokerConfig, safeguards: TransactionSafeguards) -> Policy:
+    return Policy(
+        config.transaction_max_timeout_ms,
+        config.transactional_id_expiration_ms,
+        config.transaction_abort_timed_out_transaction_cleanup_interval_ms,
+        config.transaction_remove_expired_transaction_cleanup_interval_ms,
+        TRANSACTION_VERSION,
+        safeguards,
+    )

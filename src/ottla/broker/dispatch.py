@@ -1,0 +1,232 @@
+"""From a frame to its handler: versions, errors, and the shape of every answer.
+
+Zone: deterministic. Produce and Fetch go straight to their hand-written handlers; everything else is decoded by its
+declared message, handled by a declared handler, and encoded. What a handler raises as ApiError becomes the error of its
+own response; a frame that cannot be read closes the connection with one log line.
+
+Until the broker is ready only other brokers are served: clients' requests wait, one per connection, so that nobody is
+told of a cluster that this broker does not know yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
+from struct import Struct
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
+from ottla.seams import Failure, Gate, Network, Peer, Slot
+from ottla.wire.apis import API_TABLE, ApiKey, warm_up
+from ottla.wire.codec import decode, encode
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import decode_request_header, response_header
+from ottla.wire.messages import ApiVersionsResponse
+
+HotHandler = Callable[[Slot, memoryview, int, int, int], Gate]
+"""(slot, frame, version, correlation id, position of the body)."""
+_FIRST: Final = Struct(">hhih")
+"""Key, version, correlation id, length of the client id."""
+_HEADER_MIN: Final = 10
+_JOINED: Final = 4096
+"""Up to here a response and its header go as one part, which has a shorter way out."""
+
+
+class HotApi:
+    """An API whose handler decodes and answers by itself."""
+
+    __slots__ = ("count", "declaration", "flexible_from", "handler", "max_version", "min_version")
+
+    def __init__(self, declaration: Declaration, handler: HotHandler) -> None:
+        self.declaration = declaration
+        self.handler = handler
+        self.min_version = declaration.min_version
+        self.max_version = declaration.max_version
+        self.flexible_from = API_TABLE[declaration.api_key].flexible_from
+        self.count = 0
+
+
+class ColdApi:
+    """An API with declared messages and a declared handler."""
+
+    __slots__ = ("brokers_from", "count", "declaration", "errors", "handler", "max_version", "min_version", "request")
+
+    def __init__(self, declaration: Declaration, handler: Handler) -> None:
+        self.declaration = declaration
+        self.handler = handler
+        self.min_version = declaration.min_version
+        self.max_version = declaration.max_version
+        versions = range(self.min_version, self.max_version + 1)
+        self.brokers_from = next(filter(declaration.is_for_brokers, versions), versions.stop)
+        """The version from which on only brokers may ask."""
+        self.request = API_TABLE[declaration.api_key].request
+        self.count = 0
+        self.errors = 0
+
+
+class Dispatch:
+    """The table of APIs, and the way through it."""
+
+    def __init__(self, network: Network, inter_broker_listener: str | None = None, is_alone: bool = False) -> None:
+        """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
+
+        is_alone: there can be no other broker, so they come from this one or are forged.
+        """
+        self._network = network
+        self._broker_listener = inter_broker_listener
+        self._is_alone = is_alone
+        self._early: list[tuple[Slot, memoryview]] | None = None
+        """Requests of clients that came while only brokers are served; None when everybody is."""
+        self.hot: dict[int, HotApi] = {}
+        self.cold: dict[int, ColdApi] = {}
+
+    def add_hot(self, declaration: Declaration, handler: HotHandler) -> None:
+        """Serve an API by hand-written code."""
+        self.hot[int(declaration.api_key)] = HotApi(declaration, handler)
+
+    def add(self, owners: Iterable[object]) -> None:
+        """Serve the APIs whose handlers these objects declare."""
+        for owner in owners:
+            for declaration, handler in handlers_of(owner):
+                assert declaration.api_key not in self.cold, f"API {declaration.api_key} is declared twice"
+                self.cold[declaration.api_key] = ColdApi(declaration, handler)
+
+    def declarations(self) -> Iterator[Declaration]:
+        """What is served, by key."""
+        apis: dict[int, HotApi | ColdApi] = {**self.hot, **self.cold}
+        return (api.declaration for _, api in sorted(apis.items(), key=itemgetter(0)))
+
+    def ranges(self) -> dict[int, tuple[int, int]]:
+        """What ApiVersions offers: key → (lowest, highest version)."""
+        return {each.api_key: (each.min_version, each.max_version) for each in self.declarations()}
+
+    def warm_up(self) -> Iterator[ApiKey]:
+        """Compile the codecs that will be used, one pair a step, so that no request pays for it."""
+        return warm_up((key, *versions) for key, versions in self.ranges().items())
+
+    # -- one request -----------------------------------------------------------------------------------------------
+
+    def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
+        """Handle one request; answer now, or later through the slot."""
+        try:
+            if len(frame) >= _HEADER_MIN:
+                key, version, correlation_id, length = _FIRST.unpack_from(frame)
+                hot = self.hot.get(key)
+                if hot is not None and hot.min_version <= version <= hot.max_version:
+                    hot.count += 1
+                    pos = _HEADER_MIN + length if length > 0 else _HEADER_MIN
+                    if version >= hot.flexible_from:
+                        if pos >= len(frame) or frame[pos] or length < -1:
+                            pos = decode_request_header(frame).body_pos
+                        else:
+                            pos += 1
+                    return hot.handler(slot, frame, version, correlation_id, pos)
+            return self._on_cold_frame(slot, frame)
+        except MalformedMessage as error:
+            self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
+            return Gate.WAIT
+
+    def _on_cold_frame(self, slot: Slot, frame: memoryview) -> Gate:
+        key, version, correlation_id, client_id, body_pos = decode_request_header(frame)
+        cold = self.cold.get(key)
+        if cold is None or not cold.min_version <= version <= cold.max_version:
+            return self._refuse_version(slot, key, version, correlation_id)
+        if self._early is not None and self._may_wait(cold.declaration, key, version):
+            self._early.append((slot, self._network.hold(slot, frame)))
+            return Gate.WAIT
+        cold.count += 1
+        request, _ = decode(cold.request, version, frame, body_pos)
+        context = Context(key, version, correlation_id, client_id, slot, self._answer)
+        response = self._handle(cold, context, request)
+        if response is not None:
+            self._answer(context, response)
+        return Gate.NEXT if context.answered else Gate.WAIT
+
+    @staticmethod
+    def _may_wait(declaration: Declaration, api_key: int, version: int) -> bool:
+        is_early = declaration.early or declaration.is_for_brokers(version)
+        return api_key != ApiKey.API_VERSIONS and not is_early
+
+    def close(self) -> None:
+        """Serve only other brokers for now."""
+        self._early = []
+
+    def open(self) -> None:
+        """Serve clients, those that have been waiting first."""
+        early, self._early = self._early, None
+        for slot, frame in early or ():
+            self.on_frame(slot, frame)
+
+    def on_gone(self, peer: Peer) -> None:
+        """A connection is over: what it waits for is not done."""
+        if self._early:
+            self._early = [early for early in self._early if early[0].peer is not peer]
+
+    def _handle(self, cold: ColdApi, context: Context, request: Any) -> object:
+        try:
+            if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
+                raise ApiError(
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {_name_of(context.api_key)}"
+                )
+            return cold.handler(context, request)
+        except ApiError as error:
+            cold.errors += 1
+            return error
+        except Failure as failure:
+            cold.errors += 1
+            return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
+
+    def is_broker(self, peer: Peer) -> bool:
+        """Whether a broker asks. One's call to itself comes through no listener."""
+        return not peer.listener or (not self._is_alone and self._broker_listener in (None, peer.listener))
+
+    def _answer(self, context: Context, response: object) -> None:
+        assert not context.answered, f"API {context.api_key} answered twice"
+        context.answered = True
+        if isinstance(response, ApiError):
+            error = response
+            response = _error_response(context.api_key, error)
+            if response is None:
+                self._network.close(context.slot.peer, f"{_name_of(context.api_key)} failed: {error}")
+                return
+        self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
+
+    def _send(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
+        head = response_header(api_key, version, correlation_id)
+        parts = response.parts if type(response) is Encoded else encode(response, version)
+        only = parts[0] if len(parts) == 1 else None
+        if type(only) is bytes and len(only) < _JOINED:
+            self._network.reply(slot, [head + only])
+        else:
+            self._network.reply(slot, [head, *parts])
+
+    def _refuse_version(self, slot: Slot, api_key: int, version: int, correlation_id: int) -> Gate:
+        """ApiVersions is answered in version 0, whatever was asked (KIP-511); everything else cannot be answered."""
+        if api_key == ApiKey.API_VERSIONS:
+            self._send(slot, api_key, 0, correlation_id, self._versions_refusal())
+            return Gate.NEXT
+        what = f"API {api_key} ({_name_of(api_key)}) in version {version}"
+        self._network.close(slot.peer, f"asked for {what}, which is not offered")
+        return Gate.WAIT
+
+    def _versions_refusal(self) -> ApiVersionsResponse:
+        low, high = self.ranges()[ApiKey.API_VERSIONS]
+        keys = [ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)]
+        return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
+
+
+def _name_of(api_key: int) -> str:
+    api = API_TABLE.get(api_key)
+    return "no API of Kafka" if api is None else api.name
+
+
+def _error_response(api_key: int, error: ApiError) -> object | None:
+    """The response of an API that failed as a whole; None if its response has no place for that."""
+    response = API_TABLE[api_key].response()
+    if not hasattr(response, "error_code"):
+        return None
+    response.error_code = int(error.code)
+    if hasattr(response, "error_message"):
+        response.error_message = error.message or None
+    return response

@@ -1,0 +1,324 @@
+"""ListOffsets, DeleteRecords, DescribeLogDirs, DescribeProducers: questions to the logs.
+
+Zone: deterministic. Each partition is answered for itself, with Kafka's code for what is wrong with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.deletion import delete_records
+from ottla.replication.hosted import INTERNAL_TOPICS, Hosted
+from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.partition import Partition
+from ottla.requests import Context, handles
+from ottla.seams import Failure
+from ottla.storage.index import TimestampOffset
+from ottla.storage.log_dir import LogDir
+from ottla.storage.log_manager import LogManager
+from ottla.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+
+_One = TypeVar("_One")
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING: Final = -6
+_SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING: 11}
+"""Version of ListOffsets that brought each special timestamp."""
+_READ_COMMITTED: Final = 1
+_NOT_AVAILABLE_VERSION: Final = 5
+MAX_PARTITIONS: Final = 50_000
+"""Partitions that one request may name: answering takes the loop's time."""
+_MAX_OLD_OFFSETS: Final = 1000
+"""Segment starts answered to version 0."""
+
+_Offset = ListOffsetsResponse.ListOffsetsPartitionResponse
+_Trimmed = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+class _Asked(NamedTuple):
+    """One partition of a ListOffsets request."""
+
+    topic: str
+    partition: int
+    leader_epoch: int
+    timestamp: int
+    max_offsets: int
+    as_replica: bool
+    """A follower asks: up to the log end."""
+
+
+class LogHandlers:
+    """Answers out of the logs of this broker."""
+
+    def __init__(self, hosted: Hosted, logs: LogManager, purgatory: Purgatory, leaders: Leaders | None = None) -> None:
+        """`leaders`: the cluster's view, for those who came to the wrong broker."""
+        self._hosted = hosted
+        self._logs = logs
+        self._purgatory = purgatory
+        self._leaders: Leaders = leaders or NoLeaders()
+
+    def _find(self, topic: str, partition: int) -> Partition:
+        """Raises ApiError when the partition does not live here."""
+        found = self._hosted.find(topic, partition)
+        if found is None:
+            raise missing(self._leaders, topic, partition)
+        return found
+
+    # -- ListOffsets -------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.LIST_OFFSETS, 0, 11, resource="Topic", operation="Describe")
+    def list_offsets(self, context: Context, request: ListOffsetsRequest) -> None:
+        """The offset that belongs to a time, or to a special one, per partition."""
+        if request.isolation_level not in (0, _READ_COMMITTED):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
+        _check_count(len(topic.partitions) for topic in request.topics)
+        counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
+        gather: Gather[tuple[str, _Offset]] = Gather(
+            lambda results: context.reply(
+                ListOffsetsResponse(
+                    topics=[
+                        ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
+                        for name, partitions in _by_topic(results)
+                    ]
+                )
+            )
+        )
+        for topic in request.topics:
+            for one in topic.partitions:
+                slot = gather.slot()
+                asked = _Asked(
+                    topic.name,
+                    one.partition_index,
+                    one.current_leader_epoch,
+                    one.timestamp,
+                    one.max_num_offsets,
+                    request.replica_id >= 0,
+                )
+                try:
+                    if counts[asked.topic, asked.partition] > 1:
+                        raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
+                    self._list(context.api_version, request.isolation_level, asked, slot)
+                except ApiError as error:
+                    slot((asked.topic, _Offset(partition_index=asked.partition, error_code=error.code)))
+        gather.close()
+
+    def _list(
+        self, version: int, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
+    ) -> None:
+        """Answer one partition, now or later. Raises ApiError before it has passed `slot` on."""
+        partition = self._find(asked.topic, asked.partition)
+        partition.check_leader(asked.leader_epoch)
+        if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in this version")
+        log = partition.log
+        limit = log.end_offset
+        if not asked.as_replica:
+            limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
+            if not partition.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
+                code = (
+                    ErrorCode.LEADER_NOT_AVAILABLE
+                    if version < _NOT_AVAILABLE_VERSION
+                    else ErrorCode.OFFSET_NOT_AVAILABLE
+                )
+                raise ApiError(code, f"{partition.tp} has a new leader that does not know the high watermark yet")
+        if version == 0:
+            offsets = _old_offsets(partition, asked.timestamp, limit, min(asked.max_offsets, _MAX_OLD_OFFSETS))
+            slot((asked.topic, _Offset(partition_index=asked.partition, old_style_offsets=offsets)))
+        elif asked.timestamp == LATEST:
+            slot((asked.topic, _offset(asked, NO_TIMESTAMP, limit, log.epochs.latest)))
+        elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = log.start_offset
+            slot((asked.topic, _offset(asked, NO_TIMESTAMP, start, log.epochs.epoch_of(start))))
+        elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING):
+            slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
+        else:
+            self._look_up(partition, asked, limit, slot)
+
+    def _look_up(
+        self, partition: Partition, asked: _Asked, limit: int, slot: Callable[[tuple[str, _Offset]], None]
+    ) -> None:
+        def found(outcome: TimestampOffset | Failure | None) -> None:
+            if isinstance(outcome, Failure):
+                slot((asked.topic, _Offset(partition_index=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)))
+            elif outcome is None or outcome.offset >= limit:
+                slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
+            else:
+                epoch = partition.log.epochs.epoch_of(outcome.offset)
+                slot((asked.topic, _offset(asked, outcome.timestamp, outcome.offset, epoch)))
+
+        if asked.timestamp == MAX_TIMESTAMP:
+            partition.log.max_timestamp_offset(found)
+        else:
+            partition.log.lookup_timestamp(asked.timestamp, found)
+
+    # -- DeleteRecords -----------------------------------------------------------------------------------------
+
+    @handles(ApiKey.DELETE_RECORDS, 0, 2, resource="Topic", operation="Delete")
+    def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
+        """Move log starts up; the answer is the new low watermark per partition."""
+        _check_count(len(topic.partitions) for topic in request.topics)
+        gather: Gather[tuple[str, _Trimmed]] = Gather(
+            lambda results: context.reply(
+                DeleteRecordsResponse(
+                    topics=[
+                        DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
+                        for name, partitions in _by_topic(results)
+                    ]
+                )
+            )
+        )
+        for topic in request.topics:
+            for one in topic.partitions:
+                self._trim(topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
+        gather.close()
+
+    def _trim(
+        self, topic: str, index: int, offset: int, timeout_ms: int, slot: Callable[[tuple[str, _Trimmed]], None]
+    ) -> None:
+        def answer(outcome: int | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))
+            else:
+                slot((topic, _Trimmed(partition_index=index, low_watermark=outcome)))
+
+        try:
+            if topic in INTERNAL_TOPICS:
+                raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
+            delete_records(self._find(topic, index), offset, timeout_ms, self._leaders, self._purgatory, answer)
+        except ApiError as error:
+            answer(error)
+
+    # -- DescribeLogDirs ---------------------------------------------------------------------------------------
+
+    @handles(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, resource="Cluster", operation="Describe")
+    def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+        """Log directories with the size of every partition in them, or of those that are asked for."""
+        wanted = None
+        if request.topics is not None:
+            wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
+        return DescribeLogDirsResponse(results=[_describe_dir(each, wanted) for each in self._logs.dirs])
+
+    # -- DescribeProducers -------------------------------------------------------------------------------------
+
+    @handles(ApiKey.DESCRIBE_PRODUCERS, 0, 0, resource="Topic", operation="Read")
+    def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
+        """Producers whose state partitions keep (KIP-664)."""
+        _check_count(len(topic.partition_indexes) for topic in request.topics)
+        result = DescribeProducersResponse.TopicResponse
+        return DescribeProducersResponse(
+            topics=[
+                result(
+                    name=topic.name, partitions=[self._producers(topic.name, one) for one in topic.partition_indexes]
+                )
+                for topic in request.topics
+            ]
+        )
+
+    def _producers(self, topic: str, index: int) -> DescribeProducersResponse.PartitionResponse:
+        try:
+            partition = self._find(topic, index)
+        except ApiError as error:
+            return DescribeProducersResponse.PartitionResponse(
+                partition_index=index, error_code=error.code, error_message=error.message
+            )
+        entries = [producer.snapshot() for producer in partition.log.producers]
+        return DescribeProducersResponse.PartitionResponse(
+            partition_index=index,
+            active_producers=[
+                DescribeProducersResponse.ProducerState(
+                    producer_id=entry.producer_id,
+                    producer_epoch=entry.producer_epoch,
+                    last_sequence=entry.last_sequence,
+                    last_timestamp=entry.timestamp,
+                    coordinator_epoch=entry.coordinator_epoch,
+                    current_txn_start_offset=entry.current_txn_first_offset,
+                )
+                for entry in entries
+            ],
+        )
+
+
+def _check_count(counts: Iterable[int]) -> None:
+    total = sum(counts)
+    if total > MAX_PARTITIONS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
+
+
+def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:
+    return _Offset(partition_index=asked.partition, timestamp=timestamp, offset=offset, leader_epoch=epoch)
+
+
+def _old_offsets(partition: Partition, timestamp: int, limit: int, count: int) -> list[int]:
+    """Up to `count` starts of segments, newest first, as version 0 wants them: those that begin before `timestamp`.
+
+    LATEST puts the high watermark before them, EARLIEST leaves the log start alone.
+    """
+    log = partition.log
+    if timestamp == EARLIEST:
+        return [log.start_offset][: max(count, 0)]
+    starts = [max(segment.base_offset, log.start_offset) for segment in log.segments if segment.base_offset <= limit]
+    if timestamp == LATEST:
+        return list(dict.fromkeys([limit, *reversed(starts)]))[: max(count, 0)]
+    older = [
+        max(segment.base_offset, log.start_offset)
+        for segment in log.segments
+        if segment.base_offset <= limit and segment.largest_timestamp <= timestamp
+    ]
+    return list(dict.fromkeys(reversed(older)))[: max(count, 0)]
+
+
+def _by_topic(results: Iterable[tuple[str, _One]]) -> list[tuple[str, list[_One]]]:
+    """Partition results under their topics, topics in the order in which they came first."""
+    topics: dict[str, list[_One]] = {}
+    for topic, one in results:
+        topics.setdefault(topic, []).append(one)
+    return list(topics.items())
+
+
+def _describe_dir(each: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResponse.DescribeLogDirsResult:
+    if each.offline is not None:
+        return DescribeLogDirsResponse.DescribeLogDirsResult(
+            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=each.name
+        )
+    sizes = [
+        (
+            tp.topic,
+            DescribeLogDirsResponse.DescribeLogDirsPartition(
+                partition_index=tp.partition,
+                partition_size=log.size,
+                offset_lag=max(0, log.high_watermark - log.end_offset),
+            ),
+        )
+        for tp, log in sorted(each.logs.items())
+        if wanted is None or tp in wanted
+    ]
+    total, usable = each.space
+    return DescribeLogDirsResponse.DescribeLogDirsResult(
+        log_dir=each.name,
+        total_bytes=total,
+        usable_bytes=usable,
+        topics=[
+            DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
+            for name, partitions in _by_topic(sizes)
+        ],
+    )

@@ -1,0 +1,25 @@
+"""The safeguards of all rooms of a broker, each of which can be taken away to see that something would notice.
+
+Zone: pure. What each switch guards stands where it is asked, in its own room. A broker in service has all of them on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.groups.safeguards import GroupSafeguards
+from ottla.replication.safeguards import ReplicationSafeguards
+from ottla.storage.safeguards import Safeguards as StorageSafeguards
+from ottla.transactions.safeguards import TransactionSafeguards
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSafeguards:
+    """The switches of a broker."""
+
+    storage: StorageSafeguards = field(default_factory=StorageSafeguards)
+    replication: ReplicationSafeguards = field(default_factory=ReplicationSafeguards)
+    controller: ControllerSafeguards = field(default_factory=ControllerSafeguards)
+    transactions: TransactionSafeguards = field(default_factory=TransactionSafeguards)
+    groups: GroupSafeguards = field(default_factory=GroupSafeguards)

@@ -1,0 +1,37 @@
+"""`ottla broker`: the brokers of a cluster.
+
+Zone: real. Looks only; changes nothing.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.options import common_options, connect, output_option
+from ottla.cli.output import write, write_json, write_jsonl, write_table
+
+
+@click.group()
+def broker() -> None:
+    """Look at the brokers."""
+
+
+@broker.command("list")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def list_(output: str) -> None:
+    """List the live brokers: where they are, and how many partitions they lead and hold."""
+    from ottla.cli.cluster_views import look
+    from ottla.client import Admin
+
+    with connect() as client:
+        state = look(Admin(client))
+    if output == "name":
+        for each in state.brokers():
+            write(str(each.node.node_id))
+    elif output == "json":
+        write_json([each.document() for each in state.brokers()])
+    elif output == "jsonl":
+        write_jsonl(each.document() for each in state.brokers())
+    else:
+        write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

@@ -1,0 +1,84 @@
+"""What the commands that run a broker have in common: options, and where its configuration comes from.
+
+Zone: real. Nothing here starts anything.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:  # so that help does not import the broker
+    from ottla.config.broker import BrokerConfig
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def broker_options(command: F) -> F:
+    """`--set`, `--ready-file`, `--log-level`, `--log-format`."""
+    for option in reversed(
+        [
+            click.option(
+                "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker key, by Kafka's name."
+            ),
+            click.option(
+                "--ready-file",
+                type=click.Path(dir_okay=False),
+                help="Gets host:port when requests are answered; removed at the end.",
+            ),
+            click.option(
+                "--log-level",
+                type=click.Choice(["TRACE", "DEBUG", "INFO", "WARN", "ERROR", "FATAL"], case_sensitive=False),
+                default="INFO",
+                show_default=True,
+            ),
+            click.option("--log-format", type=click.Choice(["text", "json"]), default="text", show_default=True),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+def overrides(settings: tuple[str, ...]) -> dict[str, str]:
+    """The words of `--set` as pairs. Raises click.UsageError for one that is not KEY=VALUE."""
+    from ottla.config.rows import ConfigError
+    from ottla.config.sources import parse_assignment
+
+    try:
+        return dict(map(parse_assignment, settings))
+    except ConfigError as error:
+        raise click.UsageError(f"--set: {error}") from None
+
+
+def read(path: str) -> dict[str, str]:
+    """The keys of a properties or TOML file, overridden by KAFKA_… environment variables."""
+    from ottla.config.rows import ConfigError
+    from ottla.config.sources import from_environment, layered, parse_properties, parse_toml
+
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        pairs = parse_toml(text) if path.endswith(".toml") else parse_properties(text)
+    except ConfigError as error:
+        raise click.ClickException(f"{path}: {error}") from None
+    return layered(from_environment(os.environ), pairs)
+
+
+def configured(properties: Mapping[str, str]) -> BrokerConfig:
+    """The configuration; keys that need a word get a warning. Raises click.UsageError naming a bad value."""
+    import logging
+
+    from ottla.config.broker import BrokerConfig
+    from ottla.config.rows import ConfigError
+
+    try:
+        config, warnings = BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from None
+    log = logging.getLogger("ottla.config")
+    for warning in warnings:
+        log.warning("%s", warning)
+    return config

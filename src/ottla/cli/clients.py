@@ -1,0 +1,53 @@
+"""The producer and the consumer that the options of a command name.
+
+Zone: real. Settings only: what is written and read is each command's own business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ottla.cli.options import DEFAULT_TIMEOUT_S, Settings, client_settings, given
+
+if TYPE_CHECKING:
+    from ottla.client import Consumer, Producer
+    from ottla.client.producer.failed import FailedRecord
+
+_REQUEST_TIMEOUT_MS = 30_000
+_LINGER_MS = 5
+
+
+def make_producer(
+    defaults: Settings | None = None,
+    overrides: Settings | None = None,
+    on_failed: Callable[[FailedRecord], object] | None = None,
+) -> Producer:
+    """A producer; close it. `--timeout` bounds how long a record may take, and how long a call may block.
+
+    Arguments as of `client_settings`, and the producer's. Raises ConfigError.
+    """
+    from ottla.client.producer import Producer
+    from ottla.client.producer.config import PRODUCER_KEYS
+
+    patience_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
+    settings = client_settings({"max.block.ms": patience_ms, **(defaults or {})}, overrides, PRODUCER_KEYS)
+    settings.setdefault("request.timeout.ms", _request_timeout_ms(settings))
+    return Producer(settings, on_failed=on_failed)
+
+
+def _request_timeout_ms(settings: Settings) -> int:
+    """Kafka's, or what `delivery.timeout.ms` leaves room for."""
+    try:
+        room = int(settings["delivery.timeout.ms"]) - int(settings.get("linger.ms", _LINGER_MS))
+    except ValueError:  # the producer says what is wrong with them
+        return _REQUEST_TIMEOUT_MS
+    return max(1, min(_REQUEST_TIMEOUT_MS, room))
+
+
+def make_consumer(defaults: Settings | None = None, overrides: Settings | None = None) -> Consumer:
+    """A consumer; close it. Arguments as of `client_settings`. Raises ConfigError."""
+    from ottla.client import Consumer
+    from ottla.client.consumer.settings import CONSUMER_KEYS
+
+    return Consumer(client_settings(defaults, overrides, CONSUMER_KEYS))

@@ -1,0 +1,27 @@
+"""`ottla completion`: the script that makes a shell complete commands and options.
+
+Zone: real. Prints only; where to put the script is said in its help.
+"""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import BashComplete, FishComplete, ShellComplete, ZshComplete
+
+_SHELLS: dict[str, type[ShellComplete]] = {"bash": BashComplete, "zsh": ZshComplete, "fish": FishComplete}
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(_SHELLS)))
+def completion(shell: str) -> None:
+    """Print the completion script for a shell.
+
+    \b
+    bash:  eval "$(ottla completion bash)"      in ~/.bashrc
+    zsh:   eval "$(ottla completion zsh)"       in ~/.zshrc
+    fish:  ottla completion fish > ~/.config/fish/completions/ottla.fish
+    """
+    root = click.get_current_context().find_root()
+    complete = _SHELLS[shell](root.command, {}, "ottla", "_OTTLA_COMPLETE")
+    # Not `source()`: for bash that starts one to check its version, on the machine that prints rather than completes.
+    click.echo(complete.source_template % complete.source_vars())

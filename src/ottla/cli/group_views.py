@@ -1,0 +1,175 @@
+"""What the commands about groups show: positions beside the ends of their partitions, and where a reset leads.
+
+Zone: real. Asks a cluster through the client; prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cli.output import Json
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.cli.offset_grammar import Bound
+    from ottla.client import Admin
+    from ottla.client.admin_groups import GroupAdmin, GroupMember, GroupView
+
+
+class PartitionLag(NamedTuple):
+    """One partition of a group. Offsets and lag are None where they are not known."""
+
+    where: TopicPartition
+    offset: int | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records the group is behind the end."""
+        return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
+
+    def document(self) -> Json:
+        """For programs."""
+        member = self.member
+        return {
+            "topic": self.where.topic,
+            "partition": self.where.partition,
+            "current_offset": self.offset,
+            "log_end_offset": self.end,
+            "lag": self.lag,
+            "consumer_id": None if member is None else member.member_id,
+            "host": None if member is None else member.host,
+            "client_id": None if member is None else member.client_id,
+        }
+
+    def row(self, group_id: str) -> tuple[object, ...]:
+        """For people."""
+        member = self.member
+        who = (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
+        return group_id, self.where.topic, self.where.partition, self.offset, self.end, self.lag, *who
+
+
+class GroupState(NamedTuple):
+    """A group and its positions."""
+
+    view: GroupView
+    partitions: list[PartitionLag]
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions."""
+        return sum(each.lag or 0 for each in self.partitions)
+
+    @property
+    def worst(self) -> int:
+        """Of the partition that is furthest behind."""
+        return max((each.lag or 0 for each in self.partitions), default=0)
+
+    def document(self) -> dict[str, Json]:
+        """For programs."""
+        view = self.view
+        return {
+            "group": view.group_id,
+            "state": view.state,
+            "protocol_type": view.protocol_type,
+            "protocol": view.protocol,
+            "coordinator": view.coordinator,
+            "lag": self.lag,
+            "members": [_member_document(member) for member in view.members],
+            "partitions": [each.document() for each in self.partitions],
+        }
+
+
+def _member_document(member: GroupMember) -> Json:
+    return {
+        "consumer_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [str(where) for where in member.assignment],
+    }
+
+
+def look(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
+    """A group with its positions and lag. Raises ClientError."""
+    from ottla.client import LATEST, ClientError
+
+    view = groups.describe_group(group_id)
+    offsets = groups.group_offsets(group_id)
+    owners = {where: member for member in view.members for where in member.assignment}
+    wanted = sorted({*offsets, *owners})
+    ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+    rows = []
+    for where in wanted:
+        found, end = offsets.get(where), ends.get(where)
+        offset = None if found is None or isinstance(found, ClientError) else found.offset
+        rows.append(
+            PartitionLag(
+                where, offset, None if end is None or isinstance(end, ClientError) else end.offset, owners.get(where)
+            )
+        )
+    return GroupState(view, rows)
+
+
+def parse_topics(words: Iterable[str]) -> dict[str, list[int] | None]:
+    """`topic` or `topic:0,1` words: topic → partitions, None for all. Raises ValueError."""
+    wanted: dict[str, list[int] | None] = {}
+    for word in words:
+        topic, colon, numbers = word.partition(":")
+        wanted[topic] = [int(number) for number in numbers.split(",")] if colon else None
+    return wanted
+
+
+def partitions_of(
+    admin: Admin, wanted: Mapping[str, list[int] | None], committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions that a reset is about: those of the topics that are named, else where the group has been."""
+    if not wanted:
+        return sorted(committed)
+    found = admin.describe_topics(list(wanted))
+    places: list[TopicPartition] = []
+    for topic, numbers in wanted.items():
+        view = found[topic]
+        if isinstance(view, Exception):
+            raise view
+        places += [TopicPartition(topic, each) for each in numbers or sorted(view.partitions)]
+    return places
+
+
+def targets(
+    admin: Admin, bounds: Mapping[TopicPartition, Bound], current: Mapping[TopicPartition, int], shift: int | None
+) -> dict[TopicPartition, int]:
+    """Where each partition is to be set: a bound, or so many records from where it is; inside the log in any case.
+
+    Raises ClientError when the ends of a partition cannot be had.
+    """
+    from ottla.client import EARLIEST, LATEST, ClientError
+
+    def offsets(timestamp: int, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = admin.list_offsets(dict.fromkeys(places, timestamp))
+        for outcome in found.values():
+            if isinstance(outcome, ClientError):
+                raise outcome
+        return {where: each.offset for where, each in found.items() if not isinstance(each, ClientError)}
+
+    starts, ends = offsets(EARLIEST, bounds), offsets(LATEST, bounds)
+    found: dict[TopicPartition, int] = {}
+    for where, bound in bounds.items():
+        if shift is not None:
+            number = current.get(where, starts[where]) + shift
+            found[where] = min(max(number, starts[where]), ends[where])
+        else:
+            found[where] = bound.resolve(starts[where], ends[where], _at_time(offsets, where, ends[where]))
+    return found
+
+
+def _at_time(
+    offsets: Callable[[int, Iterable[TopicPartition]], dict[TopicPartition, int]], where: TopicPartition, end: int
+) -> Callable[[int], int]:
+    def offset(timestamp: int) -> int:
+        found = offsets(timestamp, [where])[where]
+        return end if found < 0 else found
+
+    return offset

@@ -1,0 +1,163 @@
+"""The entry point `ottla`: the tree of commands, and how errors become exit codes.
+
+Zone: real. Commands are imported when they are used, so that help stays quick; what they do is in their own modules,
+`ottla.cli.<command>`, each of which holds a click command of the same name.
+
+Exit codes: 0 ok · 1 error · 2 usage · 3 not found · 4 not allowed · 5 out of time · 130 interrupted · 141 broken pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+import ottla
+from ottla.cli.options import common_options
+
+OK, ERROR, USAGE, NOT_FOUND, NOT_ALLOWED, OUT_OF_TIME, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported when they are named; help reads their one-line texts from a table."""
+
+    def __init__(self, *args: Any, lazy: dict[str, str], **options: Any) -> None:  # click's own signature
+        super().__init__(*args, **options)
+        self.lazy = lazy
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names, in the table's order."""
+        return [*self.lazy, *super().list_commands(ctx)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the command."""
+        if cmd_name not in self.lazy:
+            return super().get_command(ctx, cmd_name)
+        command = getattr(import_module(f"ottla.cli.{cmd_name}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; for a wrong word, the nearest command (click knows only imported ones)."""
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            from difflib import get_close_matches
+
+            near = get_close_matches(args[0], self.list_commands(ctx), n=1)
+            if not near:
+                raise
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {near[0]!r}?")
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  # click's
+        """The list of commands without importing any."""
+        own = [(name, command.get_short_help_str(80)) for name, command in sorted(self.commands.items())]
+        with formatter.section("Commands"):
+            formatter.write_dl([*self.lazy.items(), *own])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; click itself would make an exit code 1 of a broken pipe."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise click.exceptions.Exit(BROKEN_PIPE) from None
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
+        """Run a command line, and exit with the code that its outcome stands for."""
+        words = list(sys.argv[1:] if args is None else args)
+        options["standalone_mode"] = False
+        code = OK
+        try:
+            outcome = super().main(words, *rest, **options)
+            code = outcome if isinstance(outcome, int) else OK
+        except click.exceptions.Exit as error:
+            code = error.exit_code
+        except (click.Abort, KeyboardInterrupt):
+            code = INTERRUPTED
+        except Exception as error:  # noqa: BLE001  # the one place where everything becomes an exit code
+            code = _explain(error, debug="--debug" in words)
+        sys.exit(code if _flush_output() else BROKEN_PIPE)
+
+
+def _explain(error: Exception, *, debug: bool) -> int:
+    """Print what went wrong, to stderr, and give the exit code."""
+    from ottla.cli.explain import exit_code, explain
+
+    if isinstance(error, click.ClickException):
+        error.show(sys.stderr)
+        return USAGE if isinstance(error, click.UsageError) else ERROR
+    code = exit_code(error)
+    if debug or code is None:
+        if debug:
+            import traceback
+
+            traceback.print_exc()
+        else:
+            click.echo(
+                f"ottla: a bug: {type(error).__name__}: {error}. Run it again with --debug for a report", err=True
+            )
+        return ERROR if code is None else code
+    click.echo(f"ottla: {explain(error)}", err=True)
+    return code
+
+
+def _flush_output() -> bool:
+    """Write out what is buffered; False when nobody reads it any more."""
+    with contextlib.suppress(ValueError):  # a closed stream has nothing left
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # Python flushes once more at exit, and must not fail again.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return False
+    return True
+
+
+_COMMANDS = {
+    "up": "Start a broker with sensible defaults, in this terminal.",
+    "server": "Run a broker from a server.properties file.",
+    "topic": "List, describe, create, alter and delete topics.",
+    "group": "Look at consumer groups, their lag, and change their offsets.",
+    "txn": "Look at transactions, and end those that hang.",
+    "cluster": "Show the state of a cluster.",
+    "broker": "List the brokers of a cluster.",
+    "reassign": "Move partitions between brokers.",
+    "leader": "Elect leaders of partitions anew.",
+    "produce": "Write lines from standard input, or JSON, to a topic.",
+    "consume": "Read records from a topic.",
+    "retry": "Bring records back that failed, when it is time.",
+    "dlq": "Look at dead letters, send them back, throw them away.",
+    "offsets": "Show offsets of partitions, by position or by time.",
+    "perf": "Measure throughput and latency.",
+    "verify": "Write and read numbers, an event per line.",
+    "log": "Look into the files of a broker's log.",
+    "sim": "Run the broker in a simulated world, with faults.",
+    "reorder": "Simulate every late arrival of transactions' requests.",
+    "pipeline": "Run pipelines of PySpark, and see how far they are.",
+    "demo": "Stream real events through a broker with PySpark.",
+    "context": "Keep settings of clusters under names.",
+    "completion": "Print the completion script for a shell.",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=_COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@common_options
+@click.version_option(ottla.__version__, prog_name="ottla", message="%(prog)s %(version)s")
+def cli() -> None:
+    """Ottla: an event-streaming broker that speaks the Kafka protocol, and tools for any Kafka cluster."""
+
+
+def main() -> None:
+    """What the installed script `ottla` runs, and `python -m ottla`."""
+    cli.main(prog_name="ottla")

@@ -1,0 +1,180 @@
+"""Options that every command about a cluster has, before the command or behind it, and the client made of them.
+
+Zone: real. Command-line words become a `ClientConfig` here; nothing is printed but warnings about unknown settings.
+
+Which broker: `-b`, then `-X bootstrap.servers=…`, then the file of `--command-config`, then `--context`, then the
+environment variable OTTLA_BROKERS, then the context in use, then localhost:9092.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:  # so that help does not import the client
+    from ottla.client.cluster import Cluster
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_META = "ottla.cli."
+DEFAULT_TIMEOUT_S = 30.0
+
+
+def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
+    """Keep a value that was given; `meta` is shared by a command and the groups above it, and the inner one wins."""
+    if value not in (None, (), False):
+        assert param.name is not None
+        ctx.meta[_META + param.name] = value
+
+
+def given(name: str, default: Any = None) -> Any:
+    """The value of a common option in the running command."""
+    return click.get_current_context().meta.get(_META + name, default)
+
+
+def _common(*names: str, **attributes: Any) -> Callable[[F], F]:
+    return click.option(*names, expose_value=False, callback=_remember, **attributes)
+
+
+def common_options(command: F) -> F:
+    """`-b`, `-X`, `--command-config`, `--timeout`, `--quiet`, `--yes`, `--debug`."""
+    for option in reversed(
+        [
+            _common("-b", "--brokers", "--bootstrap-server", "brokers", metavar="HOST:PORT,…", help=_BROKERS_HELP),
+            _common("-X", "settings", multiple=True, metavar="KEY=VALUE", help="A client setting, by Kafka's name."),
+            _common(
+                "--command-config",
+                type=click.Path(exists=True, dir_okay=False),
+                help="A properties file with client settings.",
+            ),
+            _common("--context", metavar="NAME", help="The context with the settings; see ottla context."),
+            _common(
+                "--timeout",
+                "timeout_s",
+                type=click.FloatRange(min=0, min_open=True),
+                metavar="SECONDS",
+                help=f"Give up after this time; {DEFAULT_TIMEOUT_S:g} by default.",
+            ),
+            _common("-q", "--quiet", is_flag=True, help="No progress and no summaries."),
+            _common("-y", "--yes", is_flag=True, help="Do not ask before something is lost."),
+            _common("--debug", is_flag=True, help="Show tracebacks."),
+        ]
+    ):
+        command = option(command)
+    return command
+
+
+_BROKERS_HELP = "Brokers to ask first; OTTLA_BROKERS or localhost:9092 by default."
+
+
+def output_option(*choices: str) -> Callable[[F], F]:
+    """`-o` with the formats that a command knows; the first one is the default."""
+    return click.option(
+        "-o",
+        "--output",
+        type=click.Choice(choices),
+        default=choices[0],
+        show_default=True,
+        help="How results are printed.",
+    )
+
+
+Settings = dict[str, str | int | bool]
+
+
+def client_settings(
+    defaults: Settings | None = None, overrides: Settings | None = None, more: Collection[str] = ()
+) -> Settings:
+    """What the common options say, by Kafka's keys.
+
+    defaults: what the command prefers to Kafka's defaults. overrides: what other options of the command said.
+    more: keys that the command's client has besides those that all share.
+    """
+    timeout_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
+    settings: Settings = {
+        "bootstrap.servers": "localhost:9092",
+        "client.id": "ottla-cli",
+        "default.api.timeout.ms": timeout_ms,
+        "delivery.timeout.ms": timeout_ms,
+        "allow.auto.create.topics": False,
+    }
+    settings |= defaults or {}
+    settings |= _from_context(more)
+    return settings | given_settings(more) | (overrides or {})
+
+
+def given_settings(more: Collection[str] | None = None) -> Settings:
+    """What `--command-config`, `-X` and `-b` say; of the file only known keys, unless `more` is None."""
+    settings: Settings = dict(_from_file(more))
+    settings |= parse_assignments(given("settings", ()))
+    if brokers := given("brokers"):
+        settings["bootstrap.servers"] = brokers
+    return settings
+
+
+def _from_context(more: Collection[str]) -> Settings:
+    """What the context that is named says, or else the one in use, whose brokers OTTLA_BROKERS overrules."""
+    from ottla.cli import contexts
+
+    named = given("context")
+    name = named or contexts.current()
+    settings: Settings = {} if name is None else _known(contexts.read(name), more, f"context {name}")
+    brokers = os.environ.get("OTTLA_BROKERS")
+    if brokers and (named is None or "bootstrap.servers" not in settings):
+        settings["bootstrap.servers"] = brokers
+    return settings
+
+
+def connect(defaults: Settings | None = None, overrides: Settings | None = None) -> Cluster:
+    """The cluster that the options name; close it. Arguments as of `client_settings`.
+
+    Raises ConfigError. Nothing is connected yet.
+    """
+    from ottla.client.cluster import Cluster
+    from ottla.client.settings import ClientConfig
+
+    return Cluster(ClientConfig.from_mapping(client_settings(defaults, overrides)))
+
+
+def _from_file(more: Collection[str] | None) -> Settings:
+    path = given("command_config")
+    if path is None:
+        return {}
+    from ottla.client.settings import parse_properties
+
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = parse_properties(file.read())
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"{path} is not a properties file in UTF-8: {error}") from error
+    return dict(found) if more is None else _known(found, more, path)
+
+
+def _known(settings: dict[str, str], more: Collection[str], where: str) -> Settings:
+    """The settings that this client has; a warning for each of the others."""
+    from ottla.client.settings import split_unknown
+
+    known, warnings = split_unknown(settings, more)
+    for warning in warnings:
+        note(f"{where}: {warning}")
+    return dict(known)
+
+
+def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:
+    """`key=value` words as a mapping. Raises click.UsageError for one without '='."""
+    assignments: dict[str, str] = {}
+    for word in words:
+        key, equals, value = word.partition("=")
+        if not equals or not key.strip():
+            raise click.UsageError(f"{word!r} is not of the form key=value")
+        assignments[key.strip()] = value
+    return assignments
+
+
+def note(text: str) -> None:
+    """Tell the user something that is not data, unless `--quiet`."""
+    if not given("quiet", False):
+        click.echo(f"ottla: {text}", err=True)

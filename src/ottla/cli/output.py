@@ -1,0 +1,46 @@
+"""Results on stdout: tables for people, JSON for programs.
+
+Zone: real. Rows come in ready; nothing is asked of a cluster here. Plain text without colours, in a terminal or not.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import click
+
+Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
+
+
+def write(text: str) -> None:
+    """A line of data."""
+    click.echo(text)
+
+
+def write_json(value: Json) -> None:
+    """One document, indented."""
+    write(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def write_jsonl(values: Iterable[Json]) -> None:
+    """One document per line."""
+    for value in values:
+        write(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
+
+
+def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Columns, two spaces apart; numbers to the right."""
+    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
+    right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
+    for line in [list(header), *cells]:
+        padded = [
+            text.rjust(width) if to_right else text.ljust(width)
+            for text, width, to_right in zip(line, widths, right, strict=True)
+        ]
+        write("  ".join(padded).rstrip())
+
+
+def _is_number(text: str) -> bool:
+    return text == "-" or text.lstrip("-").isdigit()

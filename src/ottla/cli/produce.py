@@ -1,0 +1,308 @@
+"""`ottla produce`: lines or JSON from standard input to a topic.
+
+Zone: real. Input to records; batches, partitions, retries and transactions are the producer's.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from ottla.cli.clients import make_producer
+from ottla.cli.names import topic_words
+from ottla.cli.options import Settings, common_options
+from ottla.cli.output import write_jsonl
+
+if TYPE_CHECKING:
+    from ottla.cli.progress import Progress
+    from ottla.cli.record_text import RecordLine
+    from ottla.client import ClientError, Producer, RecordMetadata
+    from ottla.client.producer.failed import FailedRecord
+
+_BATCH_BYTES = 131_072
+"""Larger than Kafka's batch.size: a pipe has nobody waiting for single records, and -X batch.size=… changes it."""
+_RUNS_AT_ONCE = 100
+_LAST_WORDS_S = 1.0
+"""For what is on its way when Ctrl-C ends it."""
+
+
+class _Choice(NamedTuple):
+    """What the options say about every record."""
+
+    topic: str | None
+    key: bytes | None
+    separator: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    tombstone: bool
+    jsonl: bool
+    partition: int | None
+    repartition: bool
+    timestamp: int | None
+
+
+@click.command()
+@topic_words
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="What divides key and value in a line; \\t is a tab.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option("--tombstone", is_flag=True, help="Null values: for the key given, or with each line as a key.")
+@click.option("--jsonl", is_flag=True, help="Lines are JSON, as `ottla consume -o jsonl` prints them.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option("--repartition", is_flag=True, help="With --jsonl: choose partitions by key, not as the lines say.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), help="How safe a record must be; all by default.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
+@click.option("--timestamp", metavar="TIME", help="Of every record: ms since 1970, a date and time, or -1h.")
+@click.option("--transactional-id", metavar="ID", help="Write all in one transaction, or not at all.")
+@click.option("--transaction-records", type=click.IntRange(min=1), metavar="N", help="… in one for every N records.")
+@click.option("-o", "--output", type=click.Choice(["none", "jsonl"]), default="none", help="Print where records went.")
+@common_options
+def produce(
+    topic: str | None,
+    topic_option: str | None,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    tombstone: bool,
+    jsonl: bool,
+    partition: int | None,
+    repartition: bool,
+    acks: str | None,
+    compression: str | None,
+    timestamp: str | None,
+    transactional_id: str | None,
+    transaction_records: int | None,
+    output: str,
+) -> None:
+    """Write records to TOPIC: each line of standard input is one.
+
+    With --jsonl a line may name its own topic, and TOPIC, when given, wins.
+    """
+    choice = _Choice(
+        topic or topic_option,
+        None if key is None else os.fsencode(key),
+        _separator(key_separator),
+        tuple(_header(text) for text in headers),
+        tombstone,
+        jsonl,
+        partition,
+        repartition,
+        _timestamp(timestamp),
+    )
+    _check(choice)
+    if transaction_records is not None and transactional_id is None:
+        raise click.UsageError("--transaction-records needs --transactional-id")
+    settings = {"acks": acks, "compression.type": compression, "transactional.id": transactional_id}
+    fixed: Settings = {name: value for name, value in settings.items() if value is not None}
+    _run(choice, fixed, transaction_records, printing=output == "jsonl")
+
+
+def _run(choice: _Choice, settings: Settings, per_transaction: int | None, *, printing: bool) -> None:
+    from ottla.cli.progress import Progress
+
+    sink = _Sink(printing=printing)
+    defaults: Settings = {"batch.size": _BATCH_BYTES, "allow.auto.create.topics": True}
+    with make_producer(defaults, settings, on_failed=sink.failed) as producer, Progress("written") as progress:
+        write = _write_in_transactions if producer.config.transactional_id else _write_all
+        try:
+            write(producer, choice, sink, progress, per_transaction)
+        except KeyboardInterrupt:
+            producer.close(_LAST_WORDS_S)
+            raise
+
+
+def _write_all(producer: Producer, choice: _Choice, sink: _Sink, progress: Progress, _: int | None) -> None:
+    def on_pause() -> None:
+        producer.flush()
+        sink.settle()
+
+    try:
+        for line in _records(choice, producer.config.client.max_request_size, on_pause):
+            sink.send(producer, line)
+            progress.add(1, len(line.value or b""))
+    except click.ClickException:
+        on_pause()  # what came before the bad line is good
+        raise
+    on_pause()
+
+
+def _write_in_transactions(
+    producer: Producer, choice: _Choice, sink: _Sink, progress: Progress, per_transaction: int | None
+) -> None:
+    """A bad line, or a record that fails, takes the open transaction back."""
+    lines = _records(choice, producer.config.client.max_request_size, lambda: None)
+    producer.init_transactions()
+    more = True
+    while more:
+        with producer.transaction():
+            more = False
+            for count, line in enumerate(lines, 1):
+                sink.send(producer, line)
+                progress.add(1, len(line.value or b""))
+                if count == per_transaction:
+                    more = True
+                    break
+            producer.flush()
+            sink.raise_failure()
+        sink.settle()
+
+
+class _Run:
+    """Records that lie one behind the other in a partition."""
+
+    __slots__ = ("base_offset", "count", "partition", "topic")
+
+    def __init__(self, first: RecordMetadata) -> None:
+        self.topic = first.topic
+        self.partition = first.partition
+        self.base_offset = first.offset
+        self.count = 1
+
+    def takes(self, next_one: RecordMetadata) -> bool:
+        """Count the record, if it is the next one of this run."""
+        due = self.base_offset + self.count if self.base_offset >= 0 else -1
+        if (next_one.topic, next_one.partition, next_one.offset) != (self.topic, self.partition, due):
+            return False
+        self.count += 1
+        return True
+
+
+class _Sink:
+    """What becomes of records: the first failure, and with `printing` where they are. The producer's thread tells."""
+
+    def __init__(self, *, printing: bool) -> None:
+        self._delivered = self._count if printing else None
+        self._runs: deque[_Run] = deque()
+        self._error: ClientError | None = None
+
+    def send(self, producer: Producer, line: RecordLine) -> None:
+        """Hand a record over. Raises the error of an earlier one."""
+        assert line.topic is not None
+        self.raise_failure()
+        producer.send(
+            line.topic,
+            line.value,
+            key=line.key,
+            headers=line.headers,
+            partition=line.partition,
+            timestamp=line.timestamp,
+            on_delivery=self._delivered,
+        )
+        if len(self._runs) > _RUNS_AT_ONCE:
+            self._print(keep=1)
+
+    def failed(self, record: FailedRecord) -> None:
+        """A record that was not written."""
+        self._error = self._error or record.error
+
+    def raise_failure(self) -> None:
+        """Raises the first error there was."""
+        if self._error is not None:
+            raise self._error
+
+    def settle(self) -> None:
+        """Nothing is on its way: print what is left. Raises the first error there was."""
+        self._print(keep=0)
+        self.raise_failure()
+
+    def _count(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        if error is None:
+            assert metadata is not None
+            if not self._runs or not self._runs[-1].takes(metadata):
+                self._runs.append(_Run(metadata))
+
+    def _print(self, keep: int) -> None:
+        """The last run may still grow while records are on their way."""
+        while len(self._runs) > keep:
+            run = self._runs.popleft()
+            base = None if run.base_offset < 0 else run.base_offset
+            write_jsonl([{"topic": run.topic, "partition": run.partition, "base_offset": base, "records": run.count}])
+
+
+def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[RecordLine]:
+    """The records to write, with everything the options say put in. Raises click.ClickException, naming the line."""
+    from ottla.cli.lines import lines_of
+    from ottla.cli.record_text import RecordLine
+
+    if choice.tombstone and choice.key is not None:
+        yield RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
+        return
+    # JSON may be several times the size of the record in it: escapes, base64, field names.
+    longest = limit * 8 if choice.jsonl else limit
+    for number, line in enumerate(lines_of(sys.stdin.buffer, longest, on_pause), 1):
+        try:
+            yield _from_json(line, choice) if choice.jsonl else _from_text(line, choice)
+        except ValueError as error:
+            raise click.ClickException(f"line {number} of the input: {error}") from error
+
+
+def _from_text(line: bytes, choice: _Choice) -> RecordLine:
+    from ottla.cli.record_text import RecordLine
+
+    key, value = choice.key, line
+    if choice.separator is not None:
+        key, found, value = line.partition(choice.separator)
+        if not found:
+            raise ValueError(f"there is no key separator {choice.separator.decode()!r} in it")
+    if choice.tombstone:
+        return RecordLine(choice.topic, choice.partition, choice.timestamp, line, None, choice.headers)
+    return RecordLine(choice.topic, choice.partition, choice.timestamp, key, value, choice.headers)
+
+
+def _from_json(line: bytes, choice: _Choice) -> RecordLine:
+    from ottla.cli.record_text import from_json
+
+    record = from_json(line)
+    topic = choice.topic or record.topic
+    if topic is None:
+        raise ValueError("it names no topic, and neither does the command line")
+    partition = choice.partition if choice.partition is not None or choice.repartition else record.partition
+    return record._replace(
+        topic=topic,
+        partition=partition,
+        timestamp=record.timestamp if choice.timestamp is None else choice.timestamp,
+        key=record.key if choice.key is None else choice.key,
+        headers=record.headers + choice.headers,
+    )
+
+
+def _check(choice: _Choice) -> None:
+    """Raises click.UsageError for options that do not go together."""
+    if choice.topic is None and not choice.jsonl:
+        raise click.UsageError("name the topic")
+    if choice.separator is not None and (choice.jsonl or choice.tombstone or choice.key is not None):
+        raise click.UsageError("--key-separator does not go with --key, --tombstone or --jsonl")
+    if choice.tombstone and choice.jsonl:
+        raise click.UsageError("--tombstone does not go with --jsonl, where a null value is one")
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text:
+        raise click.UsageError("the key separator is empty")
+    return os.fsencode(text.replace("\\t", "\t"))
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    """`NAME=VALUE`; `NAME` alone is a header without a value."""
+    name, equals, value = text.partition("=")
+    if not name or not name.isprintable():
+        raise click.UsageError(f"{text!r} is not a header: write NAME=VALUE")
+    return name, os.fsencode(value) if equals else None
+
+
+def _timestamp(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from ottla.cli.offset_grammar import parse_time
+    from ottla.client.retry import wall_ms
+
+    time = parse_time(text, wall_ms())
+    if time is None:
+        raise click.UsageError(f"{text!r} is not a time: use ms since 1970, 2026-11-21T08:30:00Z, or -1h")
+    return time

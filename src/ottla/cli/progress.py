@@ -1,0 +1,55 @@
+"""A progress line on stderr for what takes longer than a second in a terminal.
+
+Zone: real. Only people see it: nothing is written when stderr is not a terminal, or with --quiet.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+
+from ottla.cli.options import given
+
+_FIRST_AFTER_S = 1.0
+_EVERY_S = 0.2
+
+
+class Progress:
+    """Counts records and bytes; a `with` statement around the work clears the line at its end."""
+
+    def __init__(self, verb: str, *, shown: bool = True) -> None:
+        """verb: as in "1,000 records read". shown: False when data goes to the same terminal."""
+        self._verb = verb
+        self._shown = shown and sys.stderr.isatty() and not given("quiet", False)
+        self._began = time.monotonic()
+        self._next = self._began + _FIRST_AFTER_S
+        self._drawn = False
+        self.records = 0
+        self.bytes = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._drawn:
+            sys.stderr.write(f"\r\x1b[K{self.line()}\n")
+            sys.stderr.flush()
+
+    def add(self, records: int, size: int) -> None:
+        """Count, and draw the line when it is time."""
+        self.records += records
+        self.bytes += size
+        if self._shown and time.monotonic() >= self._next:
+            self._next = time.monotonic() + _EVERY_S
+            self._drawn = True
+            sys.stderr.write(f"\r\x1b[K{self.line()}")
+            sys.stderr.flush()
+
+    def line(self) -> str:
+        """What there is to say now."""
+        seconds = max(time.monotonic() - self._began, 1e-3)
+        rate, megabytes = self.records / seconds, self.bytes / 1e6
+        return f"{self.records:,} records {self._verb}, {megabytes:,.1f} MB, {rate:,.0f} records/s, {seconds:.0f} s"

@@ -1,0 +1,135 @@
+"""`ottla consume` without a group: the records between two offsets of each partition.
+
+Zone: real. Which offsets that are, and when all is read; fetching is the consumer's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cli.options import note
+from ottla.cli.printer import Printer
+from ottla.cli.progress import Progress
+
+if TYPE_CHECKING:
+    from ottla.cli.offset_grammar import Bound, OffsetRange
+    from ottla.client import Consumer, ConsumerRecord, TopicPartition
+
+_POLL_S = 1.0
+
+
+class RangeReading:
+    """One run."""
+
+    def __init__(self, consumer: Consumer, printer: Printer, patience_s: float) -> None:
+        """patience_s: how long to go on without a record; 0: for ever."""
+        self._consumer = consumer
+        self._printer = printer
+        self._patience_s = patience_s
+        self._until: dict[TopicPartition, int | None] = {}
+        """What is read still, and the offset not to read any more; None: no end."""
+
+    def run(self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool) -> None:
+        """Read until there are enough, until the end, or until Ctrl-C. Raises ClientError.
+
+        chosen: numbers of partitions; none: all of them.
+        """
+        first = self._resolve(name, chosen, bounds, exit_at_end=exit_at_end)
+        self._consumer.assign(self._until)
+        for where in self._until:
+            self._consumer.seek(where, first[where])
+        with Progress("read", shown=not sys.stdout.isatty()) as progress:
+            self._read(progress)
+
+    def _resolve(
+        self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
+    ) -> dict[TopicPartition, int]:
+        """The first offset of every partition; notes which of them have something to read, and where it ends."""
+        from ottla.cli.offset_grammar import END
+        from ottla.client import TopicPartition
+
+        where = self._consumer.partitions_for(name)
+        if chosen:
+            where = [TopicPartition(name, number) for number in dict.fromkeys(chosen)]
+        offsets = _Offsets(self._consumer, where)
+        first = {each: offsets.resolve(bounds.first, each) for each in where}
+        last = bounds.until or (END if exit_at_end else None)
+        self._until = {each: None if last is None else offsets.resolve(last, each) for each in where}
+        self._leave([each for each, until in self._until.items() if until is not None and first[each] >= until])
+        return first
+
+    def _leave(self, ended: Sequence[TopicPartition]) -> None:
+        for where in ended:
+            del self._until[where]
+
+    def _read(self, progress: Progress) -> None:
+        from ottla.client import DeadlineError
+        from ottla.client.retry import Deadline
+
+        silence = Deadline.after_ms(self._patience_s * 1_000)
+        while self._until and not self._printer.full:
+            if self._patience_s and silence.expired:
+                raise DeadlineError(f"no record came for {self._patience_s:g} s")
+            records = self._consumer.poll(min(_POLL_S, self._patience_s or _POLL_S))
+            count, size = self._print(records)
+            progress.add(count, size)
+            self._end()
+            if count:
+                silence = Deadline.after_ms(self._patience_s * 1_000)
+
+    def _print(self, records: Sequence[ConsumerRecord]) -> tuple[int, int]:
+        """Write what is to be read; (records, bytes of values) that there were before filtering."""
+        count = size = 0
+        printer, until = self._printer, self._until
+        for each in records:
+            if printer.full:
+                break
+            last = until[each[:2]]  # type: ignore[index]  # a TopicPartition is its two fields
+            if last is None or each.offset < last:
+                count += 1
+                size += len(each.value or b"")
+                printer.print(each.topic, each.partition, each)
+        printer.flush()
+        return count, size
+
+    def _end(self) -> None:
+        """Go on without the partitions that are read to their end: to it, or to a record behind it."""
+        known = self._consumer.positions()
+        ended = [
+            where
+            for where, until in self._until.items()
+            if until is not None and where in known and known[where].offset >= until
+        ]
+        if ended:
+            self._leave(ended)
+            self._consumer.assign(self._until)
+
+
+class _Offsets:
+    """Starts, ends and times of partitions."""
+
+    def __init__(self, consumer: Consumer, where: Sequence[TopicPartition]) -> None:
+        """Raises ClientError."""
+        self._consumer = consumer
+        self._where = where
+        self._start = consumer.beginning_offsets(where)
+        self._end = consumer.end_offsets(where)
+        self._times: dict[int, dict[TopicPartition, int | None]] = {}
+
+    def resolve(self, bound: Bound, where: TopicPartition) -> int:
+        """The offset that a bound means in a partition; one outside is moved, with a note. Raises ClientError."""
+        from ottla.cli.offset_grammar import Base
+
+        start, end = self._start[where], self._end[where]
+        offset = bound.resolve(start, end, lambda time: self._at(time, where))
+        if bound.base is Base.ZERO and offset != bound.number:
+            note(f"offset {bound.number} of {where} is outside of {start} to {end}: {offset} is taken")
+        return offset
+
+    def _at(self, time: int, where: TopicPartition) -> int:
+        if time not in self._times:
+            self._times[time] = self._consumer.offsets_for_times(dict.fromkeys(self._where, time))
+        found = self._times[time][where]
+        return self._end[where] if found is None else found

@@ -1,0 +1,71 @@
+"""Where replicas should go: a plan that moves as little as it can.
+
+Zone: pure. Brokers, racks and assignments in, an assignment out. Kafka's own tool places everything anew; here replicas
+that may stay do stay, so that the least data crosses the network.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from ottla.types import TopicPartition
+
+Assignment = Mapping[TopicPartition, Sequence[int]]
+
+
+def plan(present: Assignment, racks: Mapping[int, str | None], factor: int | None) -> dict[TopicPartition, list[int]]:
+    """New replicas per partition, the preferred leader first; only brokers in `racks` are used.
+
+    factor: replicas per partition; None keeps each partition's number (at most as many as there are brokers). No broker
+    holds many more than its share, racks are taken twice only when all are taken, and preferred leaders are spread.
+    Raises ValueError when there are fewer brokers than replicas wanted.
+    """
+    wanted = {where: factor or min(len(replicas), len(racks)) for where, replicas in present.items()}
+    if any(count > len(racks) for count in wanted.values()):
+        raise ValueError(f"{max(wanted.values())} replicas need as many brokers, {len(racks)} may be used")
+    kept = {where: [n for n in replicas if n in racks][: wanted[where]] for where, replicas in present.items()}
+    held = Counter(node for replicas in kept.values() for node in replicas)
+    _relieve(kept, held, share=-(-sum(wanted.values()) // max(1, len(racks))))
+    for where, replicas in kept.items():
+        while len(replicas) < wanted[where]:
+            replicas.append(_next(replicas, racks, held))
+            held[replicas[-1]] += 1
+    leads: Counter[int] = Counter()
+    return {where: _led(replicas, leads) for where, replicas in kept.items()}
+
+
+def _relieve(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share: int) -> None:
+    """Take replicas from brokers that hold more than their share: one from each partition before a second from any."""
+    untouched = dict(kept)
+    while any(count > share for count in held.values()):
+        for where, replicas in list(untouched.items()):
+            over = [node for node in replicas if held[node] > share]
+            if over:
+                node = max(over, key=lambda node: (held[node], replicas.index(node)))
+                replicas.remove(node)
+                held[node] -= 1
+                del untouched[where]
+        untouched = {where: replicas for where, replicas in kept.items() if replicas}
+
+
+def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:
+    """The broker for one more replica: in a rack of its own if one is left, with the fewest replicas, lowest id."""
+    used = {racks[node] for node in chosen}
+
+    def rank(node: int) -> tuple[bool, int, int]:
+        return racks[node] is not None and racks[node] in used, held[node], node
+
+    return min((node for node in racks if node not in chosen), key=rank)
+
+
+def _led(replicas: list[int], leads: Counter[int]) -> list[int]:
+    """The same replicas, with the one in front that leads the fewest so far."""
+    first = min(replicas, key=lambda node: (leads[node], replicas.index(node)))
+    leads[first] += 1
+    return [first, *(node for node in replicas if node != first)]
+
+
+def moved(present: Assignment, planned: Assignment) -> dict[TopicPartition, Sequence[int]]:
+    """The part of a plan that differs from what is there."""
+    return {where: list(replicas) for where, replicas in planned.items() if list(replicas) != list(present[where])}

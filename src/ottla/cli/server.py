@@ -1,0 +1,33 @@
+"""`ottla server`: a broker from a configuration file, as Kafka's kafka-server-start.
+
+Zone: real. Files and words become a broker configuration here; running it is `ottla.server.main`'s.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.broker_options import broker_options, configured, overrides
+
+
+@click.command()
+@click.option(
+    "--config",
+    "path",
+    required=True,
+    type=click.Path(exists=True, dir_okay=False),
+    help="server.properties, or the same keys as TOML.",
+)
+@broker_options
+def server(path: str, settings: tuple[str, ...], ready_file: str | None, log_level: str, log_format: str) -> int:
+    """Run a broker from a server.properties file.
+
+    KAFKA_… environment variables override the file, --set overrides both. When the broker answers, standard output gets
+    one line, `ready bootstrap=host:port`; everything else goes to standard error.
+    """
+    from ottla.cli.broker_options import read
+    from ottla.server.logs import configure
+    from ottla.server.main import serve
+
+    configure(log_level, log_format)
+    return serve(configured({**read(path), **overrides(settings)}), ready_file)

@@ -1,0 +1,196 @@
+"""Ordinary Kafka clients; never used by the broker.
+
+Zone: real. This page names what other rooms and users may lean on; the modules behind it may move.
+
+    with Producer({"bootstrap.servers": "localhost:9092"}) as producer:
+        producer.send("orders", b"value", key=b"key")
+    with Consumer({"bootstrap.servers": "localhost:9092", "group.id": "billing"}) as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer: ...
+    with Cluster(ClientConfig(bootstrap_servers="localhost:9092")) as cluster:
+        Admin(cluster).create_topics([NewTopic("orders", 3)])
+
+Objects belong to one thread each; a process that forks makes its own after the fork.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.on_demand import names_on_demand
+
+if TYPE_CHECKING:
+    from ottla.client.admin import Admin
+    from ottla.client.admin_partitions import ElectionType, Reassignment
+    from ottla.client.admin_types import (
+        EARLIEST,
+        LATEST,
+        MAX_TIMESTAMP,
+        ClusterDescription,
+        ConfigChange,
+        ConfigEntry,
+        ConfigOp,
+        ConfigSource,
+        LogDir,
+        LogDirReplica,
+        NewTopic,
+        OffsetFound,
+        Resource,
+        ResourceType,
+        TopicCreated,
+    )
+    from ottla.client.batches import Fetched, visible_batches
+    from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
+    from ottla.client.consumer import Consumer, ConsumerConfig, ConsumerRecord, GroupMetadata, OffsetAndMetadata
+    from ottla.client.errors import (
+        AuthenticationError,
+        ClientError,
+        CommitFailedError,
+        ConfigError,
+        ConnectionLostError,
+        CorruptBatchError,
+        DeadlineError,
+        DeserializationError,
+        LogTruncatedError,
+        MalformedReplyError,
+        PartlyAcceptedError,
+        RefusedError,
+        RequestTimeoutError,
+        UnreachableError,
+        UnsupportedVersionError,
+        UsageError,
+        WakeupError,
+        first_error,
+        values_of,
+    )
+    from ottla.client.fetch import Fetcher, fetch_range
+    from ottla.client.metadata import ClusterView, NodeView, PartitionView, TopicView
+    from ottla.client.partitioner import murmur2, partition_of_key
+    from ottla.client.produce import Appended, Identity, Sender, new_identity
+    from ottla.client.producer import (
+        PartitionRows,
+        Producer,
+        ProducerConfig,
+        RecordMetadata,
+        SendFuture,
+        TableFuture,
+        TableMetadata,
+    )
+    from ottla.client.records import records_in
+    from ottla.client.retry import Deadline
+    from ottla.client.security.settings import SecurityConfig, Token
+    from ottla.client.settings import ClientConfig, parse_properties, split_unknown
+    from ottla.record.batch import Record
+    from ottla.types import TopicPartition
+
+_HOMES: Final = {
+    "ottla.client.admin": "Admin",
+    "ottla.client.admin_partitions": "ElectionType Reassignment",
+    "ottla.client.admin_types": (
+        "ClusterDescription ConfigChange ConfigEntry ConfigOp ConfigSource EARLIEST LATEST LogDir "
+        "LogDirReplica MAX_TIMESTAMP NewTopic OffsetFound Resource ResourceType TopicCreated"
+    ),
+    "ottla.client.batches": "Fetched visible_batches",
+    "ottla.client.cluster": "ANY_NODE CONTROLLER Cluster",
+    "ottla.client.consumer": "Consumer ConsumerConfig ConsumerRecord GroupMetadata OffsetAndMetadata",
+    "ottla.client.errors": (
+        "AuthenticationError ClientError CommitFailedError ConfigError ConnectionLostError CorruptBatchError "
+        "DeadlineError DeserializationError LogTruncatedError MalformedReplyError PartlyAcceptedError "
+        "RefusedError RequestTimeoutError UnreachableError UnsupportedVersionError UsageError WakeupError "
+        "first_error values_of"
+    ),
+    "ottla.client.fetch": "Fetcher fetch_range",
+    "ottla.client.metadata": "ClusterView NodeView PartitionView TopicView",
+    "ottla.client.partitioner": "murmur2 partition_of_key",
+    "ottla.client.produce": "Appended Identity Sender new_identity",
+    "ottla.client.producer": (
+        "PartitionRows Producer ProducerConfig RecordMetadata SendFuture TableFuture TableMetadata"
+    ),
+    "ottla.client.records": "records_in",
+    "ottla.client.retry": "Deadline",
+    "ottla.client.security.settings": "SecurityConfig Token",
+    "ottla.client.settings": "ClientConfig parse_properties split_unknown",
+    "ottla.record.batch": "Record",
+    "ottla.types": "TopicPartition",
+}
+"""Where a name lives: it is imported when it is asked for, so that who reads does not pay for who administers."""
+
+__all__ = [
+    "ANY_NODE",
+    "CONTROLLER",
+    "EARLIEST",
+    "LATEST",
+    "MAX_TIMESTAMP",
+    "Admin",
+    "Appended",
+    "AuthenticationError",
+    "ClientConfig",
+    "ClientError",
+    "Cluster",
+    "ClusterDescription",
+    "ClusterView",
+    "CommitFailedError",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigOp",
+    "ConfigSource",
+    "ConnectionLostError",
+    "Consumer",
+    "ConsumerConfig",
+    "ConsumerRecord",
+    "CorruptBatchError",
+    "Deadline",
+    "DeadlineError",
+    "DeserializationError",
+    "ElectionType",
+    "Fetched",
+    "Fetcher",
+    "GroupMetadata",
+    "Identity",
+    "LogDir",
+    "LogDirReplica",
+    "LogTruncatedError",
+    "MalformedReplyError",
+    "NewTopic",
+    "NodeView",
+    "OffsetAndMetadata",
+    "OffsetFound",
+    "PartitionRows",
+    "PartitionView",
+    "PartlyAcceptedError",
+    "Producer",
+    "ProducerConfig",
+    "Reassignment",
+    "Record",
+    "RecordMetadata",
+    "RefusedError",
+    "RequestTimeoutError",
+    "Resource",
+    "ResourceType",
+    "SecurityConfig",
+    "SendFuture",
+    "Sender",
+    "TableFuture",
+    "TableMetadata",
+    "Token",
+    "TopicCreated",
+    "TopicPartition",
+    "TopicView",
+    "UnreachableError",
+    "UnsupportedVersionError",
+    "UsageError",
+    "WakeupError",
+    "fetch_range",
+    "first_error",
+    "murmur2",
+    "new_identity",
+    "parse_properties",
+    "partition_of_key",
+    "records_in",
+    "split_unknown",
+    "values_of",
+    "visible_batches",
+]
+
+__getattr__, __dir__ = names_on_demand(globals(), _HOMES)

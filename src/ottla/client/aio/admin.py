@@ -1,0 +1,96 @@
+"""Managing a cluster from asyncio programs: the calls of the blocking admin clients, awaited.
+
+Zone: real. One thread per object makes the calls, one after the other; what they mean is said where they are written.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Coroutine, Mapping
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ottla.client.admin import Admin as BlockingAdmin
+from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin_transactions import TransactionAdmin
+from ottla.client.aio.worker import Worker
+from ottla.client.cluster import Cluster
+from ottla.client.settings import ClientConfig
+
+A = TypeVar("A")
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _of(
+    kind: type[A], method: Callable[Concatenate[A, P], R]
+) -> Callable[Concatenate[Admin, P], Coroutine[Any, Any, R]]:
+    """`method` of the blocking client `kind`, as one to await; with its documentation."""
+
+    @functools.wraps(method)
+    async def call(self: Admin, /, *arguments: P.args, **options: P.kwargs) -> R:
+        return await self._worker.hand_over(lambda: method(self._blocking(kind), *arguments, **options))
+
+    return call
+
+
+class Admin:
+    """Admin calls; results come per item, the value or the error in its place. Close it, or use `async with`.
+
+    Every call takes at most `default.api.timeout.ms`, or until the deadline given; calls of one object wait for each
+    other. A call that is cancelled is carried out all the same, and the next one waits for it.
+    """
+
+    def __init__(self, settings: Mapping[str, str | int | bool]) -> None:
+        """settings: Kafka's keys. Connects at the first call. Raises ConfigError."""
+        self._cluster = Cluster(ClientConfig.from_mapping(settings))
+        self._worker = Worker("ottla-admin")
+        self._closed = False
+        self._clients: dict[type, Any] = {
+            kind: kind(self._cluster) for kind in (BlockingAdmin, GroupAdmin, TransactionAdmin)
+        }
+
+    def _blocking(self, kind: type[A]) -> A:
+        found: A = self._clients[kind]
+        return found
+
+    async def __aenter__(self) -> Admin:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections, after the calls that are being made. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            closed = self._worker.hand_over(self._cluster.close)
+            self._worker.close()
+            await closed
+
+    list_topics = _of(BlockingAdmin, BlockingAdmin.list_topics)
+    describe_topics = _of(BlockingAdmin, BlockingAdmin.describe_topics)
+    create_topics = _of(BlockingAdmin, BlockingAdmin.create_topics)
+    delete_topics = _of(BlockingAdmin, BlockingAdmin.delete_topics)
+    create_partitions = _of(BlockingAdmin, BlockingAdmin.create_partitions)
+    list_offsets = _of(BlockingAdmin, BlockingAdmin.list_offsets)
+    delete_records = _of(BlockingAdmin, BlockingAdmin.delete_records)
+    describe_log_dirs = _of(BlockingAdmin, BlockingAdmin.describe_log_dirs)
+    describe_cluster = _of(BlockingAdmin, BlockingAdmin.describe_cluster)
+    describe_configs = _of(BlockingAdmin, BlockingAdmin.describe_configs)
+    alter_configs = _of(BlockingAdmin, BlockingAdmin.alter_configs)
+    elect_leaders = _of(BlockingAdmin, BlockingAdmin.elect_leaders)
+    alter_partition_reassignments = _of(BlockingAdmin, BlockingAdmin.alter_partition_reassignments)
+    list_partition_reassignments = _of(BlockingAdmin, BlockingAdmin.list_partition_reassignments)
+    list_groups = _of(GroupAdmin, GroupAdmin.list_groups)
+    describe_group = _of(GroupAdmin, GroupAdmin.describe_group)
+    group_offsets = _of(GroupAdmin, GroupAdmin.group_offsets)
+    alter_group_offsets = _of(GroupAdmin, GroupAdmin.alter_group_offsets)
+    delete_group_offsets = _of(GroupAdmin, GroupAdmin.delete_group_offsets)
+    delete_groups = _of(GroupAdmin, GroupAdmin.delete_groups)
+    list_transactions = _of(TransactionAdmin, TransactionAdmin.list_transactions)
+    describe_transaction = _of(TransactionAdmin, TransactionAdmin.describe_transaction)
+    describe_producers = _of(TransactionAdmin, TransactionAdmin.describe_producers)
+    abort_transaction = _of(TransactionAdmin, TransactionAdmin.abort_transaction)

@@ -1,0 +1,98 @@
+"""The producer's sender, driven by an asyncio loop instead of a thread.
+
+Zone: real. The sender's selector is itself a file descriptor (epoll, kqueue), which the loop watches like any socket;
+whenever it is readable, time is up or somebody has news, one round is made, without waiting. So users' callbacks and
+everything the core does happen in the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from ottla.client.errors import ClientError
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.core import ProducerCore
+from ottla.client.producer.futures import Shared
+from ottla.client.producer.sender import Sender, closed_early, defect
+
+
+class LoopSender(Sender):
+    """Runs from `start` until it is finished and everything is decided. `start` and all rounds are the loop's."""
+
+    def __init__(
+        self,
+        core: ProducerCore,
+        shared: Shared,
+        on_failed: Callable[[ProducerBatch], None] | None,
+        after_round: Callable[[], None],
+    ) -> None:
+        """after_round: called in the loop after every round, also the last one."""
+        super().__init__(core, shared, on_failed)
+        self._after_round = after_round
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._has_told = False
+        """Whether the last round ended when what had come was told."""
+        self.over = False
+        """Whether there will be no other round."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin; this is the loop's thread."""
+        self._loop = loop
+        self._shared.owner = threading.get_ident()
+        loop.add_reader(_fileno(self._selector), self._round)
+        self._round()
+
+    def wake(self) -> None:
+        """As the thread's; within the loop no socket is needed for it."""
+        if self._loop is None or threading.get_ident() != self._shared.owner:
+            super().wake()
+        elif self.asleep:
+            self.asleep = False
+            self._loop.call_soon(self._round)
+
+    def _round(self) -> None:
+        if self.over:
+            return
+        assert self._loop is not None
+        try:
+            self.hear(0.0)
+            if not self._has_told and self.digest():
+                # Those who were told go on before there is more to do; the rest of the round is right behind them.
+                self._has_told = True
+                self._loop.call_soon(self._round)
+                return
+            self._has_told = False
+            pause = self.turn()
+        except Exception as failure:  # noqa: BLE001  a defect of ours: nobody may wait for ever because of it
+            self._finish(defect(failure))
+            return
+        if pause is None:
+            self._finish(closed_early())
+            return
+        self._plan(pause)
+        self._after_round()
+
+    def _plan(self, pause: float) -> None:
+        assert self._loop is not None
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(pause, self._round)
+
+    def _finish(self, error: ClientError) -> None:
+        assert self._loop is not None
+        self.over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._loop.remove_reader(_fileno(self._selector))
+        self.end(error)
+        self._after_round()
+
+
+def _fileno(selector: Any) -> int:
+    """That of the selector: all but the oldest kinds have one."""
+    number: int = selector.fileno()
+    return number

@@ -1,0 +1,141 @@
+"""One thread for the blocking calls of one client, which an asyncio loop hands over to it.
+
+Zone: real. Calls are made one after the other, in the order in which they were handed over. The thread begins with the
+first call, and is a daemon: a program that ends does not wait for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, Generic, TypeVar
+
+from ottla.client.errors import UsageError
+
+R = TypeVar("R")
+
+
+class Job(Generic[R]):
+    """A call, and the future of its result."""
+
+    __slots__ = ("_call", "_future", "_loop")
+
+    def __init__(self, call: Callable[[], R], loop: asyncio.AbstractEventLoop) -> None:
+        self._call = call
+        self._loop = loop
+        self._future: asyncio.Future[R] = loop.create_future()
+
+    @property
+    def future(self) -> asyncio.Future[R]:
+        """In the loop."""
+        return self._future
+
+    def run(self) -> None:
+        """In the worker's thread."""
+        try:
+            result = self._call()
+        except BaseException as error:  # noqa: BLE001  it is raised where the result is awaited
+            self._post(self._fail, error)
+        else:
+            self._post(self._succeed, result)
+
+    def _post(self, tell: Callable[[Any], None], outcome: object) -> None:
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(tell, outcome)
+
+    def _succeed(self, result: R) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+
+    def _fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+class Worker:
+    """The thread."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._jobs: queue.SimpleQueue[Job[Any] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._closed = False
+
+    def hand_over(self, call: Callable[[], R]) -> asyncio.Future[R]:
+        """The future of a call. Cancelling it does not stop the call. Raises UsageError: closed, or another loop."""
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            raise UsageError("this client is closed", "Make a new one")
+        if self._loop is None:
+            self._loop = loop
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        elif self._loop is not loop:
+            raise other_loop()
+        job = Job(call, loop)
+        self._jobs.put(job)
+        return job.future
+
+    async def finish(self, call: Callable[[], R]) -> R:
+        """Make a call that is carried out whole: a cancellation waits until it is over."""
+        return await undisturbed(self.hand_over(call))
+
+    def ask_loop(self, make: Callable[[], Awaitable[None]]) -> None:
+        """In a call of this thread: have the loop run a coroutine, make other calls meanwhile, and wait for its end.
+
+        Raises what the coroutine raises.
+        """
+        assert self._loop is not None
+        outcome: list[BaseException | None] = []
+        over = Job(lambda: None, self._loop)
+
+        async def run() -> None:
+            try:
+                await make()
+            except BaseException as error:  # noqa: BLE001  raised in the thread that asked
+                outcome.append(error)
+            else:
+                outcome.append(None)
+            self._jobs.put(over)
+
+        running = asyncio.run_coroutine_threadsafe(run(), self._loop)
+        while (job := self._jobs.get()) is not over and job is not None:
+            job.run()
+        if job is None:  # closed, which nobody does in the middle of a call
+            running.cancel()
+            self._jobs.put(None)
+            return
+        if outcome[0] is not None:
+            raise outcome[0]
+
+    def close(self) -> None:
+        """End the thread after the calls handed over so far. Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._jobs.put(None)
+
+    def _serve(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job.run()
+
+
+def other_loop() -> UsageError:
+    """The error for a client that is used in two loops."""
+    return UsageError("this client belongs to another event loop", "Make one per loop")
+
+
+async def undisturbed(future: asyncio.Future[R]) -> R:
+    """The result of `future`; a cancellation waits until it is there, and is raised in its place."""
+    cancelled: asyncio.CancelledError | None = None
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        future.cancelled() or future.exception()  # it has been seen
+        raise cancelled
+    return future.result()

@@ -1,0 +1,193 @@
+"""Transactions over encoded record batches: for tasks that write a lot at once and hold no producer between them.
+
+Zone: real. The requests are `producer.txn_calls` and `produce`; here are their order and what is kept between tasks.
+Both versions of the protocol (KIP-98; KIP-890, where partitions add themselves). One thread per object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ottla.client.cluster import Cluster
+from ottla.client.coordinators import CoordinatorCalls
+from ottla.client.errors import ClientError, RefusedError, UsageError, refusal, values_of
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.produce import Batch, Identity, Sender
+from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.txn_calls import Coordinators, TxnCalls
+from ottla.client.retry import Deadline
+from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import OffsetFetchRequest, OffsetFetchResponse
+
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Somebody newer has the transactional id; which of the two is said depends on request and version."""
+_STABLE_FROM: Final = 7
+_BY_NAME: Final = 9
+_FIRST_BACKOFF_MS: Final = 1
+"""Right after a commit its markers are still being written, for a millisecond or a few: CONCURRENT_TRANSACTIONS."""
+
+
+class Links:
+    """Connections, metadata and coordinators, for one transaction after the other."""
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Connects to nothing yet. Raises ConfigError."""
+        self.cluster = Cluster(replace(config, retry_backoff_ms=_FIRST_BACKOFF_MS))
+        self.coordinators = Coordinators(self.cluster, remember=True)
+
+    def close(self) -> None:
+        """Close all connections. Idempotent."""
+        self.cluster.close()
+
+
+class Prepared(NamedTuple):
+    """A transaction with everything in it, which only waits for its end; anybody may say that (`end`)."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+    version: int
+
+
+class BatchTransaction:
+    """At most one transaction of one transactional id: `fence`, then batches and positions, then `end`."""
+
+    def __init__(self, links: Links, transactional_id: str, timeout_ms: int) -> None:
+        """timeout_ms: after so long the coordinator aborts an open transaction."""
+        self._id = transactional_id
+        self._links = links
+        self._calls = TxnCalls(links.coordinators, transactional_id, timeout_ms)
+        self._version = 1
+        self._sender: Sender | None = None
+        self._identity: Identity | None = None
+        self._partitions: set[TopicPartition] = set()
+        self.is_open = False
+        """Whether anything was sent, so that the transaction has to be ended."""
+
+    @property
+    def identity(self) -> Identity:
+        """Who writes, for the headers of batches. Raises UsageError before `fence`."""
+        if self._identity is None:
+            raise UsageError("the transactional id is not taken yet", "Call fence first")
+        return self._identity
+
+    def fence(self) -> None:
+        """Take the transactional id: whoever had it can do nothing any more, its open transaction is aborted, one that
+        is being committed is committed when this returns. Raises ClientError."""
+        deadline = self._links.cluster.deadline()
+        who = self._calls.init(None, deadline)
+        self._version = self._calls.version(deadline)
+        self._identity = Identity(who.producer_id, who.epoch)
+        self._sender = Sender(self._links.cluster, self._id, self._version)
+        self._partitions.clear()
+        self.is_open = False
+
+    def position(self, group: str, where: TopicPartition) -> OffsetAndMetadata | None:
+        """What the group has committed for a partition, transactions that are still open waited for. Raises
+        ClientError."""
+        return stable_positions(self._links.coordinators.groups, group, [where]).get(where)
+
+    def send(self, batches: Mapping[TopicPartition, Batch]) -> None:
+        """Write one batch per partition into the transaction, and wait until all are acknowledged.
+
+        Raises the first error; the transaction cannot be committed then.
+        """
+        sender, who = self._sender, self._who()
+        assert sender is not None
+        self.is_open = True
+        if self._version == 1 and (new := batches.keys() - self._partitions):
+            self._calls.add_partitions(who, sorted(new), self._links.cluster.deadline())
+            self._partitions |= new
+        values_of(sender.send(batches))
+
+    def send_positions(
+        self, group: str, positions: Mapping[TopicPartition, OffsetAndMetadata], deadline: Deadline | None = None
+    ) -> None:
+        """Positions of a group that count when the transaction is committed, and only then. Raises ClientError."""
+        deadline = deadline or self._links.cluster.deadline()
+        who = self._who()
+        self.is_open = True
+        if self._version == 1:
+            self._calls.add_offsets(who, group, deadline)
+        self._calls.commit_offsets(who, positions, GroupMetadata(group), self._version, deadline)
+
+    def prepared(self) -> Prepared:
+        """What `end` needs, for whoever decides."""
+        who = self._who()
+        return Prepared(self._id, who.producer_id, who.epoch, self._version)
+
+    def _who(self) -> ProducerId:
+        return ProducerId(self.identity.producer_id, self.identity.producer_epoch)
+
+
+def end(links: Links, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
+    """Commit or abort: the moment at which everything counts, or nothing does. Raises ClientError.
+
+    Asked again when no answer comes; after an error other than a refusal it may have been done or not.
+    """
+    calls = TxnCalls(links.coordinators, what.transactional_id, 0)
+    who = ProducerId(what.producer_id, what.epoch)
+    calls.end(who, commit=commit, version=what.version, deadline=deadline or links.cluster.deadline())
+
+
+def is_fenced(error: BaseException) -> bool:
+    """Whether an error says that somebody newer has the transactional id."""
+    return isinstance(error, RefusedError) and error.code in FENCED
+
+
+def stable_positions(
+    groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The committed positions among these, behind open transactions about them (KIP-447). Raises ClientError."""
+    by_topic: dict[str, list[int]] = {}
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where.partition)
+
+    def build(version: int) -> OffsetFetchRequest:
+        if version < 8:
+            named = OffsetFetchRequest.OffsetFetchRequestTopic
+            topics = [named(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+            return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
+        each = OffsetFetchRequest.OffsetFetchRequestTopics
+        some = [each(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=some)
+        return OffsetFetchRequest(groups=[whole], require_stable=True)
+
+    answer = groups.ask(
+        group,
+        ApiKey.OFFSET_FETCH,
+        build,
+        OffsetFetchResponse,
+        lambda answer: _offsets_refused(answer, group),
+        deadline,
+        _BY_NAME,
+        _STABLE_FROM,
+    )
+    return {
+        TopicPartition(topic.name, part.partition_index): OffsetAndMetadata(
+            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+        )
+        for topic in (answer.groups[0].topics if answer.groups else answer.topics)
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def _offsets_refused(answer: OffsetFetchResponse, group: str) -> RefusedError | None:
+    codes = [answer.error_code, *(each.error_code for each in answer.groups)]
+    topics = answer.groups[0].topics if answer.groups else answer.topics
+    codes += [part.error_code for topic in topics for part in topic.partitions]
+    return next((refusal(code, f"positions of group {group}") for code in codes if code), None)
+
+
+def abort_quietly(links: Links, what: Prepared, within_ms: float = 2_000) -> None:
+    """Abort as far as that is possible at once: it frees readers of committed records sooner than the timeout does."""
+    try:
+        end(links, what, commit=False, deadline=Deadline.after_ms(within_ms))
+    except ClientError:
+        return  # whoever takes the id next aborts it, or the coordinator does when its time is over

@@ -1,0 +1,250 @@
+"""A client's picture of the cluster: which brokers there are, who leads what, and how to ask them.
+
+Zone: real. Bootstrap, the metadata cache and the retry loop of single requests live here; what the requests mean is
+for `admin`, `fetch` and `produce`, which stand on this. A Cluster belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from types import TracebackType
+from typing import Final, TypeVar
+
+from ottla.client.address import parse_addresses
+from ottla.client.connection import Connection
+from ottla.client.errors import ClientError, DeadlineError, RefusedError, UnreachableError, UsageError
+from ottla.client.metadata import EMPTY, ClusterView, PartitionView, TopicView, cluster_view
+from ottla.client.pool import Pool
+from ottla.client.retry import Deadline, Retries
+from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.messages import MetadataRequest, MetadataResponse
+from ottla.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+ANY_NODE: Final = -1
+"""Any broker will do."""
+CONTROLLER: Final = -2
+"""The broker that the metadata names as controller."""
+_UNKNOWN_TOPIC_PATIENCE_MS: Final = 5_000
+"""A topic that is being created shows up within this time; one that does not was never going to."""
+
+
+class Cluster:
+    """The connections and the metadata of one client. Close it, or use it in a `with` statement.
+
+    A broker that cannot be reached is retried until the deadline of a call, except before the cluster was reached for
+    the first time: then the addresses are probably wrong, and UnreachableError comes at once.
+    """
+
+    __slots__ = ("_asked_at", "_bootstrap", "_closed", "_pool", "config", "view")
+
+    def __init__(self, config: ClientConfig) -> None:
+        """Raises ConfigError for addresses that are none; connects to nothing yet."""
+        self.config = config
+        self.view: ClusterView = EMPTY
+        """The last known metadata; topics are in it once somebody asked for them."""
+        self._bootstrap = parse_addresses(config.bootstrap_servers)
+        self._pool = Pool(config)
+        self._asked_at: dict[str, float] = {}
+        self._closed = False
+
+    def __enter__(self) -> Cluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections. Idempotent; later calls raise UsageError."""
+        self._closed = True
+        self._pool.close()
+
+    def deadline(self) -> Deadline:
+        """`default.api.timeout.ms` from now."""
+        return Deadline.after_ms(self.config.default_api_timeout_ms)
+
+    def retries(self, what: str, deadline: Deadline) -> Retries:
+        """Attempts at `what`, a phrase for the error message, with the configured backoff."""
+        return Retries(what, deadline, self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
+
+    def connection(self, node: int, deadline: Deadline) -> Connection:
+        """An open connection to a node, by id, or ANY_NODE or CONTROLLER. Does not retry.
+
+        Raises UnreachableError; MalformedReplyError and others for a first answer that is not Kafka's.
+        """
+        if self._closed:
+            raise UsageError("this client is closed", "Make a new one")
+        if node == CONTROLLER:
+            if self.view.controller_id not in self.view.nodes:
+                self.refresh((), deadline)
+            node = self.view.controller_id if self.view.controller_id in self.view.nodes else ANY_NODE
+        if node == ANY_NODE:
+            # All known brokers being gone, the bootstrap addresses may lead to new ones.
+            known = [view.address for view in self.view.nodes.values()]
+            return self._pool.get_any([*known, *self._bootstrap], deadline)
+        if node not in self.view.nodes:
+            raise UnreachableError(f"broker {node} is not in the cluster any more", "Wait for it to come back")
+        return self._pool.get(self.view.nodes[node].address, deadline)
+
+    def ask(
+        self,
+        key: ApiKey,
+        build: Callable[[int], Message],
+        response: type[R],
+        *,
+        node: int = ANY_NODE,
+        deadline: Deadline | None = None,
+        refused: Callable[[R], RefusedError | None] | None = None,
+        at_most: int = 32_767,
+    ) -> R:
+        """Send one request and return its answer, retrying what may succeed later.
+
+        build: makes the request for the version agreed on, which is `at_most` at most.
+        refused: finds the error in an answer; a retriable one is retried after a metadata refresh.
+        Raises DeadlineError and every other ClientError that is not retriable.
+        """
+        deadline = deadline or self.deadline()
+        retries = self.retries(f"{API_TABLE[key].name} request", deadline)
+        while True:
+            try:
+                answer = self._ask_once(key, build, response, node, deadline, at_most)
+                if refused is not None and (error := refused(answer)) is not None:
+                    raise error
+                return answer
+            except ClientError as error:
+                if not self._may_retry(error):
+                    raise
+                retries.wait(error)
+                if node != ANY_NODE:
+                    self.refresh((), deadline)
+
+    def _ask_once(
+        self,
+        key: ApiKey,
+        build: Callable[[int], Message],
+        response: type[R],
+        node: int,
+        deadline: Deadline,
+        at_most: int,
+    ) -> R:
+        connection = self.connection(node, deadline)
+        version = connection.version(key, at_most)
+        return connection.result(connection.send(build(version), version, response), deadline)
+
+    def _may_retry(self, error: ClientError) -> bool:
+        return error.retriable and not (isinstance(error, UnreachableError) and not self.view.nodes)
+
+    def refresh(
+        self, topics: Collection[str] | None = (), deadline: Deadline | None = None, *, create: bool = False
+    ) -> ClusterView:
+        """Ask for the brokers and for `topics` (None: all of them). Returns the merged view.
+
+        create: let the broker create missing topics, where its `auto.create.topics.enable` allows that.
+        A topic that is refused stands in `view.topics` as its RefusedError.
+        """
+
+        def build(version: int) -> MetadataRequest:
+            # In version 0 an empty list means all topics, and there is no way to ask for none.
+            everything: list[MetadataRequest.MetadataRequestTopic] | None = [] if version == 0 else None
+            named = [MetadataRequest.MetadataRequestTopic(name=name) for name in topics or ()]
+            asked = everything if topics is None else named
+            return MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
+
+        answer = self.ask(ApiKey.METADATA, build, MetadataResponse, deadline=deadline)
+        newer = cluster_view(answer, "the metadata answer")
+        self.view = newer if topics is None else self.view.merge(newer)
+        now = time.monotonic()
+        self._asked_at.update(dict.fromkeys(newer.topics, now))
+        self._pool.keep_only([*(node.address for node in self.view.nodes.values()), *self._bootstrap])
+        return self.view
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Drop what is known of `topics`: a broker said that it is out of date."""
+        for topic in topics:
+            self._asked_at.pop(topic, None)
+
+    def topic(self, name: str, deadline: Deadline | None = None, *, create: bool = False) -> TopicView:
+        """The topic's metadata, at most `metadata.max.age.ms` old.
+
+        create: as in `refresh`; a missing topic is waited for, for 5 s at most.
+        Raises RefusedError (UNKNOWN_TOPIC_OR_PARTITION, INVALID_TOPIC_EXCEPTION, TOPIC_AUTHORIZATION_FAILED …).
+        """
+        if (known := self._fresh(name)) is not None:
+            return known
+        deadline = deadline or self.deadline()
+        patience = deadline.within_ms(_UNKNOWN_TOPIC_PATIENCE_MS)
+        retries = self.retries(f"metadata of topic {name}", patience if create else deadline)
+        while True:
+            found = self.refresh((name,), deadline, create=create).topics.get(name)
+            if isinstance(found, TopicView):
+                return found
+            error = found or RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name}")
+            if not error.retriable or (error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not create):
+                raise error
+            try:
+                retries.wait(error)
+            except DeadlineError:
+                raise error from None
+
+    def partition(self, where: TopicPartition, deadline: Deadline | None = None) -> PartitionView:
+        """The partition's metadata. Raises RefusedError UNKNOWN_TOPIC_OR_PARTITION when the topic lacks it."""
+        found = self.topic(where.topic, deadline).partitions.get(where.partition)
+        if found is None:
+            self.forget([where.topic])
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {where.partition} of {where.topic}")
+        return found
+
+    def leader(self, where: TopicPartition, deadline: Deadline | None = None) -> int:
+        """Node id of the leader. Raises RefusedError: LEADER_NOT_AVAILABLE (retriable), or as `partition`."""
+        self.partition(where, deadline)
+        found = self._leader_now(where)
+        if isinstance(found, RefusedError):
+            raise found
+        return found
+
+    def leaders(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, RefusedError]]:
+        """(partitions by leader, partitions without one and why). At most one metadata request, for all of them."""
+        wanted = list(partitions)
+        missing = sorted({where.topic for where in wanted if self._fresh(where.topic) is None})
+        if missing:
+            self.refresh(missing, deadline)
+        by_leader: dict[int, list[TopicPartition]] = {}
+        without: dict[TopicPartition, RefusedError] = {}
+        for where in wanted:
+            found = self._leader_now(where)
+            if isinstance(found, RefusedError):
+                without[where] = found
+            else:
+                by_leader.setdefault(found, []).append(where)
+        return by_leader, without
+
+    def _leader_now(self, where: TopicPartition) -> int | RefusedError:
+        """The leader as far as is known; an answer that is no use is forgotten, so that the next look asks again."""
+        subject = f"partition {where.partition} of topic {where.topic}"
+        topic = self.view.topics.get(where.topic)
+        if isinstance(topic, TopicView):
+            found = topic.partitions.get(where.partition)
+            if found is not None and found.leader in self.view.nodes:
+                return found.leader
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else ErrorCode.LEADER_NOT_AVAILABLE
+            error = RefusedError(code, subject)
+        else:
+            error = topic or RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {where.topic}")
+        self.forget([where.topic])
+        return error
+
+    def _fresh(self, name: str) -> TopicView | None:
+        found = self.view.topics.get(name)
+        asked = self._asked_at.get(name)
+        if not isinstance(found, TopicView) or asked is None:
+            return None
+        return found if (time.monotonic() - asked) * 1000 <= self.config.metadata_max_age_ms else None

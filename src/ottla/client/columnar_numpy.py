@@ -1,0 +1,290 @@
+"""The loops of the columnar codec over record bytes, in numpy: used where numba is not installed.
+
+Zone: pure. `columnar_numba` has the same functions with the same meaning; only loops live here, the layout of
+batches is known to `columnar`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+VARINT_MAX = 5
+VARLONG_MAX = 10
+SMALLEST_RECORD = 7
+"""Bytes of a record without key, value and headers: length, attributes, two deltas, three counts."""
+
+
+class Broken(Exception):
+    """The bytes are no records; the argument is the position where that was seen."""
+
+
+def index_records(data: Bytes, spans: Ints, rows: Ints) -> int:
+    """Find every field of every record.
+
+    `spans` has one line (start, end, record count, last offset delta) per batch, inside `data`. `rows` takes one
+    column per record: (offset delta, timestamp delta, key position, key length, value position, value length, header
+    position, header count); a length of -1 is null. Returns -1, or the position of the first byte that cannot be.
+    """
+    try:
+        starts, ends = _hop(data, spans)
+        if len(starts):
+            _fields(data, starts, ends, np.repeat(spans[:, 3], spans[:, 2]), rows)
+    except Broken as broken:
+        return int(broken.args[0])
+    return -1
+
+
+def place(lines: Ints, rows: Ints, offsets: Ints, times: Ints) -> bool:
+    """Offsets and timestamps of the deltas in `rows`; False when offsets do not rise within a batch.
+
+    `lines` has one line (record count, base offset, timestamp to begin with, 1 or 0: whether deltas count) per batch.
+    """
+    counts = lines[:, 0]
+    rising = rows[0, 1:] > rows[0, :-1]
+    bounds = np.cumsum(counts)
+    rising[bounds[(bounds > 0) & (bounds < rows.shape[1])] - 1] = True
+    np.add(rows[0], np.repeat(lines[:, 1], counts), out=offsets)
+    np.multiply(rows[1], np.repeat(lines[:, 3], counts), out=times)
+    times += np.repeat(lines[:, 2], counts)
+    return bool(rising.all())
+
+
+def index_headers(data: Bytes, at: Ints, count: Ints, fields: Ints) -> None:
+    """Find key and value of every header of the records whose headers begin at `at` (positions already checked).
+
+    `fields` takes one column per header: (key position, key length, value position, value length).
+    """
+    first = np.concatenate((np.zeros(1, np.int64), np.cumsum(count)))[:-1]
+    pos = at.copy()
+    everywhere = np.full(len(at), len(data), np.int64)
+    for number in range(int(count.max(initial=0))):
+        some = np.nonzero(count > number)[0]
+        slot = first[some] + number
+        for line in (0, 2):
+            size, start = _varints(data, pos[some], everywhere[some], VARINT_MAX)
+            fields[line, slot] = start
+            fields[line + 1, slot] = size
+            pos[some] = start + np.maximum(size, 0)
+
+
+def gather(data: Bytes, at: Ints, size: Ints, ends: npt.NDArray[np.int32], out: Bytes) -> None:
+    """Copy the fields at `at` one behind the other into `out`; `ends` takes n+1 positions. Null counts as empty."""
+    length = np.maximum(size, 0)
+    ends[0] = 0
+    np.cumsum(length, out=ends[1:])
+    _copy(out, ends[:-1].astype(np.int64), data, at, length)
+
+
+def tail_sizes(
+    key: Ints, value: Ints, first: Ints, count: Ints, header_key: Ints, header_value: Ints, sizes: Ints
+) -> None:
+    """Bytes of key, value and headers of each row, with their lengths.
+
+    The fields are (position, length) per field, length -1 for null; `first` and `count` say which headers are a row's.
+    """
+    np.add(_field_sizes(key), _field_sizes(value), out=sizes)
+    sizes += varint_sizes(count)
+    each = _field_sizes(header_key) + _field_sizes(header_value)
+    ends = np.concatenate((np.zeros(1, np.int64), np.cumsum(each)))
+    sizes += ends[first + count]
+    sizes -= ends[first]
+
+
+def measure(rows: Ints, cuts: Ints, tails: Ints, times: Ints, room: int, batches: Ints) -> None:
+    """How `rows` lie in batches that begin at `cuts` (of which the last is the number of rows), none empty.
+
+    `tails` and `times` are one per row of the columns. `batches` takes a line (position, first timestamp, largest
+    timestamp) per batch, and in one more line the bytes of all; each begins with `room` for its header.
+    """
+    body, _, _ = _bodies(rows, cuts, tails, times)
+    ends = np.cumsum(body + varint_sizes(body))
+    batches[0, 0] = 0
+    batches[1:, 0] = ends[cuts[1:] - 1] + room * np.arange(1, len(cuts))
+    batches[:-1, 1] = times[rows[cuts[:-1]]]
+    batches[:-1, 2] = np.maximum.reduceat(times[rows], cuts[:-1])
+
+
+def write_records(
+    out: Bytes,
+    rows: Ints,
+    cuts: Ints,
+    tails: Ints,
+    times: Ints,
+    room: int,
+    batches: Ints,
+    key: tuple[Bytes, Ints],
+    value: tuple[Bytes, Ints],
+    headers: tuple[Ints, Ints, Bytes, Ints, Bytes, Ints],
+) -> None:
+    """Write what `measure` has measured.
+
+    `key` and `value` are bytes and (position, length) per row; `headers` first header and number of headers per row,
+    then bytes and places of their keys and of their values.
+    """
+    first, count, key_data, header_key, value_data, header_value = headers
+    body, deltas, numbers = _bodies(rows, cuts, tails, times)
+    sizes = body + varint_sizes(body)
+    begin = np.cumsum(sizes) - sizes
+    begin += np.repeat(batches[:-1, 0] + room - begin[cuts[:-1]], np.diff(cuts))
+    pos = _put(out, begin, body)
+    out[pos] = 0
+    pos = _put(out, pos + 1, deltas)
+    pos = _put(out, pos, numbers)
+    for source, places in (key, value):
+        pos = _put_field(out, pos, source, places[:, rows])
+    first, count = first[rows], count[rows]
+    pos = _put(out, pos, count)
+    for number in range(int(count.max(initial=0))):
+        some = np.nonzero(count > number)[0]
+        line = first[some] + number
+        after = _put_field(out, pos[some], key_data, header_key[:, line])
+        pos[some] = _put_field(out, after, value_data, header_value[:, line])
+
+
+def _bodies(rows: Ints, cuts: Ints, tails: Ints, times: Ints) -> tuple[Ints, Ints, Ints]:
+    """Of each record: its size without its length, timestamp delta and offset delta."""
+    first = np.repeat(cuts[:-1], np.diff(cuts))
+    deltas = times[rows] - times[rows[first]]
+    numbers = np.arange(len(rows)) - first
+    return tails[rows] + 1 + varint_sizes(deltas) + varint_sizes(numbers), deltas, numbers
+
+
+def _field_sizes(places: Ints) -> Ints:
+    sizes = varint_sizes(places[1])
+    sizes += np.maximum(places[1], 0)
+    return sizes
+
+
+def varint_sizes(values: Ints) -> Ints:
+    """Bytes that each value takes as a zigzag varint: 1 to 10."""
+    coded = _zigzag(values)
+    sizes = np.ones(len(values), np.int64)
+    for bits in range(7, 64, 7):
+        larger = coded >= np.uint64(1 << bits)
+        if not larger.any():
+            break
+        sizes += larger
+    return sizes
+
+
+def _zigzag(values: Ints) -> npt.NDArray[np.uint64]:
+    return ((values << 1) ^ (values >> 63)).view(np.uint64)
+
+
+def _hop(data: Bytes, spans: Ints) -> tuple[Ints, Ints]:
+    """First byte behind the length, and end, of every record: the one loop that cannot be a vector."""
+    raw = data.tobytes()
+    starts: list[int] = []
+    ends: list[int] = []
+    for start, end, count, _last in spans.tolist():
+        pos = start
+        for _ in range(count):
+            size, at = _length(raw, pos, end)
+            pos = at + size
+            if size < SMALLEST_RECORD - 1 or pos > end:
+                raise Broken(at)
+            starts.append(at)
+            ends.append(pos)
+        if pos != end:
+            raise Broken(pos)
+    return np.array(starts, np.int64), np.array(ends, np.int64)
+
+
+def _length(raw: bytes, pos: int, end: int) -> tuple[int, int]:
+    coded = 0
+    for shift in range(0, 7 * VARINT_MAX, 7):
+        if pos >= end:
+            break
+        byte = raw[pos]
+        pos += 1
+        coded |= (byte & 127) << shift
+        if byte < 128:
+            return (coded >> 1) ^ -(coded & 1), pos
+    raise Broken(pos)
+
+
+def _fields(data: Bytes, starts: Ints, ends: Ints, last: Ints, rows: Ints) -> None:
+    rows[1], pos = _varints(data, starts + 1, ends, VARLONG_MAX)
+    rows[0], pos = _varints(data, pos, ends, VARINT_MAX)
+    _demand((rows[0] >= 0) & (rows[0] <= last), pos)
+    for line in (2, 4):
+        size, start = _varints(data, pos, ends, VARINT_MAX)
+        pos = start + np.maximum(size, 0)
+        _demand((size >= -1) & (pos <= ends), start)
+        rows[line] = start
+        rows[line + 1] = size
+    rows[7], pos = _varints(data, pos, ends, VARINT_MAX)
+    _demand((rows[7] >= 0) & (rows[7] * 2 <= ends - pos), pos)
+    rows[6] = pos
+    _demand(_skip_headers(data, pos, ends, rows[7]) == ends, pos)
+
+
+def _skip_headers(data: Bytes, pos: Ints, ends: Ints, count: Ints) -> Ints:
+    pos = pos.copy()
+    for number in range(int(count.max(initial=0))):
+        some = np.nonzero(count > number)[0]
+        for least in (0, -1):
+            size, start = _varints(data, pos[some], ends[some], VARINT_MAX)
+            after = start + np.maximum(size, 0)
+            _demand((size >= least) & (after <= ends[some]), start)
+            pos[some] = after
+    return pos
+
+
+def _demand(good: npt.NDArray[np.bool_], pos: Ints) -> None:
+    if not good.all():
+        raise Broken(int(pos[int(np.argmin(good))]))
+
+
+def _varints(data: Bytes, pos: Ints, ends: Ints, most: int) -> tuple[Ints, Ints]:
+    """Zigzag varints at every `pos`, none reaching `ends`: (values, positions behind). Raises Broken."""
+    coded = np.zeros(len(pos), np.uint64)
+    pos = pos.copy()
+    some = np.arange(len(pos))
+    for shift in range(0, 7 * most, 7):
+        at = pos[some]
+        _demand(at < ends[some], at)
+        byte = data[at].astype(np.uint64)
+        coded[some] |= (byte & np.uint64(127)) << np.uint64(shift)
+        pos[some] = at + 1
+        some = some[byte >= 128]
+        if not len(some):
+            value = (coded >> np.uint64(1)).view(np.int64) ^ -(coded & np.uint64(1)).view(np.int64)
+            return value, pos
+    raise Broken(int(pos[some[0]]))
+
+
+def _put(out: Bytes, pos: Ints, values: Ints) -> Ints:
+    """Write values as zigzag varints at `pos`; positions behind them."""
+    coded = _zigzag(values)
+    pos = pos.copy()
+    some = np.arange(len(pos))
+    while len(some):
+        rest = coded[some] >> np.uint64(7)
+        more = rest > 0
+        low = (coded[some] & np.uint64(127)).astype(np.uint8)
+        out[pos[some]] = np.where(more, low | np.uint8(128), low)
+        pos[some] += 1
+        coded[some] = rest
+        some = some[more]
+    return pos
+
+
+def _put_field(out: Bytes, pos: Ints, source: Bytes, places: Ints) -> Ints:
+    pos = _put(out, pos, places[1])
+    length: Ints = np.maximum(places[1], 0)
+    _copy(out, pos, source, places[0], length)
+    return pos + length
+
+
+def _copy(out: Bytes, to: Ints, source: Bytes, at: Ints, length: Ints) -> None:
+    """Copy pieces of any lengths without a loop: one index per byte."""
+    total = int(length.sum())
+    if not total:
+        return
+    begin = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)[:-1]))
+    step = np.arange(total, dtype=np.int64)
+    out[np.repeat(to - begin, length) + step] = source[np.repeat(at - begin, length) + step]

@@ -1,0 +1,62 @@
+"""Which partition each row of a column goes to: Kafka's choice for keys, an even spread for rows without one.
+
+Zone: pure. The same results as `ottla.client.partitioner` for keys, as vectors over `columnar.fields_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Bytes = npt.NDArray[np.uint8]
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint32]
+
+_SEED = np.uint32(0x9747B28C)
+_M = np.uint32(0x5BD1E995)
+_ROWS_PER_CHUNK = 512
+
+
+def murmur2(fields: tuple[Bytes, Ints]) -> Words:
+    """The hash of every field, unsigned; of a null field, that of an empty one."""
+    data, (at, size) = fields
+    length = np.maximum(size, 0)
+    h: Words = length.astype(np.uint32) ^ _SEED
+    for block in range(int(length.max(initial=0)) // 4):
+        some = np.nonzero(length >= 4 * block + 4)[0]
+        k = _word(data, at[some] + 4 * block, 4) * _M
+        k ^= k >> np.uint32(24)
+        h[some] = (h[some] * _M) ^ (k * _M)
+    for rest in (1, 2, 3):
+        some = np.nonzero(length & 3 == rest)[0]
+        h[some] = (h[some] ^ _word(data, at[some] + (length[some] & ~3), rest)) * _M
+    h ^= h >> np.uint32(13)
+    h *= _M
+    h ^= h >> np.uint32(15)
+    return h
+
+
+def _word(data: Bytes, at: Ints, count: int) -> Words:
+    """The first `count` bytes at each position, little-endian."""
+    word: Words = data[at].astype(np.uint32)
+    for number in range(1, count):
+        word |= data[at + number].astype(np.uint32) << np.uint32(8 * number)
+    return word
+
+
+def partitions_of_keys(fields: tuple[Bytes, Ints], count: int) -> Ints:
+    """The partition of each key out of `count`; -1 where there is no key."""
+    chosen: Ints = (murmur2(fields) & np.uint32(0x7FFFFFFF)).astype(np.int64) % count
+    chosen[fields[1][1] < 0] = -1
+    return chosen
+
+
+def spread(rows: int, available: Sequence[int], turn: int) -> Ints:
+    """Partitions for rows without a key: neighbours stay together, in chunks of 512 rows or more, so that batches stay
+    large (KIP-480); `turn` says with which of the `available` partitions to begin."""
+    chunks = max(1, min(len(available), rows // _ROWS_PER_CHUNK))
+    edges = -(-np.arange(chunks + 1) * rows // chunks)  # row i is in chunk i * chunks // rows
+    order = (np.arange(chunks) + turn) % len(available)
+    return np.repeat(np.array(available, np.int64)[order], np.diff(edges))

@@ -1,0 +1,116 @@
+"""Commits and committed positions as messages.
+
+Zone: pure. Building requests and reading answers; who sends them is `group` and `consumer`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from ottla.client.consumer.actions import Member
+from ottla.client.errors import ClientError, CommitFailedError, MalformedReplyError, RefusedError, refusal
+from ottla.client.positions import OffsetAndMetadata as OffsetAndMetadata  # noqa: PLC0414  the reader finds it here
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse
+
+BY_NAME: Final = 9
+"""The last version of both that names topics by their names."""
+MOVED_ON: Final = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.FENCED_INSTANCE_ID})
+"""What a coordinator says to a member that is none any more."""
+
+
+def commit_request(
+    group_id: str, member: Member, instance_id: str | None, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> OffsetCommitRequest:
+    """A request for all of them."""
+    topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for where, position in offsets.items():
+        part = OffsetCommitRequest.OffsetCommitRequestPartition(
+            partition_index=where.partition,
+            committed_offset=position.offset,
+            committed_leader_epoch=position.leader_epoch,
+            committed_metadata=position.metadata,
+        )
+        topics.setdefault(where.topic, []).append(part)
+    return OffsetCommitRequest(
+        group_id=group_id,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=instance_id,
+        topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=n, partitions=p) for n, p in topics.items()],
+    )
+
+
+def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
+    """The first error, one that no retry helps before the others."""
+    found = [
+        error
+        for topic in answer.topics
+        for part in topic.partitions
+        if (error := refusal(part.error_code, f"commit of {topic.name}-{part.partition_index}")) is not None
+    ]
+    # A rebalance is over when the application has polled, not when time has passed; a topic that is gone stays away.
+    for error in found:
+        if error.code in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            error.retriable = False
+    return min(found, key=lambda error: error.retriable, default=None)
+
+
+def commit_error(error: ClientError) -> ClientError:
+    """As the application is to see it."""
+    code = error.code if isinstance(error, RefusedError) else None
+    if code in MOVED_ON:
+        return CommitFailedError(
+            f"the group has given the partitions to others ({error.cause})",
+            "Process faster, poll smaller portions (max.poll.records), or raise max.poll.interval.ms",
+        )
+    if code is ErrorCode.REBALANCE_IN_PROGRESS:
+        return CommitFailedError(
+            "the group is rebalancing, so that the partitions may go to others",
+            "Call poll, which completes the rebalance, and commit what is still assigned",
+        )
+    return error
+
+
+def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
+    """Asks for stable positions: those of open transactions are waited for (KIP-447)."""
+    topics: dict[str, list[int]] = {}
+    for where in partitions:
+        topics.setdefault(where.topic, []).append(where.partition)
+    if version >= 8:
+        rows = [OffsetFetchRequest.OffsetFetchRequestTopics(name=n, partition_indexes=p) for n, p in topics.items()]
+        group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=rows)
+        return OffsetFetchRequest(groups=[group], require_stable=True)
+    old = [OffsetFetchRequest.OffsetFetchRequestTopic(name=n, partition_indexes=p) for n, p in topics.items()]
+    return OffsetFetchRequest(group_id=group_id, topics=old, require_stable=version >= 7)
+
+
+def fetch_refusal(answer: OffsetFetchResponse, group_id: str) -> RefusedError | None:
+    """The first error of the group or of a partition."""
+    codes = [answer.error_code, *(each.error_code for each in answer.groups)]
+    codes += [part.error_code for topic in _topics(answer) for part in topic.partitions]
+    return next((refusal(code, f"committed offsets of group {group_id}") for code in codes if code), None)
+
+
+def positions_in(
+    answer: OffsetFetchResponse, asked: Iterable[TopicPartition]
+) -> dict[TopicPartition, OffsetAndMetadata | None]:
+    """What each partition's committed position is; None: there is none. Raises MalformedReplyError."""
+    found: dict[TopicPartition, OffsetAndMetadata | None] = {}
+    for topic in _topics(answer):
+        for part in topic.partitions:
+            position = OffsetAndMetadata(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
+            found[TopicPartition(topic.name, part.partition_index)] = position if part.committed_offset >= 0 else None
+    wanted = list(asked)
+    missing = [where for where in wanted if where not in found]
+    if missing:
+        raise MalformedReplyError(f"the coordinator did not answer for {missing[0]}")
+    return {where: found[where] for where in wanted}
+
+
+def _topics(
+    answer: OffsetFetchResponse,
+) -> list[OffsetFetchResponse.OffsetFetchResponseTopic] | list[OffsetFetchResponse.OffsetFetchResponseTopics]:
+    return answer.groups[0].topics if answer.groups else answer.topics

@@ -1,0 +1,153 @@
+"""Commits of a consumer: at once and awaited, in passing with a callback, and by themselves from time to time.
+
+Zone: real. Commits that are awaited go over the application's connections, the others over those of the group's thread;
+none overtakes one that was sent before it. One thread, but for the answers.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from ottla.client.cluster import Cluster
+from ottla.client.consumer.actions import NOBODY, Member
+from ottla.client.consumer.commits import (
+    BY_NAME,
+    MOVED_ON,
+    OffsetAndMetadata,
+    commit_error,
+    commit_refusal,
+    commit_request,
+    fetch_refusal,
+    fetch_request,
+    positions_in,
+)
+from ottla.client.consumer.group import Group
+from ottla.client.consumer.settings import ConsumerConfig
+from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
+
+Offsets = Mapping[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Offsets, ClientError | None], None]
+
+
+class Committer:
+    """For one group."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, group: Callable[[], Group]) -> None:
+        """group: the thread, made if need be."""
+        assert config.group_id is not None
+        self._id = config.group_id
+        self._instance = config.group_instance_id
+        self._interval = config.auto_commit_interval_ms / 1000
+        self._calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
+        self._group = group
+        self._subscribed = False
+        self._on_their_way = 0
+        self._arrived = threading.Condition()
+        self._answers: deque[tuple[OnCommit | None, Offsets, ClientError | None]] = deque()
+        self._next_auto = time.monotonic() + self._interval
+        self._last_auto: Offsets = {}
+
+    def as_member(self, subscribed: bool) -> None:
+        """Whether commits are those of a member, or of a consumer that assigns itself."""
+        self._subscribed = subscribed
+
+    def _member(self) -> Member:
+        return self._group().member if self._subscribed else NOBODY
+
+    def _request(self, offsets: Offsets) -> OffsetCommitRequest:
+        member = self._member()
+        return commit_request(self._id, member, self._instance if self._subscribed else None, offsets)
+
+    def sync(self, offsets: Offsets, deadline: Deadline) -> None:
+        """Commit and wait. Raises CommitFailedError, RefusedError, DeadlineError and others."""
+        with self._arrived:
+            self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
+        if not offsets:
+            return
+        try:
+            self._calls.ask(
+                self._id,
+                ApiKey.OFFSET_COMMIT,
+                lambda _: self._request(offsets),
+                OffsetCommitResponse,
+                commit_refusal,
+                deadline,
+                BY_NAME,
+            )
+        except ClientError as error:
+            self._hear(error)
+            raise commit_error(error) from error
+
+    def send(self, offsets: Offsets, callback: OnCommit | None) -> None:
+        """Commit in passing; `deliver` calls the callback."""
+        with self._arrived:
+            self._on_their_way += 1
+
+        def answered(answer: Any) -> None:
+            error = answer if isinstance(answer, ClientError) else commit_refusal(answer)
+            if error is not None:
+                self._hear(error)
+            with self._arrived:
+                self._on_their_way -= 1
+                self._answers.append((callback, offsets, None if error is None else commit_error(error)))
+                self._arrived.notify_all()
+
+        request = self._request(offsets)
+        self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, answered)
+
+    def deliver(self) -> None:
+        """Call the callbacks of commits that were answered."""
+        while self._answers:
+            callback, offsets, error = self._answers.popleft()
+            if callback is not None:
+                callback(offsets, error)
+
+    def auto(self, positions: Callable[[], Offsets]) -> None:
+        """Commit in passing when `auto.commit.interval.ms` is over; a failure is made good the next time."""
+        now = time.monotonic()
+        if now < self._next_auto:
+            return
+        self._next_auto = now + self._interval
+        current = positions()
+        if not current or current == self._last_auto or self._on_their_way:
+            return
+        self._last_auto = current
+
+        def done(_offsets: Offsets, error: ClientError | None) -> None:
+            if error is not None:
+                self._last_auto = {}
+                if error.retriable:
+                    self._next_auto = 0.0
+
+        self.send(current, done)
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], deadline: Deadline
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed. Raises ClientError."""
+        wanted = list(partitions)
+        answer = self._calls.ask(
+            self._id,
+            ApiKey.OFFSET_FETCH,
+            lambda version: fetch_request(self._id, version, wanted),
+            OffsetFetchResponse,
+            lambda answer: fetch_refusal(answer, self._id),
+            deadline,
+            BY_NAME,
+        )
+        return positions_in(answer, wanted)
+
+    def _hear(self, error: ClientError) -> None:
+        code = error.code if isinstance(error, RefusedError) else None
+        if self._subscribed and code in MOVED_ON and code is not ErrorCode.FENCED_INSTANCE_ID:
+            self._group().forgotten()

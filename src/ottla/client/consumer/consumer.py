@@ -1,0 +1,483 @@
+"""The consumer's face for programs with threads.
+
+Zone: real. What a caller may do and in which order; reading is `reader`'s, the group `group`'s, commits `committer`'s.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.client.cluster import Cluster
+from ottla.client.consumer.ahead import Ahead, first_of
+from ottla.client.consumer.committer import Committer, Offsets, OnCommit
+from ottla.client.consumer.group import Group
+from ottla.client.consumer.guard import Guard
+from ottla.client.consumer.reader import Reader
+from ottla.client.consumer.rebalances import Listener, OnPartitions, Rebalances, finishing
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.consumer.reset import EARLIEST_RESET, LATEST_RESET
+from ottla.client.consumer.settings import ConsumerConfig, Setting
+from ottla.client.consumer.wake import Wake
+from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError, WakeupError
+from ottla.client.metadata import TopicView
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from ottla.client.batches import Fetched
+
+T = TypeVar("T")
+_SLICE_MS = 100
+"""How long to wait in one piece while positions are unknown."""
+_CLOSE_S = 30.0
+
+
+class Consumer:
+    """Reads topics, alone or in a group. For one thread at a time; only `wakeup` may be called from elsewhere.
+
+    with Consumer({"bootstrap.servers": "localhost:9092", "group.id": "billing"}) as consumer:
+        consumer.subscribe(["orders"])
+        while True:
+            for record in consumer.poll(1.0): ...
+
+    Every call raises UsageError after `close`, in a process forked from the one that made it, and while another thread
+    is in a call; WakeupError when `wakeup` ended it.
+    """
+
+    def __init__(self, settings: Mapping[str, Setting]) -> None:
+        """settings: by Kafka's keys. Raises ConfigError; connects to nothing yet."""
+        self.config = ConsumerConfig.from_mapping(settings)
+        self._guard = Guard()
+        self._wake = Wake()
+        self._woken = False
+        self._cluster = Cluster(self.config.client)
+        self._group_thread: Group | None = None
+        self._committer = Committer(self._cluster, self.config, self._group) if self.config.group_id else None
+        committed = self._committer.committed if self._committer else None
+        self._reader = Reader(self._cluster, self.config, self._wake, committed)
+        self._subscription: tuple[str, ...] | re.Pattern[str] | None = None
+        self._rebalances = Rebalances(self._reader, self._group, self._auto_commit_now)
+        self._ahead = Ahead()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] | re.Pattern[str],
+        *,
+        on_assigned: OnPartitions | None = None,
+        on_revoked: OnPartitions | None = None,
+        on_lost: OnPartitions | None = None,
+    ) -> None:
+        """Share these topics, or all that match a compiled pattern as a whole, with the group; `poll` does the rest.
+
+        The callbacks run inside `poll` and `close`: on_revoked before partitions go to others, when positions can
+        still be committed; on_lost (on_revoked if not given) when they are others' already; on_assigned at the end of
+        every rebalance with what is new. What a callback raises, `poll` raises, when the rebalance is done.
+        """
+        with self._guard:
+            wanted = topics if isinstance(topics, re.Pattern) else _topics(topics)
+            if self._subscription is None and self._reader.assigned:
+                raise UsageError("partitions were assigned by hand", "Call unsubscribe first")
+            if self.config.group_id is None:
+                raise UsageError("subscribe needs a group", "Set group.id, or use assign")
+            if not wanted:
+                self.unsubscribe()
+                return
+            self._give_back()
+            self._subscription = wanted
+            self._rebalances.listener = Listener(on_assigned, on_revoked, on_lost or on_revoked)
+            assert self._committer is not None
+            self._committer.as_member(subscribed=True)
+            if isinstance(wanted, re.Pattern):
+                self._group().subscribe((), wanted)
+            else:
+                self._group().subscribe(wanted)
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these partitions, whatever others do; positions already known stay."""
+        with self._guard:
+            if self._subscription is not None:
+                raise UsageError("topics were subscribed to", "Call unsubscribe first")
+            self._give_back()
+            self._reader.assign(dict.fromkeys(TopicPartition(*where) for where in partitions))
+
+    def unsubscribe(self) -> None:
+        """Leave the group, and read nothing any more."""
+        with self._guard:
+            self._leave()
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; for a pattern those that are assigned."""
+        with self._guard:
+            if isinstance(self._subscription, re.Pattern):
+                return {where.topic for where in self._reader.assigned}
+            return set(self._subscription or ())
+
+    def assignment(self) -> set[TopicPartition]:
+        """What is read at present."""
+        with self._guard:
+            return set(self._reader.assigned)
+
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """`poll` leaves these out until `resume`, or until they are assigned anew."""
+        with self._guard:
+            self._give_back()
+            self._reader.pause(partitions)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read these again."""
+        with self._guard:
+            self._reader.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """What `pause` left out."""
+        with self._guard:
+            return set(self._reader.paused)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_s: float = 0.0) -> list[ConsumerRecord]:
+        """The next records, `max.poll.records` at most, waiting for some until `timeout_s`.
+
+        Also keeps the membership alive: call it at least every `max.poll.interval.ms`. Raises RefusedError
+        (OFFSET_OUT_OF_RANGE under `auto.offset.reset` none, no permission, a fenced instance …), LogTruncatedError,
+        DeserializationError, CorruptBatchError; DeadlineError when nothing could be read for
+        `default.api.timeout.ms`. The position does not move past what was not returned.
+        """
+        with self._guard:
+            if self._ahead:
+                return self._ahead.take()
+            records = self._read(timeout_s, self._reader.read)
+            for each in self.config.interceptor_classes if records else ():
+                if hasattr(each, "on_consume"):
+                    records = each.on_consume(records)
+            return records
+
+    def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
+        """As `poll`, as an Arrow table of whole answers: topic, partition, offset, timestamp (ms), timestamp_type, key,
+        value, headers (null unless asked for). Not bounded by `max.poll.records`, but by `fetch.max.bytes` per broker.
+        """
+        from ottla.client.consumer.table import table_of  # noqa: PLC0415 - Arrow is slow to import
+
+        check = self.config.client.check_crcs
+        with self._guard:
+            self._give_back()
+            found: list[Fetched] = self._read(timeout_s, self._reader.read_batches)
+            return table_of(found, check_crcs=check, headers=headers)
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records without end. What an iteration leaves comes with the next one or `poll`, and counts as not read."""
+        while True:
+            self._ahead.put(self.poll(1.0))
+            yield from self._ahead.iterator
+
+    def wakeup(self) -> None:
+        """End the call that waits, or the next one that would, with WakeupError. From any thread or signal handler."""
+        self._woken = True
+        self._wake.set()
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def seek(self, where: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+        """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
+        with self._guard:
+            self._give_back()
+            to = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            self._reader.seek(where, to.offset, to.leader_epoch)
+
+    def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go to the first offset of these partitions, or of all; it is looked up when it is needed."""
+        with self._guard:
+            self._give_back()
+            for where in list(partitions) or self._reader.assigned:
+                self._reader.forget_position(where, EARLIEST_RESET)
+
+    def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
+        """Go behind the last offset (the last stable one under read_committed)."""
+        with self._guard:
+            self._give_back()
+            for where in list(partitions) or self._reader.assigned:
+                self._reader.forget_position(where, LATEST_RESET)
+
+    def position(self, where: TopicPartition, timeout_s: float | None = None) -> int:
+        """The offset of the next record; looked up if need be. Raises DeadlineError."""
+        with self._guard:
+            deadline = self._deadline(timeout_s)
+            ahead = self._ahead.positions()
+            while (found := ahead.get(where) or self._reader.position(where)) is None:
+                self._check_wakeup()
+                self._reader.find_positions(deadline, where)
+                if deadline.expired and self._reader.position(where) is None:
+                    raise DeadlineError(f"the position of {where} could not be found", "Is its leader alive?")
+            return found.offset
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All positions that are known: what `commit` commits, and a transaction's `send_offsets_to_transaction`."""
+        with self._guard:
+            return self._reader.positions() | self._ahead.positions()
+
+    def lag(self, where: TopicPartition) -> int | None:
+        """Records from the position to the end (the last stable offset under read_committed), as it was when it was
+        fetched last; None before that."""
+        with self._guard:
+            known, position, ahead = self._reader.lag(where), self._reader.position(where), self._ahead.positions()
+            more = position.offset - ahead[where].offset if position is not None and where in ahead else 0
+            return None if known is None else known + more
+
+    def beginning_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each. Raises ClientError."""
+        with self._guard:
+            return self._reader.offsets(dict.fromkeys(partitions, -2), self._deadline(timeout_s))
+
+    def end_offsets(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int]:
+        """The offset behind the last record (the last stable one under read_committed). Raises ClientError."""
+        with self._guard:
+            return self._reader.end_offsets(partitions, self._deadline(timeout_s))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
+        with self._guard:
+            if any(each < 0 for each in timestamps.values()):
+                raise UsageError("a timestamp is negative", "Use milliseconds since 1970")
+            found = self._reader.offsets(timestamps, self._deadline(timeout_s))
+            return {where: offset if offset >= 0 else None for where, offset in found.items()}
+
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
+        """The partitions of a topic. Raises RefusedError."""
+        with self._guard:
+            view = self._cluster.topic(topic, self._deadline(timeout_s))
+            return [TopicPartition(topic, number) for number in view.partitions]
+
+    def list_topics(self, timeout_s: float | None = None) -> list[str]:
+        """All topics one may see, internal ones only when `exclude.internal.topics` is off. Raises ClientError."""
+        with self._guard:
+            view = self._cluster.refresh(None, self._deadline(timeout_s))
+            internal = not self.config.exclude_internal_topics
+            return sorted(
+                n for n, each in view.topics.items() if isinstance(each, TopicView) and (internal or not each.internal)
+            )
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
+        """Commit these, or the positions behind what `poll` returned, and wait, for `default.api.timeout.ms` at most.
+
+        Raises CommitFailedError when the partitions belong to others by now; a commit that failed is retried while
+        that can help.
+        """
+        with self._guard:
+            self._commit_now(self._offsets(offsets), self._cluster.deadline())
+
+    def commit_async(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None, callback: OnCommit | None = None
+    ) -> None:
+        """Commit without waiting, once; the callback, given offsets and an error or None, runs inside a later call.
+
+        An error with `retriable` set may be answered by another commit.
+        """
+        with self._guard:
+            committer = self._need_group()
+            committer.deliver()
+            committer.send(self._offsets(offsets), self._told(callback))
+
+    def committed(
+        self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where nothing. Raises ClientError."""
+        with self._guard:
+            return self._need_group().committed(partitions, self._deadline(timeout_s))
+
+    def group_metadata(self) -> GroupMetadata:
+        """For `send_offsets_to_transaction`."""
+        with self._guard:
+            self._need_group()
+            assert self.config.group_id is not None
+            member = self._group().member
+            return GroupMetadata(
+                self.config.group_id, member.generation, member.member_id, self.config.group_instance_id
+            )
+
+    def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
+        """Have the group assigned anew, as soon as `poll` is called (KIP-568)."""
+        with self._guard:
+            if self._subscription is None:
+                raise UsageError("there is no subscription", "subscribe first")
+            self._group().rejoin(reason)
+
+    def close(self, timeout_s: float = _CLOSE_S) -> None:
+        """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
+
+        Raises UsageError from another thread or process; an error of the last commit or of a callback is raised when
+        all is closed.
+        """
+        if self._guard.closed:
+            return
+        with self._guard:
+            deadline = Deadline.after_ms(timeout_s * 1000)
+            try:
+                self._leave(deadline)
+            finally:
+                self._guard.closed = True
+                if self._group_thread is not None:
+                    self._group_thread.close(deadline)
+                self._reader.close()
+                self._cluster.close()
+                self._wake.close()
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _group(self) -> Group:
+        if self._group_thread is None:
+            self._group_thread = Group(self.config, self._wake.set)
+        return self._group_thread
+
+    def _need_group(self) -> Committer:
+        if self._committer is None:
+            raise UsageError("this consumer has no group", "Set group.id")
+        return self._committer
+
+    def _deadline(self, timeout_s: float | None) -> Deadline:
+        return self._cluster.deadline() if timeout_s is None else Deadline.after_ms(timeout_s * 1000)
+
+    def _check_wakeup(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup was called", "Close the consumer, or go on")
+
+    def _offsets(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None) -> Offsets:
+        self._need_group()
+        if offsets is None:
+            return self._reader.positions() | self._ahead.positions()
+        found = {}
+        for where, each in offsets.items():
+            position = OffsetAndMetadata(each) if isinstance(each, int) else each
+            if position.offset < 0:
+                raise UsageError(f"offset {position.offset} of {where} is negative", "Commit the next offset to read")
+            found[TopicPartition(*where)] = position
+        return found
+
+    def _told(self, callback: OnCommit | None) -> OnCommit:
+        def told(offsets: Offsets, error: ClientError | None) -> None:
+            if error is None:
+                self._tell_interceptors(offsets)
+            if callback is not None:
+                callback(offsets, error)
+
+        return told
+
+    def _tell_interceptors(self, offsets: Offsets) -> None:
+        for each in self.config.interceptor_classes:
+            if hasattr(each, "on_commit"):
+                each.on_commit(offsets)
+
+    def _commit_now(self, offsets: Offsets, deadline: Deadline) -> None:
+        committer = self._need_group()
+        committer.sync(offsets, deadline)
+        committer.deliver()
+        self._tell_interceptors(offsets)
+
+    def _read(self, timeout_s: float, read: Callable[[Deadline], list[T]]) -> list[T]:
+        deadline = Deadline.after_ms(timeout_s * 1000)
+        if self._subscription is None and not self._reader.assigned:
+            raise UsageError("nothing is subscribed to or assigned", "Call subscribe or assign first")
+        while True:
+            self._wake.clear()
+            self._check_wakeup()
+            self._turn()
+            found = self._read_once(deadline, read)
+            if found or deadline.expired:
+                if not found:
+                    self._check_wakeup()
+                return found
+
+    def _give_back(self) -> None:
+        """What an iteration has not come to will be read again."""
+        for where, offset in first_of(self._ahead.take()).items():
+            if where in self._reader.assigned:
+                self._reader.seek(where, offset)
+
+    def _turn(self) -> None:
+        """What is due besides reading."""
+        if self._committer is not None:
+            self._committer.deliver()
+        if self._group_thread is not None and self._subscription is not None:
+            for event in self._group_thread.poll():
+                self._rebalances.on_event(event)
+        if self._committer is not None and self.config.auto_commit:
+            self._committer.auto(self._reader.positions)
+
+    def _read_once(self, deadline: Deadline, read: Callable[[Deadline], list[T]]) -> list[T]:
+        try:
+            self._reader.find_positions(self._cluster.deadline())
+            known = len(self._reader.positions()) == len(self._reader.assigned)
+            return read(deadline if known else deadline.within_ms(_SLICE_MS))
+        except RefusedError as error:
+            gone = error.code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+            if not gone or self._subscription is None or self._group_thread is None:
+                raise
+            # A topic is gone: the group finds out, and assigns what is left.
+            self._group_thread.look()
+            time.sleep(min(deadline.remaining_s(), _SLICE_MS / 1000))
+            return []
+
+    def _auto_commit_now(self) -> None:
+        """Before partitions go. What fails here is read twice, which is what a group promises."""
+        if self.config.auto_commit:
+            with suppress(ClientError):
+                self._commit_now(self._reader.positions(), self._cluster.deadline().within_ms(_CLOSE_S * 1000))
+
+    def _leave(self, deadline: Deadline | None = None) -> None:
+        deadline = deadline or self._cluster.deadline()
+        self._give_back()
+        owned = tuple(self._reader.assigned)
+        subscribed, self._subscription = self._subscription is not None, None
+        with finishing(lambda: self._left(subscribed)):
+            if owned:
+                self._auto_commit_now()
+            if self._committer is not None:
+                self._committer.sync({}, deadline)
+                self._committer.deliver()
+            if subscribed:
+                self._rebalances.give_up(owned)
+
+    def _left(self, subscribed: bool) -> None:
+        self._reader.assign(())
+        self._rebalances.listener = Listener()
+        if self._committer is not None:
+            self._committer.as_member(subscribed=False)
+        if subscribed:
+            self._group().unsubscribe("the application unsubscribed")
+
+
+def _topics(topics: Iterable[str]) -> tuple[str, ...]:
+    if isinstance(topics, str):
+        raise UsageError("subscribe takes a list of topics", f"Use [{topics!r}]")
+    found = tuple(dict.fromkeys(topics))
+    for each in found:
+        if not each.strip():
+            raise UsageError(f"{each!r} is no name of a topic")
+    return found

@@ -1,0 +1,166 @@
+"""What members of a consumer group tell each other, as bytes: subscriptions, assignments, user data of assignors.
+
+Zone: pure. The bytes are those of Java's ConsumerProtocol and of its sticky assignors; who gets what is decided in
+`assignors`. Bytes come from other members, so that anything may be in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.client.consumer.java_order import hash_order, string_key
+from ottla.client.errors import MalformedReplyError
+from ottla.record.errors import CorruptRecord
+from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.record.internal.parsing import parse_versioned
+from ottla.types import TopicPartition
+from ottla.wire.codec import encode_bytes
+
+NO_GENERATION: Final = -1
+HIGHEST_VERSION: Final = 3
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+
+
+class Subscription(NamedTuple):
+    """What a member wants and what it has."""
+
+    topics: tuple[str, ...]
+    user_data: bytes | None = None
+    """Of the assignor for which this subscription is meant."""
+    owned: tuple[TopicPartition, ...] = ()
+    generation: int = NO_GENERATION
+    """In which it came to own them (KIP-792)."""
+    rack: str | None = None
+    """`client.rack` (KIP-881)."""
+    instance_id: str | None = None
+    """`group.instance.id`; not in the bytes, the coordinator tells."""
+
+
+def encode_subscription(wanted: Subscription, version: int = HIGHEST_VERSION) -> bytes:
+    """Version-prefixed bytes for JoinGroup; topics and owned partitions sorted, as in Java."""
+    owned = sorted(wanted.owned, key=lambda where: (string_key(where.topic), where.partition))
+    message = ConsumerProtocolSubscription(
+        topics=sorted(wanted.topics, key=string_key),
+        user_data=wanted.user_data,
+        owned_partitions=[
+            ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=[each.partition for each in group])
+            for topic, group in groupby(owned, lambda where: where.topic)
+        ],
+        generation_id=wanted.generation,
+        rack_id=wanted.rack,
+    )
+    return _INT16.pack(version) + encode_bytes(message, version)
+
+
+def decode_subscription(data: bytes | memoryview, instance_id: str | None = None) -> Subscription:
+    """Inverse of `encode_subscription`, for every version. Raises MalformedReplyError."""
+    try:
+        _, found = parse_versioned(ConsumerProtocolSubscription, bytes(data))
+    except CorruptRecord as error:
+        raise MalformedReplyError(f"a member of the group sent a subscription that is none: {error.message}") from error
+    assert isinstance(found, ConsumerProtocolSubscription)
+    owned = tuple(TopicPartition(each.topic, number) for each in found.owned_partitions for number in each.partitions)
+    user_data = None if found.user_data is None else bytes(found.user_data)
+    return Subscription(tuple(found.topics), user_data, owned, found.generation_id, found.rack_id or None, instance_id)
+
+
+def encode_assignment(partitions: Iterable[TopicPartition], version: int = HIGHEST_VERSION) -> bytes:
+    """Version-prefixed bytes for SyncGroup; topics in the order in which they come up first."""
+    by_topic: dict[str, list[int]] = {}
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where.partition)
+    rows = [
+        ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+        for topic, numbers in by_topic.items()
+    ]
+    return _INT16.pack(version) + encode_bytes(ConsumerProtocolAssignment(assigned_partitions=rows), version)
+
+
+def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
+    """The partitions; no bytes at all mean none. Raises MalformedReplyError."""
+    if not data:
+        return ()
+    try:
+        _, found = parse_versioned(ConsumerProtocolAssignment, bytes(data))
+    except CorruptRecord as error:
+        raise MalformedReplyError(f"the group's leader sent an assignment that is none: {error.message}") from error
+    assert isinstance(found, ConsumerProtocolAssignment)
+    return tuple(TopicPartition(row.topic, number) for row in found.assigned_partitions for number in row.partitions)
+
+
+def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:
+    """User data of the assignor `sticky`: what the member had, and since which generation (version 1)."""
+    by_topic: dict[str, list[int]] = {}
+    for where in owned:
+        by_topic.setdefault(where.topic, []).append(where.partition)
+    parts = [_INT32.pack(len(by_topic))]
+    for topic in hash_order(by_topic):
+        numbers = by_topic[topic]
+        name = topic.encode()
+        parts += [_INT16.pack(len(name)), name, _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)]
+    return b"".join([*parts, _INT32.pack(generation)])
+
+
+def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int | None]:
+    """(what the member had, generation or None). Bytes that are no user data of `sticky` count as nothing owned."""
+    if not data:
+        return (), None
+    reader = _Reader(data)
+    try:
+        owned = tuple(reader.partitions())
+        # Version 0 ends here.
+        return owned, reader.int32() if reader.left >= _INT32.size else None
+    except (ValueError, UnicodeDecodeError):
+        return (), NO_GENERATION
+
+
+def encode_generation(generation: int) -> bytes:
+    """User data of the assignor `cooperative-sticky`."""
+    return _INT32.pack(generation)
+
+
+def decode_generation(data: bytes | None) -> int | None:
+    """The generation in user data of `cooperative-sticky`; None without any, NO_GENERATION for other bytes."""
+    if data is None:
+        return None
+    found: int = _INT32.unpack_from(data)[0] if len(data) >= _INT32.size else NO_GENERATION
+    return found
+
+
+class _Reader:
+    """Reads bytes that may lie about their lengths. Raises ValueError."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def left(self) -> int:
+        return len(self._data) - self._at
+
+    def partitions(self) -> Sequence[TopicPartition]:
+        found = []
+        for _ in range(self._count()):
+            topic = self._take(int.from_bytes(self._take(2), "big", signed=True)).decode()
+            found += [TopicPartition(topic, self.int32()) for _ in range(self._count())]
+        return found
+
+    def int32(self) -> int:
+        return int.from_bytes(self._take(4), "big", signed=True)
+
+    def _count(self) -> int:
+        count = self.int32()
+        if not 0 <= count <= self.left:
+            raise ValueError(f"{count} items in {self.left} bytes")
+        return count
+
+    def _take(self, size: int) -> bytes:
+        if not 0 <= size <= self.left:
+            raise ValueError(f"{size} bytes where {self.left} are left")
+        self._at += size
+        return self._data[self._at - size : self._at]

@@ -1,0 +1,87 @@
+"""Rebalances as the application sees them: what it is told, in which order, and what is assigned meanwhile.
+
+Zone: real. Runs in the application's thread; whatever its callbacks raise, the state is complete first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ottla.client.consumer.actions import Assigned, Failed, Prepare
+from ottla.client.consumer.group import Event, Group
+from ottla.client.consumer.reader import Reader
+from ottla.types import TopicPartition
+
+OnPartitions = Callable[[list[TopicPartition]], None]
+
+
+class Listener(NamedTuple):
+    """The application's callbacks."""
+
+    assigned: OnPartitions | None = None
+    revoked: OnPartitions | None = None
+    lost: OnPartitions | None = None
+
+
+class Rebalances:
+    """Carries out the events of the group's thread."""
+
+    def __init__(self, reader: Reader, group: Callable[[], Group], commit: Callable[[], None]) -> None:
+        """commit: commits positions if that is to happen by itself; raises nothing."""
+        self.listener = Listener()
+        self._reader = reader
+        self._group = group
+        self._commit = commit
+
+    def on_event(self, event: Event) -> None:
+        """Raises what a callback raises, and the error of a Failed."""
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Prepare):
+            self._prepare(event)
+        else:
+            self._take(event)
+
+    def give_up(self, partitions: Sequence[TopicPartition]) -> None:
+        """At the end of a subscription."""
+        self._call(self.listener.revoked, partitions, then=[])
+
+    def _prepare(self, event: Prepare) -> None:
+        """Give up partitions before a rebalance, or hear that they are lost."""
+        before, named = self._reader.assigned, set(event.partitions)
+        owned = [where for where in before if where not in named]
+        gone = [where for where in before if where in named]
+        with finishing(lambda: self._group().prepared(owned)):
+            if event.lost:
+                self._call(self.listener.lost, gone, then=owned)
+            else:
+                self._commit()
+                self._call(self.listener.revoked, gone, then=owned)
+
+    def _take(self, event: Assigned) -> None:
+        gone = set(event.revoked)
+        kept = [where for where in self._reader.assigned if where not in gone]
+        with finishing(lambda: self._reader.assign([*kept, *event.added])):
+            if event.revoked:
+                self._commit()
+            self._call(self.listener.revoked, event.revoked, then=kept)
+        if self.listener.assigned is not None:
+            self.listener.assigned(list(event.added))
+
+    def _call(
+        self, callback: OnPartitions | None, partitions: Sequence[TopicPartition], then: list[TopicPartition]
+    ) -> None:
+        with finishing(lambda: self._reader.assign(then)):
+            if callback is not None and partitions:
+                callback(list(partitions))
+
+
+@contextmanager
+def finishing(last: Callable[[], None]) -> Iterator[None]:
+    """`last` happens whatever the application's callbacks do."""
+    try:
+        yield
+    finally:
+        last()

@@ -1,0 +1,121 @@
+"""Records as an application gets them, and how fetched batches become them.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache, partial
+from itertools import dropwhile, repeat
+from typing import Any, Final, NamedTuple
+
+from ottla.client.batches import Fetched, visible_batches
+from ottla.client.consumer.settings import Deserializer
+from ottla.client.errors import CorruptBatchError, DeserializationError
+from ottla.client.records import MAX_BATCH_BYTES
+from ottla.record.batch import BatchHeader, Headers, fields_in, open_batch
+from ottla.record.errors import CorruptRecord
+from ottla.types import TopicPartition
+
+Columns = tuple[Iterator[int], Iterator[int], Iterator[bytes | None], Iterator[bytes | None], Iterator[Headers]]
+AtOnce = Callable[[bytes, BatchHeader], Columns | None]
+
+
+class ConsumerRecord(NamedTuple):
+    """One record."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970; -1 unknown."""
+    timestamp_type: int
+    """0: the producer's clock (CreateTime), 1: the broker's (LogAppendTime)."""
+    key: Any
+    """As `key.deserializer` made it of bytes; None as it is."""
+    value: Any
+    headers: tuple[tuple[str, bytes | None], ...]
+    leader_epoch: int
+    """Of the leader that wrote it; -1 unknown."""
+
+
+_new: Callable[[tuple[Any, ...]], ConsumerRecord] = partial(tuple.__new__, ConsumerRecord)
+"""A quarter of the time of the class's own constructor."""
+WARM_UP: Final = 500_000
+"""Records that are read the plain way before numba is imported, which takes as long as it spares with so many; where
+the program has imported it already, it is used at once."""
+
+
+class Decoder:
+    """Turns fetched batches into records."""
+
+    __slots__ = ("_at_once", "_check_crcs", "_key", "_left", "_value")
+
+    def __init__(
+        self, check_crcs: bool, key: Deserializer | None, value: Deserializer | None, warm_up: int | None = WARM_UP
+    ) -> None:
+        """warm_up: so many records are read the plain way before numba is imported; None: all of them."""
+        self._check_crcs = check_crcs
+        self._key = key
+        self._value = value
+        self._left = warm_up
+        self._at_once: AtOnce | None = None
+
+    def records(self, fetched: Fetched) -> Iterator[ConsumerRecord]:
+        """The application's records from `fetch_offset` on. Raises CorruptBatchError, DeserializationError."""
+        view, where = fetched.records, fetched.where
+        for pos, header in visible_batches(view, where, fetched.aborted, check_crcs=self._check_crcs):
+            try:
+                yield from self._batch(fetched, pos, header)
+            except CorruptRecord as error:
+                cause = f"{where}: the batch at offset {header.base_offset}: {error.message}"
+                raise CorruptBatchError(cause) from error
+
+    def _batch(self, fetched: Fetched, pos: int, header: BatchHeader) -> Iterator[ConsumerRecord]:
+        data, _ = open_batch(fetched.records, pos, max_bytes=MAX_BATCH_BYTES)
+        (topic, partition), start = fetched.where, fetched.fetch_offset
+        kind, epoch = int(header.is_append_time), header.leader_epoch
+        every: Iterator[ConsumerRecord]
+        if (columns := self._columns(data, header)) is not None:
+            offsets, *rest = (*columns[:2], repeat(kind), *columns[2:], repeat(epoch))
+            every = map(_new, zip(repeat(topic), repeat(partition), offsets, *rest, strict=False))
+        else:
+            every = (
+                _new((topic, partition, offset, timestamp, kind, key, value, headers, epoch))
+                for offset, timestamp, key, value, headers in fields_in(data, header)
+            )
+        if header.base_offset < start:
+            every = dropwhile(lambda record: record.offset < start, every)
+        return every if self._key is None and self._value is None else map(self._deserialized, every)
+
+    def _columns(self, data: bytes, header: BatchHeader) -> Columns | None:
+        """None: the plain way."""
+        if self._left is not None and self._left > 0:
+            self._left -= header.record_count
+            if self._left <= 0 or sys.modules.get("numba") is not None:
+                self._left = 0
+                self._at_once = at_once()
+        return None if self._at_once is None else self._at_once(data, header)
+
+    def _deserialized(self, record: ConsumerRecord) -> ConsumerRecord:
+        key, value = record.key, record.value
+        try:
+            if self._key is not None and key is not None:
+                key = self._key(record.topic, key)
+            if self._value is not None and value is not None:
+                value = self._value(record.topic, value)
+        except Exception as error:
+            raise DeserializationError(TopicPartition(record.topic, record.partition), record.offset, error) from error
+        return record._replace(key=key, value=value)
+
+
+@cache
+def at_once() -> AtOnce | None:
+    """The way of the extra `fast`, if it is installed."""
+    try:
+        from ottla.client.consumer.compiled import columns_at_once  # noqa: PLC0415 - numba is optional and slow to import
+    except (ImportError, RuntimeError):  # no numba, or no directory that it may keep compiled code in
+        return None
+    return columns_at_once

@@ -1,0 +1,116 @@
+"""Asking the broker that coordinates a group or a transactional id, whichever that is by then.
+
+Zone: real. Coordinators move: what a retriable error says is asked again, of the coordinator of that moment, until the
+deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Final, TypeVar
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, RefusedError, refusal
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
+from ottla.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+_REMEMBERED: Final = 1_000
+_STILL_THERE: Final = frozenset({ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.UNSTABLE_OFFSET_COMMIT})
+"""What passes at the same coordinator."""
+
+
+class CoordinatorKind(IntEnum):
+    """What is coordinated; the numbers of the wire."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def noun(self) -> str:
+        """For messages."""
+        return "group" if self is CoordinatorKind.GROUP else "transactional id"
+
+
+class CoordinatorCalls:
+    """Requests about names of one kind."""
+
+    __slots__ = ("_cluster", "_kind", "_known", "_remember")
+
+    def __init__(self, cluster: Cluster, kind: CoordinatorKind, *, remember: bool = False) -> None:
+        """remember: ask where the coordinator is only when it is not where it was."""
+        self._cluster = cluster
+        self._kind = kind
+        self._remember = remember
+        self._known: dict[str, int] = {}
+
+    def find(self, name: str, deadline: Deadline | None = None) -> int:
+        """The broker that coordinates a name. Raises RefusedError, DeadlineError."""
+        kind = int(self._kind)
+
+        def build(version: int) -> FindCoordinatorRequest:
+            if version >= 4:
+                return FindCoordinatorRequest(coordinator_keys=[name], key_type=kind)
+            return FindCoordinatorRequest(key=name, key_type=kind)
+
+        answer = self._cluster.ask(
+            ApiKey.FIND_COORDINATOR,
+            build,
+            FindCoordinatorResponse,
+            deadline=deadline,
+            refused=lambda answer: _not_found(answer, f"coordinator of {self._kind.noun} {name}"),
+        )
+        return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
+
+    def ask(
+        self,
+        name: str,
+        key: ApiKey,
+        build: Callable[[int], Message],
+        response: type[R],
+        refused: Callable[[R], RefusedError | None],
+        deadline: Deadline | None,
+        at_most: int = 32_767,
+        at_least: int = 0,
+    ) -> R:
+        """Ask the coordinator of a name, in a version of these. Raises ClientError."""
+        deadline = deadline or self._cluster.deadline()
+        retries = self._cluster.retries(f"request about {self._kind.noun} {name}", deadline)
+        while True:
+            node = self._known.get(name)
+            if node is None:
+                node = self.find(name, deadline)
+            try:
+                if node not in self._cluster.view.nodes:
+                    self._cluster.refresh((), deadline)
+                connection = self._cluster.connection(node, deadline)
+                version = connection.version(key, at_most, at_least)
+                answer = connection.result(connection.send(build(version), version, response), deadline)
+                error = refused(answer)
+                if error is not None:
+                    raise error
+                self._note(name, node)
+                return answer
+            except ClientError as error:
+                if not (isinstance(error, RefusedError) and error.code in _STILL_THERE):
+                    self._known.pop(name, None)
+                if not error.retriable:
+                    raise
+                retries.wait(error)
+
+    def _note(self, name: str, node: int) -> None:
+        if self._remember:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[name] = node
+
+
+def _not_found(answer: FindCoordinatorResponse, subject: str) -> RefusedError | None:
+    if answer.coordinators:
+        return refusal(answer.coordinators[0].error_code, subject, answer.coordinators[0].error_message)
+    return refusal(answer.error_code, subject, answer.error_message)

@@ -1,0 +1,212 @@
+"""Errors of the clients, named by who broke the rule.
+
+Zone: pure. Every error a client raises lives here, with its cause, its next step and whether trying again can help;
+no error of a client is raised from anywhere else as another type.
+
+    ClientError
+      ConfigError, UsageError                                   the caller
+      PartlyAcceptedError                                       whoever broke the rule of its `__cause__`
+      UnreachableError, ConnectionLostError,
+      RequestTimeoutError, DeadlineError                        the network, or time
+      MalformedReplyError (CorruptBatchError),
+      UnsupportedVersionError                                   the broker, against the protocol
+      AuthenticationError                                       who is not who they should be
+      RefusedError                                              nobody: the broker said no, with a code
+      CommitFailedError, LogTruncatedError,
+      DeserializationError, WakeupError                         nobody: what a consumer has to decide about
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client.producer.futures import TableFuture
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class ClientError(Exception):
+    """Base of all errors of the clients: `cause` says what happened, `next_step` what to do about it."""
+
+    retriable: bool = False
+    """Whether the same call may succeed later without anybody changing anything."""
+
+    def __init__(self, cause: str, next_step: str = "") -> None:
+        super().__init__(f"{cause}. {next_step}" if next_step else cause)
+        self.cause = cause
+        self.next_step = next_step
+
+
+class ConfigError(ClientError):
+    """A setting is unknown in value, out of range, or contradicts another one."""
+
+
+class UsageError(ClientError):
+    """A call that the caller must not make: after close, with impossible arguments."""
+
+
+class PartlyAcceptedError(ClientError):
+    """`send_table` could not accept all rows; `__cause__` says why. `sent` is the future of those it did accept."""
+
+    def __init__(self, sent: TableFuture, rows: int, cause: ClientError) -> None:
+        super().__init__(
+            f"{sent.rows} of {rows} rows were accepted, which are sent: {cause.cause}",
+            "In a transaction abort it; otherwise see which partitions of `sent` have how many rows",
+        )
+        self.sent = sent
+
+
+class UnreachableError(ClientError):
+    """No connection could be made; nothing was sent."""
+
+    retriable = True
+
+
+class ConnectionLostError(ClientError):
+    """The connection broke while an answer was awaited: the request may have been carried out."""
+
+    retriable = True
+
+
+class RequestTimeoutError(ClientError):
+    """No answer within `request.timeout.ms`: the request may have been carried out. The connection is closed."""
+
+    retriable = True
+
+
+class DeadlineError(ClientError):
+    """The call as a whole ran out of time (`default.api.timeout.ms`, `delivery.timeout.ms`); `last` says why."""
+
+    def __init__(self, cause: str, next_step: str = "", last: ClientError | None = None) -> None:
+        super().__init__(cause, next_step)
+        self.last = last
+
+
+class MalformedReplyError(ClientError):
+    """The other end sent what no Kafka broker may send. The connection is closed."""
+
+
+class CorruptBatchError(MalformedReplyError):
+    """A record batch that does not match its checksum or its own counts."""
+
+
+class UnsupportedVersionError(ClientError):
+    """The broker and this client have no version of the request in common."""
+
+
+class AuthenticationError(ClientError):
+    """No session: a certificate, a login or a token is refused, by the broker or by us, or the two ends do not agree on
+    whether and how there is one."""
+
+
+class RefusedError(ClientError):
+    """The broker answered with an error code.
+
+    In results per item it is returned in place of the value, never raised; `code` is Kafka's error.
+    """
+
+    def __init__(self, code: ErrorCode, subject: str, message: str = "") -> None:
+        cause = f"{subject}: {code.name}"
+        super().__init__(f"{cause}: {message.rstrip('.')}" if message else cause, _NEXT_STEPS.get(code, ""))
+        self.code = code
+        self.subject = subject
+        self.message = message
+        self.retriable = code.retriable
+
+
+class CommitFailedError(ClientError):
+    """Positions were not committed: the group has given the partitions to others meanwhile."""
+
+
+class LogTruncatedError(ClientError):
+    """A new leader's log ends, or parts from what was read, before the position (KIP-320).
+
+    `diverged_at` is the offset up to which both agree. The position is there now.
+    """
+
+    def __init__(self, where: TopicPartition, position: int, diverged_at: int) -> None:
+        super().__init__(
+            f"{where} was cut: the position is {position}, and what was read agrees with the log up to {diverged_at}",
+            f"Undo what came from later records; the next poll goes on at {diverged_at}",
+        )
+        self.where = where
+        self.position = position
+        self.diverged_at = diverged_at
+
+
+class DeserializationError(ClientError):
+    """A deserializer raised; the position is at the record, so that `seek` behind it goes on."""
+
+    def __init__(self, where: TopicPartition, offset: int, error: Exception) -> None:
+        super().__init__(
+            f"{where}: the record at offset {offset} cannot be deserialized: {error!r}",
+            f"Mend the deserializer, or seek to {offset + 1} to pass over it",
+        )
+        self.where = where
+        self.offset = offset
+
+
+class WakeupError(ClientError):
+    """`wakeup` was called: the call that waited ends without a result."""
+
+
+def error_code(number: int) -> ErrorCode:
+    """The code for an int16 of the wire; a number that is not known here counts as UNKNOWN_SERVER_ERROR."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def refusal(number: int, subject: str, message: str | None = None) -> RefusedError | None:
+    """The error for an error code of a response, or None for NONE. `subject` names the item, as in "topic orders"."""
+    if number == 0:
+        return None
+    code = error_code(number)
+    if code is ErrorCode.UNKNOWN_SERVER_ERROR and number != code.value:
+        message = f"error code {number}, which this client does not know. {message or ''}".rstrip(". ")
+    return RefusedError(code, subject, message or "")
+
+
+def first_error(results: Mapping[K, V | ClientError | None]) -> ClientError | None:
+    """The first error among results per item."""
+    return next((value for value in results.values() if isinstance(value, ClientError)), None)
+
+
+def values_of(results: Mapping[K, V | ClientError]) -> dict[K, V]:
+    """The values of results per item. Raises the first error among them."""
+    values: dict[K, V] = {}
+    for item, value in results.items():
+        if isinstance(value, ClientError):
+            raise value
+        values[item] = value
+    return values
+
+
+_NEXT_STEPS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "Check the name and the partition number, or create the topic first",
+    ErrorCode.UNKNOWN_TOPIC_ID: "The topic was deleted or recreated: look it up again",
+    ErrorCode.TOPIC_ALREADY_EXISTS: "Choose another name, or use the topic as it is",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "Use 1 to 249 letters, digits, '.', '_' and '-'; not '.' or '..'",
+    ErrorCode.INVALID_PARTITIONS: "Ask for at least one partition, and only ever for more than there are",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "Ask for at most as many replicas as there are brokers",
+    ErrorCode.OFFSET_OUT_OF_RANGE: "Choose an offset between the log's start and its end",
+    ErrorCode.MESSAGE_TOO_LARGE: "Send smaller batches, or raise the topic's max.message.bytes",
+    ErrorCode.RECORD_LIST_TOO_LARGE: "Send smaller batches, or raise the topic's segment.bytes",
+    ErrorCode.NOT_ENOUGH_REPLICAS: "Wait for brokers to come back, or lower min.insync.replicas",
+    ErrorCode.INVALID_REQUIRED_ACKS: "Use acks 0, 1 or all",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: "Ask an administrator for an ACL on this topic",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "Ask an administrator for an ACL on this group",
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "Ask an administrator for an ACL on the cluster",
+    ErrorCode.KAFKA_STORAGE_ERROR: "Look at the broker's log: one of its log directories has failed",
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Use record batches of format version 2",
+    ErrorCode.INVALID_TIMESTAMP: "Use a timestamp within the topic's message.timestamp.before/after.max.ms",
+    ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, mostly by transaction.timeout.ms: write again",
+    ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers",
+}

@@ -1,0 +1,107 @@
+"""What a client knows of a cluster: immutable views, made from Metadata answers.
+
+Zone: pure. Values and how answers become values; who asks, and when, is `cluster`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from ottla.client.address import Address
+from ottla.client.errors import MalformedReplyError, RefusedError, error_code, refusal
+from ottla.errors import ErrorCode
+from ottla.types import ZERO_UUID
+from ottla.wire.messages import MetadataResponse
+
+NO_LEADER = -1
+
+
+class NodeView(NamedTuple):
+    """A broker of the cluster."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+
+    @property
+    def address(self) -> Address:
+        """Where it says it can be reached."""
+        return Address(self.host, self.port, advertised=True)
+
+
+class PartitionView(NamedTuple):
+    """A partition; replicas, isr and offline are node ids, in the cluster's order."""
+
+    partition: int
+    leader: int
+    """Node id, or NO_LEADER."""
+    leader_epoch: int
+    """-1 when the broker does not tell."""
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+    error: ErrorCode
+    """NONE, or why there is no leader."""
+
+
+class TopicView(NamedTuple):
+    """A topic; `partitions` by number, ascending."""
+
+    name: str
+    topic_id: bytes
+    """ZERO_UUID when the broker does not know topic ids."""
+    internal: bool
+    partitions: Mapping[int, PartitionView]
+
+
+class ClusterView(NamedTuple):
+    """The cluster as the last answers described it."""
+
+    cluster_id: str | None
+    controller_id: int
+    """-1 when unknown."""
+    nodes: Mapping[int, NodeView]
+    topics: Mapping[str, TopicView | RefusedError]
+
+    def merge(self, newer: ClusterView) -> ClusterView:
+        """`newer` over this: it knows all nodes, but only the topics that were asked for."""
+        return newer._replace(topics={**self.topics, **newer.topics})
+
+
+EMPTY = ClusterView(None, -1, {}, {})
+
+
+def cluster_view(answer: MetadataResponse, source: str) -> ClusterView:
+    """The view in an answer. Raises MalformedReplyError, naming `source`, for impossible numbers."""
+    nodes = {
+        broker.node_id: NodeView(broker.node_id, broker.host, broker.port, broker.rack) for broker in answer.brokers
+    }
+    for node in nodes.values():
+        if not node.host or not 0 < node.port < 65_536 or node.node_id < 0:
+            raise MalformedReplyError(f"{source} named an impossible broker: {node.node_id} at {node.host}:{node.port}")
+    topics = {topic.name: _topic(topic, source) for topic in answer.topics if topic.name}
+    return ClusterView(answer.cluster_id, answer.controller_id, nodes, topics)
+
+
+def _topic(topic: MetadataResponse.MetadataResponseTopic, source: str) -> TopicView | RefusedError:
+    assert topic.name is not None
+    if (refused := refusal(topic.error_code, f"topic {topic.name}")) is not None and not topic.partitions:
+        return refused
+    partitions = {part.partition_index: _partition(part) for part in topic.partitions}
+    if any(number < 0 for number in partitions):
+        raise MalformedReplyError(f"{source} named a negative partition of topic {topic.name}")
+    return TopicView(topic.name, topic.topic_id or ZERO_UUID, topic.is_internal, dict(sorted(partitions.items())))
+
+
+def _partition(part: MetadataResponse.MetadataResponsePartition) -> PartitionView:
+    return PartitionView(
+        part.partition_index,
+        part.leader_id,
+        part.leader_epoch,
+        tuple(part.replica_nodes),
+        tuple(part.isr_nodes),
+        tuple(part.offline_replicas),
+        error_code(part.error_code),
+    )

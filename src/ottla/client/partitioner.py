@@ -1,0 +1,34 @@
+"""Which partition a record goes to.
+
+Zone: pure. Kafka's murmur2 for keyed records; who has no key is the producer's to place (`producer.book`).
+"""
+
+from __future__ import annotations
+
+_SEED = 0x9747B28C
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """The 32-bit hash that Kafka's Java client uses, as an unsigned number.
+
+    Java's result is the same 32 bits read as a signed number. Source: Kafka's `Utils.murmur2`; Austin Appleby's
+    MurmurHash2 with a seed of its own.
+    """
+    size = len(data)
+    h = _SEED ^ size
+    whole = size & ~3
+    for at in range(0, whole, 4):
+        k = (int.from_bytes(data[at : at + 4], "little") * _M) & _MASK
+        k = ((k ^ (k >> 24)) * _M) & _MASK
+        h = ((h * _M) & _MASK) ^ k
+    if size > whole:
+        h = ((h ^ int.from_bytes(data[whole:], "little")) * _M) & _MASK
+    h = ((h ^ (h >> 13)) * _M) & _MASK
+    return h ^ (h >> 15)
+
+
+def partition_of_key(key: bytes, partition_count: int) -> int:
+    """The partition of a key: the hash without its sign bit, modulo the number of all partitions."""
+    return (murmur2(key) & 0x7FFFFFFF) % partition_count

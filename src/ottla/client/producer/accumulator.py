@@ -1,0 +1,240 @@
+"""What a producer has accepted and not sent: a deque of batches per partition, within `buffer.memory`.
+
+Zone: pure. Where a record goes, which batches are due, and what one request takes; time comes in as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.client.errors import UsageError
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.lane import Lane, ProducerId
+from ottla.client.producer.safeguards import ProducerSafeguards
+from ottla.record.batch import HEADER_SIZE, Headers
+from ottla.types import TopicPartition
+
+NEVER = float("inf")
+
+
+class Due(NamedTuple):
+    """What could be sent now."""
+
+    nodes: set[int]
+    """Leaders with a batch that is due."""
+    leaderless: set[str]
+    """Topics with a due batch of a partition whose leader is not known."""
+    wake_at: float
+    """When the next batch is due that is not yet; NEVER when there is none."""
+
+
+class RecordAccumulator:
+    """The batches of all partitions that are not done."""
+
+    __slots__ = (
+        "_codec",
+        "_level",
+        "_linger",
+        "_most",
+        "_patience",
+        "_request_size",
+        "_room",
+        "_safe",
+        "flushes",
+        "hurried",
+        "incomplete",
+        "lanes",
+        "limit",
+        "memory_waiters",
+        "news",
+        "used",
+        "waiting",
+    )
+
+    def __init__(self, config: ProducerConfig, safeguards: ProducerSafeguards) -> None:
+        self._safe = safeguards
+        self._room = min(config.client.batch_size, config.client.max_request_size)
+        self._linger = config.linger_ms / 1000
+        self._patience = config.client.delivery_timeout_ms / 1000
+        self._request_size = config.client.max_request_size
+        self._most = config.max_in_flight_requests_per_connection
+        self._codec = config.codec
+        self._level = config.level
+        self.lanes: dict[TopicPartition, Lane] = {}
+        self.waiting: dict[Lane, None] = {}
+        """Lanes with something to send; the one that sent last comes last."""
+        self.incomplete: dict[ProducerBatch, None] = {}
+        """All batches that are not done, oldest first."""
+        self.limit = config.buffer_memory
+        self.used = 0
+        """Bytes of `buffer.memory` in use."""
+        self.memory_waiters = 0
+        """Callers that wait for memory."""
+        self.flushes = 0
+        """Callers that wait until everything is sent."""
+        self.hurried = False
+        """Nothing lingers any more: the producer closes, or a transaction ends."""
+        self.news = False
+        """There is something that the sender has not seen; the sender sets it back."""
+
+    def lane(self, where: TopicPartition, *, numbered: bool) -> Lane:
+        """The lane of a partition, made at first use."""
+        found = self.lanes.get(where)
+        if found is None:
+            found = self.lanes[where] = Lane(where, numbered=numbered, most=self._most, safeguards=self._safe)
+        return found
+
+    def append(
+        self, lane: Lane, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
+    ) -> ProducerBatch | None:
+        """The batch that took the record in, as its last one; None when `buffer.memory` has no room for it now.
+
+        Raises UsageError for a record larger than `max.request.size` or `buffer.memory`, and for one that is no bytes.
+        """
+        queue = lane.queue
+        if queue:
+            batch = queue[-1]
+            if batch.append(timestamp, key, value, headers):
+                return batch
+            self.news = True  # that one is full
+        return self._begin(lane, timestamp, key, value, headers, now)
+
+    def _begin(
+        self, lane: Lane, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
+    ) -> ProducerBatch | None:
+        batch = ProducerBatch(lane.where, self._room, timestamp, now, now + self._patience)
+        batch.append(timestamp, key, value, headers)
+        self._check_size(batch.size - HEADER_SIZE, lane.where)
+        size = max(self._room, batch.size)
+        if self.used + size > self.limit and self.used:
+            return None
+        self._queue(lane, batch, size)
+        return batch
+
+    def append_whole(self, lane: Lane, batch: ProducerBatch, now: float) -> bool:
+        """Take in a batch that is complete; False when `buffer.memory` has no room for it now."""
+        if self.used + batch.size > self.limit and self.used:
+            return False
+        batch.created, batch.expires = now, now + self._patience
+        batch.seal(self._codec, self._level)
+        self._queue(lane, batch, batch.size)
+        return True
+
+    def _queue(self, lane: Lane, batch: ProducerBatch, size: int) -> None:
+        batch.reserved = size
+        self.used += size
+        lane.queue.append(batch)
+        self.waiting.setdefault(lane)
+        self.incomplete[batch] = None
+        self.news = True
+
+    def _check_size(self, size: int, where: TopicPartition) -> None:
+        for key, limit in (("max.request.size", self._request_size), ("buffer.memory", self.limit)):
+            if size > limit:
+                raise UsageError(
+                    f"a record of {size} bytes for {where} is larger than {key}",
+                    f"Send smaller records, or raise it ({limit} now)",
+                )
+
+    def due(self, now: float, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None) -> Due:
+        """What could be sent at `now`. leader_of: node id, None when it is not known."""
+        nodes: set[int] = set()
+        leaderless: set[str] = set()
+        wake_at = NEVER
+        for lane in self.waiting:
+            at = self._due_at(lane)
+            if at > now:
+                wake_at = min(wake_at, at)
+            elif (leader := leader_of(lane.where)) is None:
+                leaderless.add(lane.where.topic)
+            elif lane.may_send(identity):
+                nodes.add(leader)
+        return Due(nodes, leaderless, wake_at)
+
+    def _due_at(self, lane: Lane) -> float:
+        batch = lane.queue[0]
+        if batch.attempts:
+            return batch.retry_at
+        full = batch.sealed or len(lane.queue) > 1 or batch.size >= self._room
+        if full or self.hurried or self.flushes or self.memory_waiters:
+            return batch.created
+        return batch.created + self._linger
+
+    def drain(
+        self, now: float, node: int, leader_of: Callable[[TopicPartition], int | None], identity: ProducerId | None
+    ) -> list[ProducerBatch]:
+        """The batches of one request to `node`: the first of each of its partitions, `max.request.size` in all.
+
+        Empty when none of them is due; a node that is asked gets batches that linger, too. Partitions that have waited
+        longest come first.
+        """
+        taken: list[Lane] = []
+        is_due = False
+        size = 0
+        for lane in self.waiting:
+            first = lane.queue[0]
+            if (
+                leader_of(lane.where) != node
+                or not lane.may_send(identity)
+                or (first.attempts and first.retry_at > now)
+            ):
+                continue
+            if taken and size + first.size > self._request_size:
+                break
+            size += first.size
+            taken.append(lane)
+            is_due = is_due or self._due_at(lane) <= now
+        return [self._take(lane, identity) for lane in taken] if is_due else []
+
+    def _take(self, lane: Lane, identity: ProducerId | None) -> ProducerBatch:
+        first = lane.queue[0]
+        lane.sent += 0 if first.sealed else first.size
+        self._seal(first)
+        lane.take(identity)
+        del self.waiting[lane]
+        self.note(lane)
+        return first
+
+    def _seal(self, batch: ProducerBatch) -> None:
+        """Close a batch and give back the memory that it turned out not to need."""
+        if not batch.sealed:
+            batch.seal(self._codec, self._level)
+            if batch.reserved > batch.size:
+                self.used -= batch.reserved - batch.size
+                batch.reserved = batch.size
+
+    def note(self, lane: Lane) -> None:
+        """Whether `lane` has something to send may have changed."""
+        if lane.queue:
+            self.waiting.setdefault(lane)
+        else:
+            self.waiting.pop(lane, None)
+
+    def split(self, batch: ProducerBatch) -> None:
+        """The halves of `batch` take its place."""
+        lane = self.lanes[batch.where]
+        parts = batch.split()
+        lane.replace(batch, parts)
+        for part in parts:
+            self._seal_part(part)
+        # They are as old as the whole was: the oldest comes first, or nobody would see that its time is over.
+        older = list(self.incomplete)
+        at = older.index(batch)
+        self.incomplete = dict.fromkeys([*older[:at], *parts, *older[at:]])
+        self.release(batch)
+        batch.buffer = bytearray()
+        self.note(lane)
+
+    def _seal_part(self, part: ProducerBatch) -> None:
+        part.seal(self._codec, self._level)
+        # More than the whole had: to wait for memory here would be to wait for ourselves.
+        part.reserved = part.size
+        self.used += part.size
+
+    def release(self, batch: ProducerBatch) -> None:
+        """A batch is done: its memory is free."""
+        self.incomplete.pop(batch, None)
+        self.used -= batch.reserved
+        batch.reserved = 0

@@ -1,0 +1,269 @@
+"""One batch of a producer: records encoded as they come, then a header, then an outcome.
+
+Zone: pure. The bytes of a batch and what became of it; whose turn it is to be sent is `lane` and `accumulator`. Records
+are copied into the batch at once, so the caller may reuse its buffers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from ottla.client.errors import ClientError, UsageError
+from ottla.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_V2,
+    TRANSACTIONAL,
+    BatchHeader,
+    Headers,
+    Record,
+    put_header,
+    records_in,
+    seal_crc,
+)
+from ottla.record.compression import compress, decompress
+from ottla.record.varint import encode_varint
+from ottla.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+
+NO_SEQUENCE: Final = -1
+_SHORT: Final = tuple(encode_varint(number) for number in range(512))
+"""Varints of 0 … 511: most lengths and deltas."""
+_UNPACKED_MAX: Final = 2**31 - 1
+
+Callback = Callable[[int, Any], None]
+
+
+class ProducerBatch:
+    """Records for one partition. First it grows, then it is sealed, then it is done; never back.
+
+    A batch that was split is done when its parts are, and answers for them.
+    """
+
+    __slots__ = (
+        "_packing",
+        "adrift",
+        "attempts",
+        "base_offset",
+        "base_sequence",
+        "base_timestamp",
+        "buffer",
+        "callbacks",
+        "codec",
+        "count",
+        "created",
+        "done",
+        "error",
+        "expires",
+        "log_append_time",
+        "max_timestamp",
+        "on_wire",
+        "ordinal",
+        "parts",
+        "producer_epoch",
+        "producer_id",
+        "reserved",
+        "retry_at",
+        "room",
+        "sealed",
+        "uncertain",
+        "where",
+    )
+
+    def __init__(self, where: TopicPartition, room: int, timestamp: int, now: float, expires: float) -> None:
+        """room: bytes, header included, that later records may fill; the first record fits always.
+
+        now, expires: seconds of the clock that the core is driven by.
+        """
+        self.where = where
+        self.room = room
+        self.created = now
+        self.expires = expires
+        self.buffer: bytearray | memoryview = bytearray(HEADER_SIZE)
+        """Room for the header, then the records; compressed before it is sent first."""
+        self.count = 0
+        self.base_timestamp = timestamp
+        self.max_timestamp = timestamp
+        self.callbacks: list[tuple[int, int, Any]] | None = None
+        """(index, timestamp, whom to tell), for records that want it."""
+        self.reserved = 0
+        """Bytes of buffer.memory that this batch holds."""
+        self.sealed = False
+        self.codec = 0
+        """Of what is in the buffer now."""
+        self._packing: tuple[int, int | None] | None = None
+        """Codec and level to compress with before it is sent: that takes time, and happens outside of any lock."""
+        self.producer_id = -1
+        self.producer_epoch = -1
+        self.base_sequence = NO_SEQUENCE
+        self.ordinal = 0
+        """Which batch of its partition's it is, in the order of sequence numbers."""
+        self.attempts = 0
+        """How often it was sent."""
+        self.retry_at = 0.0
+        self.on_wire = False
+        self.uncertain = False
+        """An attempt had no answer, or one that says that the batch may be in the log."""
+        self.adrift = False
+        """An attempt had no answer: it may arrive yet, whatever later ones are told."""
+        self.done = False
+        self.base_offset = NO_OFFSET
+        self.log_append_time = NO_TIMESTAMP
+        self.error: ClientError | None = None
+        self.parts: list[ProducerBatch] = []
+
+    @classmethod
+    def whole(
+        cls, where: TopicPartition, buffer: memoryview, count: int, base_timestamp: int, max_timestamp: int
+    ) -> ProducerBatch:
+        """A batch of records that are encoded already, with room for the header in front; it takes the buffer over."""
+        batch = cls(where, 0, base_timestamp, 0.0, 0.0)
+        batch.buffer = buffer
+        batch.count = count
+        batch.max_timestamp = max_timestamp
+        return batch
+
+    @property
+    def decided(self) -> bool:
+        """Whether the fate of every record is known."""
+        return all(part.decided for part in self.parts) if self.parts else self.done
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+        return len(self.buffer)
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence number of the last record, NO_SEQUENCE without one."""
+        return NO_SEQUENCE if self.base_sequence < 0 else (self.base_sequence + self.count - 1) & 0x7FFF_FFFF
+
+    def append(self, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
+        """Take a record in; False, and nothing changes, when it does not fit or the batch is sealed."""
+        if self.sealed:
+            return False
+        body = record_body(self.count, timestamp - self.base_timestamp, key, value, headers)
+        size = len(body)
+        buffer: Any = self.buffer  # a bytearray until it is sealed
+        prefix = _SHORT[size] if size < 512 else encode_varint(size)
+        if self.count and len(buffer) + len(prefix) + size > self.room:
+            return False
+        buffer += prefix
+        buffer += body
+        self.count += 1
+        if timestamp > self.max_timestamp:  # noqa: PLR1730  max() costs more than the rest of the line
+            self.max_timestamp = timestamp
+        return True
+
+    def seal(self, codec: int, level: int | None) -> None:
+        """No more records; `encoded` is to compress those there are. Idempotent."""
+        if not self.sealed:
+            self.sealed = True
+            self._packing = (codec, level) if codec else None
+
+    def put_identity(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        """Give it the sequence numbers that all its attempts carry."""
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    def encoded(self, *, transactional: bool = False) -> bytearray | memoryview:
+        """The whole batch, its header and checksum written anew; it is the batch's own buffer."""
+        assert self.sealed
+        assert self.count
+        if self._packing is not None:
+            self._pack(*self._packing)
+            self._packing = None
+        put_header(self.buffer, self._header(transactional=transactional))
+        seal_crc(self.buffer, 0, len(self.buffer))
+        return self.buffer
+
+    def _pack(self, codec: int, level: int | None) -> None:
+        packed = compress(codec, memoryview(self.buffer)[HEADER_SIZE:], level)
+        self.buffer = bytearray(HEADER_SIZE) + packed
+        self.codec = codec
+
+    def _header(self, *, transactional: bool = False) -> BatchHeader:
+        attributes = self.codec | (TRANSACTIONAL if transactional else 0)
+        return BatchHeader(
+            0, len(self.buffer) - LOG_OVERHEAD, -1, MAGIC_V2, 0, attributes, self.count - 1, self.base_timestamp,
+            self.max_timestamp, self.producer_id, self.producer_epoch, self.base_sequence, self.count,
+        )  # fmt: skip
+
+    def records(self) -> Iterator[Record]:
+        """The records again; their `offset` is the index in the batch."""
+        data = decompress(self.codec, memoryview(self.buffer)[HEADER_SIZE:], _UNPACKED_MAX)
+        return records_in(data, self._header())
+
+    def split(self) -> list[ProducerBatch]:
+        """Two halves by number of records, in order, sealed without compression: too large for a broker.
+
+        There are at least two records. The halves carry on with the sequence numbers of the whole.
+        """
+        assert self.count > 1
+        records = list(self.records())
+        middle = len(records) // 2
+        halves = [self._part(records[:middle], 0), self._part(records[middle:], middle)]
+        self.parts = halves
+        return halves
+
+    def _part(self, records: list[Record], first: int) -> ProducerBatch:
+        part = ProducerBatch(self.where, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
+        for record in records:
+            part.append(record.timestamp, record.key, record.value, record.headers)
+        if self.base_sequence >= 0:
+            part.put_identity(self.producer_id, self.producer_epoch, (self.base_sequence + first) & 0x7FFF_FFFF)
+        part.attempts = self.attempts
+        part.ordinal = self.ordinal
+        chosen = [one for one in self.callbacks or () if first <= one[0] < first + len(records)]
+        part.callbacks = [(index - first, stamp, whom) for index, stamp, whom in chosen] or None
+        return part
+
+    def leaves(self) -> Iterator[ProducerBatch]:
+        """The batches that its records are in now, in their order."""
+        for part in self.parts:
+            yield from part.leaves()
+        if not self.parts:
+            yield self
+
+    def leaf(self, index: int) -> tuple[ProducerBatch, int]:
+        """The batch that record `index` is in now, and its index there."""
+        batch = self
+        while batch.parts:
+            for part in batch.parts:
+                if index < part.count:
+                    batch = part
+                    break
+                index -= part.count
+        return batch, index
+
+
+def record_body(
+    offset_delta: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
+    """A record of format v2 without its length.
+
+    Raises UsageError for a key, value or header that is no bytes. Hot: records with short fields go the short way.
+    """
+    if key is None and type(value) is bytes and not headers and offset_delta < 512 and 0 <= timestamp_delta < 512:
+        size = len(value)
+        length = _SHORT[size] if size < 512 else encode_varint(size)
+        return b"\0%b%b\1%b%b\0" % (_SHORT[timestamp_delta], _SHORT[offset_delta], length, value)
+    parts = [b"\0", encode_varint(timestamp_delta), encode_varint(offset_delta), _field("key", key)]
+    parts += [_field("value", value), encode_varint(len(headers))]
+    for name, content in headers:
+        if not isinstance(name, str):
+            raise UsageError(f"a header's name is {type(name).__name__}, not str")
+        parts += [_field("header's name", name.encode()), _field("header", content)]
+    return b"".join(parts)
+
+
+def _field(what: str, content: bytes | None) -> bytes:
+    if content is None:
+        return b"\1"
+    if not isinstance(content, bytes | bytearray | memoryview):
+        raise UsageError(
+            f"a {what} is {type(content).__name__}, not bytes", "Encode it, or give the producer a serializer"
+        )
+    raw = bytes(content)
+    return encode_varint(len(raw)) + raw

@@ -1,0 +1,430 @@
+"""The decisions of a producer: what is ready, what to send, what an answer means.
+
+Zone: pure. Inputs are calls with the time of some clock, in seconds; outputs are values: what to send (`Work`), and
+batches that are done (`take_done`). Whoever drives it sends, connects, waits and tells users: threads or a simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ottla.client.backoff import backoff_ms
+from ottla.client.errors import ClientError, ConnectionLostError, DeadlineError, RefusedError
+from ottla.client.metadata import ClusterView
+from ottla.client.producer.accumulator import NEVER, RecordAccumulator
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.book import Book, Topic
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.lane import Lane, ProducerId
+from ottla.client.producer.meaning import MAY_BE_IN_LOG, STALE_METADATA, Meaning, meaning
+from ottla.client.producer.safeguards import ProducerSafeguards
+from ottla.errors import ErrorCode
+from ottla.record.batch import Headers
+from ottla.types import NO_OFFSET, NO_TIMESTAMP
+
+_LAST_EPOCH = 32_767
+
+
+class Answered(NamedTuple):
+    """What a broker says of one batch."""
+
+    code: ErrorCode
+    base_offset: int = NO_OFFSET
+    log_append_time: int = NO_TIMESTAMP
+    message: str = ""
+
+
+class ProduceCall(NamedTuple):
+    """A request to a node: at most one batch per partition."""
+
+    node: int
+    batches: tuple[ProducerBatch, ...]
+
+
+class Work(NamedTuple):
+    """What to do now."""
+
+    connect: set[int]
+    """Nodes that there are batches for, and no connection to."""
+    calls: list[ProduceCall]
+    topics: list[str] | None
+    """Ask any node for the metadata of these; None: not now."""
+    producer_id: bool
+    """Ask any node for a producer id."""
+    wake_at: float
+    """When to ask for work again at the latest; NEVER: only after an input."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Totals since the start."""
+
+    records_sent: int = 0
+    records_failed: int = 0
+    records_retried: int = 0
+    batches_split: int = 0
+    batches_sent: int = 0
+    epochs_begun: int = 0
+    requests: int = 0
+    bytes_sent: int = 0
+    queue_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class ProducerCore:
+    """The state of a producer, without the world."""
+
+    config: ProducerConfig
+    draw: Callable[[], float]
+    """A number in [0, 1), for jitter."""
+    below: Callable[[int], int]
+    """`below(n)`: an integer in [0, n), for the choice of partitions."""
+    safeguards: ProducerSafeguards = field(default_factory=ProducerSafeguards)
+    book: Book = field(init=False)
+    accumulator: RecordAccumulator = field(init=False)
+    identity: ProducerId | None = None
+    in_flight: dict[int, list[ProduceCall]] = field(default_factory=dict)
+    on_failure: Callable[[ClientError], None] | None = None
+    """Told of every batch that failed for good, when there are transactions."""
+    counts: Counts = field(default_factory=Counts)
+    last_error: ClientError | None = None
+    """Why a broker could not be reached the last time: the driver notes it, for messages."""
+    denial: ClientError | None = None
+    """Why nobody lets us in, when that does not pass by itself: the driver notes it for those who wait for metadata."""
+    _troubled: dict[Lane, None] = field(init=False, default_factory=dict)
+    _done: list[ProducerBatch] = field(init=False, default_factory=list)
+    _muted: dict[int, float] = field(init=False, default_factory=dict)
+    _asking_id: bool = field(init=False, default=False)
+    _id_not_before: float = field(init=False, default=0.0)
+    _id_attempts: int = field(init=False, default=0)
+    _giving_up: ClientError | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self.book = Book(self.config, self.draw)
+        self.accumulator = RecordAccumulator(self.config, self.safeguards)
+
+    # -- from the application --------------------------------------------------------------------------------------
+
+    def place(
+        self,
+        topic: Topic,
+        partition: int | None,
+        timestamp: int,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Headers,
+        now: float,
+    ) -> ProducerBatch | None:
+        """Put a record into a batch; None when memory is short. partition None: the sticky one (KIP-794)."""
+        if partition is not None:
+            lane = topic.lanes[partition]
+        else:
+            sticky = topic.sticky
+            # Turn only where a new batch begins, so that batches leave full.
+            if sticky is None or not sticky.queue:
+                lane = self._sticky_lane(topic)
+            elif sticky.queue[-1].append(timestamp, key, value, headers):
+                return sticky.queue[-1]
+            else:
+                self.accumulator.news = True
+                lane = self.book.turn(topic, self.below)
+        batch = self.accumulator.append(lane, timestamp, key, value, headers, now)
+        topic.used_at = now
+        return batch
+
+    def place_whole(self, topic: Topic, batch: ProducerBatch, now: float) -> bool:
+        """Put a complete batch in its partition's line; False when memory is short."""
+        topic.used_at = now
+        return self.accumulator.append_whole(topic.lanes[batch.where.partition], batch, now)
+
+    def sticky_partition(self, topic: Topic) -> int:
+        """Where a record without a key goes now, when `place` is not left to choose."""
+        sticky = topic.sticky
+        if sticky is None or not sticky.queue or sticky.queue[-1].sealed:
+            sticky = self._sticky_lane(topic)
+        return sticky.where.partition
+
+    def _sticky_lane(self, topic: Topic) -> Lane:
+        """What was sticky has sent its batch: stay, until a batch's worth of bytes has gone there."""
+        if topic.sticky is None or topic.sticky.sent - topic.given >= self.config.client.batch_size:
+            return self.book.turn(topic, self.below)
+        return topic.sticky
+
+    # -- to the driver ---------------------------------------------------------------------------------------------
+
+    def work(self, now: float, connected: Collection[int]) -> Work:
+        """What to do at `now`. connected: nodes that requests can be sent to."""
+        self._mend()
+        self._expire(now)
+        self._muted = {node: until for node, until in self._muted.items() if until > now}
+        due = self.accumulator.due(now, self.book.leader_of, self.identity)
+        for name in due.leaderless:
+            self._seek(name, now)
+        calls: list[ProduceCall] = []
+        for node in sorted(due.nodes & set(connected)):
+            calls += self._drain(node, now)
+        wake_at = min(due.wake_at, self.book.wake_at(), self._first_expiry(), *self._muted.values(), NEVER)
+        need_id = self._needs_id(now)
+        if self._wants_id() and not need_id:
+            wake_at = min(wake_at, NEVER if self._asking_id else self._id_not_before)
+        return Work(due.nodes - set(connected), calls, self.book.question(now), need_id, wake_at)
+
+    def _seek(self, name: str, now: float) -> None:
+        if self.book.topic(name) is None:
+            self.book.want(name, now)
+        else:
+            self.book.stale()
+
+    def _drain(self, node: int, now: float) -> list[ProduceCall]:
+        """Requests for `node`, as many as may be unanswered."""
+        if node in self._muted:
+            return []
+        calls: list[ProduceCall] = []
+        unanswered = self.in_flight.setdefault(node, [])
+        most = self.config.max_in_flight_requests_per_connection
+        while len(unanswered) < most or not self.safeguards.in_flight_cap:
+            batches = self.accumulator.drain(now, node, self.book.leader_of, self.identity)
+            if not batches:
+                break
+            call = ProduceCall(node, tuple(batches))
+            calls.append(call)
+            if self.config.acks:
+                unanswered.append(call)
+            self._count(call, now)
+        return calls
+
+    def _count(self, call: ProduceCall, now: float) -> None:
+        self.counts.requests += 1
+        self.counts.batches_sent += len(call.batches)
+        for batch in call.batches:
+            self.counts.queue_seconds += now - batch.created
+
+    def _wants_id(self) -> bool:
+        """Whether batches wait for a producer id. Transactions bring their own."""
+        idempotent = self.config.idempotent and not self.config.transactional_id
+        return idempotent and self.identity is None and bool(self.accumulator.waiting)
+
+    def _needs_id(self, now: float) -> bool:
+        if not self._wants_id() or self._asking_id or now < self._id_not_before:
+            return False
+        self._asking_id = True
+        return True
+
+    def _first_expiry(self) -> float:
+        first = next(iter(self.accumulator.incomplete), None)
+        return first.expires if first is not None else NEVER
+
+    def _expire(self, now: float) -> None:
+        """Give up batches whose `delivery.timeout.ms` is over, on their way or not."""
+        while (first := next(iter(self.accumulator.incomplete), None)) is not None and first.expires <= now:
+            sent = f"{first.attempts} attempts" if first.attempts else "it was never sent"
+            fate = "; it may be in the log" if first.on_wire or first.uncertain else ""
+            last = first.error or self.last_error
+            error = DeadlineError(
+                f"gave up a batch for {first.where} after delivery.timeout.ms ({sent}{fate})"
+                f"{f'; the last error: {last.cause}' if last else ''}",
+                "Is the leader of the partition alive, and quick enough?",
+                last,
+            )
+            self._drop(first, error)
+
+    def _mend(self) -> None:
+        """Begin sequences anew where they are broken and nothing is on the wire."""
+        for lane in list(self._troubled):
+            lane.settle()
+            if lane.rewinding and not lane.on_wire and not self.config.transactional_id:
+                self._rewind(lane)
+            if not lane.rewinding and not lane.unresolved:
+                del self._troubled[lane]
+
+    def _rewind(self, lane: Lane) -> None:
+        if self.identity is not None and self.identity == lane.identity and self.safeguards.epoch_recovery:
+            self.counts.epochs_begun += 1
+            more = self.identity.epoch < _LAST_EPOCH
+            self.identity = ProducerId(self.identity.producer_id, self.identity.epoch + 1) if more else None
+        if self.identity is None:
+            return
+        for batch in lane.rewind(self.identity):
+            error = ConnectionLostError(
+                f"a batch for {batch.where} may be in the log or not, and the broker has lost this producer's place",
+                "Read the end of the partition to find out",
+            )
+            self._finish(lane, batch, error)
+        self.accumulator.note(lane)
+
+    def take_done(self) -> list[ProducerBatch]:
+        """Batches that are done since the last call, in that order."""
+        done, self._done = self._done, []
+        return done
+
+    # -- answers ---------------------------------------------------------------------------------------------------
+
+    def on_produced(self, now: float, call: ProduceCall, answers: Iterable[Answered], throttle_ms: int = 0) -> None:
+        """The answer to `call`: one per batch, in the order of its batches."""
+        if call in self.in_flight.get(call.node, ()):
+            self.in_flight[call.node].remove(call)
+        if throttle_ms > 0:
+            self._muted[call.node] = now + throttle_ms / 1000  # KIP-219: the client keeps away by itself
+        for batch, answer in zip(call.batches, answers, strict=True):
+            self._on_answer(now, batch, answer)
+
+    def on_lost(self, now: float, call: ProduceCall, error: ClientError, *, sent: bool = True) -> None:
+        """No answer to `call` will come. sent: bytes of it may have reached the broker."""
+        if call in self.in_flight.get(call.node, ()):
+            self.in_flight[call.node].remove(call)
+        self.book.stale()
+        for batch in call.batches:
+            if not batch.done:
+                batch.uncertain = batch.uncertain or sent
+                batch.adrift = batch.adrift or sent
+                self._again(now, batch, error)
+            else:
+                self._late(batch)
+
+    def on_unanswered(self, call: ProduceCall) -> None:
+        """`call` has been written with acks=0: nothing more will be known."""
+        for batch in call.batches:
+            if not batch.done:
+                lane = self.accumulator.lanes[batch.where]
+                lane.forget(batch)
+                self._finish(lane, batch, None)
+
+    def on_metadata(self, now: float, view: ClusterView) -> None:
+        """The answer to a metadata question."""
+        self.book.answered(now, view, self.accumulator, numbered=self.config.idempotent)
+
+    def on_producer_id(self, identity: ProducerId) -> None:
+        """A producer id came."""
+        self._asking_id = False
+        self._id_attempts = 0
+        self.identity = identity
+
+    def on_no_producer_id(self, now: float, error: ClientError) -> None:
+        """No producer id came; without hope, what waits for one fails."""
+        self._asking_id = False
+        self._id_not_before = now + self._pause(self._id_attempts)
+        self._id_attempts += 1
+        if not error.retriable:
+            self.fail_all(error)
+
+    def give_up(self, error: ClientError) -> None:
+        """The transaction is lost: every batch fails with `error`, those on the wire when their answer comes."""
+        self._giving_up = error
+        for batch in list(self.accumulator.incomplete):
+            if not batch.on_wire:
+                self._drop(batch, error)
+
+    def begin_epoch(self, identity: ProducerId) -> None:
+        """Go on as `identity`; nothing is unanswered. Sequences begin anew if the epoch is new."""
+        assert not self.accumulator.incomplete
+        self.identity = identity
+        self._giving_up = None
+        self._troubled.clear()
+        for lane in self.accumulator.lanes.values():
+            lane.rewinding = lane.unresolved = False
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether sequence numbers are missing somewhere, so that the epoch is used up."""
+        return any(lane.rewinding or lane.unresolved for lane in self.accumulator.lanes.values())
+
+    def fail_all(self, error: ClientError) -> None:
+        """Every batch fails that is not done."""
+        for batch in list(self.accumulator.incomplete):
+            self._drop(batch, error)
+
+    def _drop(self, batch: ProducerBatch, error: ClientError) -> None:
+        lane = self.accumulator.lanes[batch.where]
+        lane.gave_up(batch)
+        self._finish(lane, batch, error)
+
+    def _on_answer(self, now: float, batch: ProducerBatch, answer: Answered) -> None:
+        lane = self.accumulator.lanes[batch.where]
+        if batch.done:  # it was given up meanwhile
+            if answer.code is ErrorCode.NONE:
+                lane.appended(batch)
+            self._late(batch)
+            return
+        if answer.code in STALE_METADATA:
+            self.book.stale()
+        if answer.code in MAY_BE_IN_LOG and self.safeguards.refusals_doubted:
+            batch.uncertain = True
+        what = meaning(
+            answer.code,
+            records=batch.count,
+            may_retry=self._may_retry(now, batch),
+            idempotent=self.config.idempotent,
+            transactional=bool(self.config.transactional_id),
+            next_in_line=lane.next_in_line(batch),
+        )
+        self._carry_out(now, lane, batch, answer, what)
+
+    def _carry_out(self, now: float, lane: Lane, batch: ProducerBatch, answer: Answered, what: Meaning) -> None:
+        if what in (Meaning.APPENDED, Meaning.DUPLICATE):
+            if what is Meaning.APPENDED:
+                batch.base_offset = answer.base_offset
+                batch.log_append_time = answer.log_append_time
+            lane.appended(batch)
+            self._finish(lane, batch, None)
+        elif what is Meaning.SPLIT:
+            self.counts.batches_split += 1
+            self.accumulator.split(batch)
+        elif what is Meaning.FAIL:
+            lane.refused(batch)
+            self._finish(lane, batch, _refusal(batch, answer))
+        else:
+            if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and what is Meaning.RETRY:
+                batch.uncertain = batch.adrift  # what comes before it is missing, so it is not there yet
+            if what is Meaning.REWIND:
+                lane.rewinding = True
+                self._troubled.setdefault(lane)
+            self._again(now, batch, _refusal(batch, answer))
+
+    def _may_retry(self, now: float, batch: ProducerBatch) -> bool:
+        return self._giving_up is None and batch.attempts <= self.config.retries and now < batch.expires
+
+    def _again(self, now: float, batch: ProducerBatch, error: ClientError) -> None:
+        lane = self.accumulator.lanes[batch.where]
+        if not error.retriable and not isinstance(error, RefusedError):
+            lane.refused(batch)
+            self._finish(lane, batch, error)
+            return
+        if not self._may_retry(now, batch):
+            self._drop(batch, self._giving_up or error)
+            return
+        batch.error = error
+        batch.retry_at = now + self._pause(batch.attempts - 1)
+        self.counts.records_retried += batch.count
+        lane.give_back(batch)
+        self.accumulator.note(lane)
+
+    def _pause(self, attempt: int) -> float:
+        client = self.config.client
+        return backoff_ms(client.retry_backoff_ms, client.retry_backoff_max_ms, attempt, self.draw()) / 1000
+
+    def _late(self, batch: ProducerBatch) -> None:
+        """An answer for a batch that was given up: its lane may settle now."""
+        self._troubled.setdefault(self.accumulator.lanes[batch.where])
+
+    def _finish(self, lane: Lane, batch: ProducerBatch, error: ClientError | None) -> None:
+        batch.error = error
+        batch.done = True
+        self._done.append(batch)
+        self.accumulator.release(batch)
+        self.accumulator.note(lane)
+        if error is None:
+            self.counts.records_sent += batch.count
+            return
+        self.counts.records_failed += batch.count
+        if lane.rewinding or lane.unresolved:
+            self._troubled.setdefault(lane)
+        if self.on_failure is not None:
+            self.on_failure(error)
+
+
+def _refusal(batch: ProducerBatch, answer: Answered) -> RefusedError:
+    return RefusedError(
+        answer.code, f"produce to partition {batch.where.partition} of topic {batch.where.topic}", answer.message
+    )

@@ -1,0 +1,144 @@
+"""The state of a transactional producer: what is allowed when, and what must be said to the coordinator.
+
+Zone: pure. Kafka's state rules (KIP-98), the abortable and the fatal error (KIP-588, KIP-691), and both versions of the
+protocol (KIP-890: in version 2 partitions add themselves, and every end begins a new epoch). The requests are
+`txn_calls`'; what happens to batches is the core's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+from ottla.client.errors import ClientError, RefusedError, UsageError
+from ottla.client.producer.lane import ProducerId
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+
+class State(Enum):
+    """Where a transactional producer is."""
+
+    UNINITIALIZED = auto()
+    READY = auto()
+    IN_TRANSACTION = auto()
+    COMMITTING = auto()
+    """The end is asked for; it may take several calls."""
+    ABORTING = auto()
+    ABORTABLE_ERROR = auto()
+    """The transaction cannot be committed any more; after an abort the producer goes on."""
+    FATAL_ERROR = auto()
+    """Somebody else has the transactional id, or it is forbidden: close the producer."""
+
+
+_FATAL: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.INVALID_TRANSACTION_TIMEOUT,
+        ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+    }
+)
+
+
+class Transaction:
+    """One transactional id's state in its producer."""
+
+    __slots__ = ("error", "groups", "identity", "partitions", "state", "transactional_id", "version")
+
+    def __init__(self, transactional_id: str) -> None:
+        self.transactional_id = transactional_id
+        self.state = State.UNINITIALIZED
+        self.error: ClientError | None = None
+        """Why the state is an error."""
+        self.identity: ProducerId | None = None
+        self.version = 1
+        """The version of the protocol: 1, or 2 (KIP-890)."""
+        self.partitions: set[TopicPartition] = set()
+        """Those of this transaction that the coordinator knows or will know."""
+        self.groups: set[str] = set()
+        """Groups whose positions are in this transaction."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether the coordinator knows nothing of this transaction."""
+        return not self.partitions and not self.groups
+
+    def check_init(self) -> None:
+        """Whether `init_transactions` may be called. Raises UsageError."""
+        self._expect("init_transactions", State.UNINITIALIZED)
+
+    def initialized(self, identity: ProducerId, version: int) -> None:
+        """The coordinator gave an identity."""
+        self.identity = identity
+        self.version = version
+        self._ready()
+
+    def begin(self) -> None:
+        """Begin a transaction. Raises UsageError."""
+        self._expect("begin_transaction", State.READY)
+        self.state = State.IN_TRANSACTION
+
+    def check_write(self) -> None:
+        """Whether records and positions may be added. Raises UsageError."""
+        self._expect("send", State.IN_TRANSACTION)
+
+    def committing(self) -> None:
+        """The end is asked for; again after a timeout. Raises UsageError."""
+        self._expect("commit_transaction", State.IN_TRANSACTION, State.COMMITTING)
+        self.state = State.COMMITTING
+
+    def aborting(self) -> None:
+        """The same for an abort, which an abortable error allows, too. Raises UsageError."""
+        allowed = (State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR)
+        if self.state is State.ABORTABLE_ERROR:
+            self.error = None
+        self._expect("abort_transaction", *allowed)
+        self.state = State.ABORTING
+
+    def ended(self, identity: ProducerId | None) -> None:
+        """The coordinator has ended it. identity: the next one, None to go on with this one."""
+        assert self.state in (State.COMMITTING, State.ABORTING)
+        self.identity = identity or self.identity
+        self._ready()
+
+    def failed(self, error: ClientError) -> None:
+        """A batch or a request failed for good."""
+        if self.state is State.FATAL_ERROR:
+            return
+        fatal = isinstance(error, RefusedError) and error.code in _FATAL
+        if fatal:
+            self.state, self.error = State.FATAL_ERROR, error
+        elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
+            self.state, self.error = State.ABORTABLE_ERROR, error
+
+    def fenced(self, error: RefusedError) -> None:
+        """The coordinator knows a newer producer of this id."""
+        self.state, self.error = State.FATAL_ERROR, error
+
+    def _ready(self) -> None:
+        self.state = State.READY
+        self.error = None
+        self.partitions.clear()
+        self.groups.clear()
+
+    def _expect(self, call: str, *states: State) -> None:
+        if self.state in states:
+            return
+        if self.state is State.FATAL_ERROR:
+            raise UsageError(f"this producer cannot go on: {self.error}", "Close it") from self.error
+        if self.state is State.ABORTABLE_ERROR:
+            raise UsageError(f"the transaction has failed: {self.error}", "Abort it") from self.error
+        raise UsageError(f"{call} is not possible while the producer is {self.state.name}", _NEXT[self.state])
+
+
+_NEXT: Final = {
+    State.UNINITIALIZED: "Call init_transactions first",
+    State.READY: "Call begin_transaction first",
+    State.IN_TRANSACTION: "Commit or abort the transaction first",
+    State.COMMITTING: "Call commit_transaction again: its end was asked for and not confirmed",
+    State.ABORTING: "Call abort_transaction again: its end was asked for and not confirmed",
+}

@@ -1,0 +1,178 @@
+"""Transactions for the producer's face: the state, the batches and the coordinator brought together.
+
+Zone: real. One call at a time; what is allowed is `transaction`'s to say, the requests are `txn_calls`'.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, DeadlineError, UsageError
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.core import ProducerCore
+from ottla.client.producer.futures import Shared, seconds_left
+from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.sender import Sender
+from ottla.client.producer.transaction import State, Transaction
+from ottla.client.producer.txn_calls import Coordinators, TxnCalls
+from ottla.client.retry import Deadline
+from ottla.types import TopicPartition
+
+_R = TypeVar("_R")
+
+
+class TransactionalFace:
+    """The transactional half of a producer."""
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        core: ProducerCore,
+        shared: Shared,
+        sender: Sender,
+        flush: Callable[[float | None], None],
+    ) -> None:
+        self._block_s = config.max_block_ms / 1000
+        self._core = core
+        self._shared = shared
+        self._sender = sender
+        self._flush = flush
+        self._cluster = Cluster(config.client)
+        self._calls = TxnCalls(Coordinators(self._cluster), config.transactional_id, config.transaction_timeout_ms)
+        self._turn = threading.Lock()
+        """One request at a time: held without the shared lock, taken before it."""
+        self._state = Transaction(config.transactional_id)
+        core.on_failure = self._state.failed
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a transaction is begun, and neither a commit nor an abort of it."""
+        return self._state.state in (State.IN_TRANSACTION, State.ABORTABLE_ERROR)
+
+    def close(self) -> None:
+        """Close its connections."""
+        with self._turn:
+            self._cluster.close()
+
+    def init(self) -> None:
+        """As `Producer.init_transactions`."""
+        with self._turn:
+            self._state.check_init()
+            deadline = self._deadline()
+            identity = self._guarded(lambda: self._calls.init(None, deadline))
+            version = self._calls.version(deadline)
+            with self._shared.lock:
+                self._sender.self_adding = version == 2
+                self._state.initialized(identity, version)
+                self._core.begin_epoch(identity)
+
+    def begin(self) -> None:
+        """As `Producer.begin_transaction`."""
+        with self._turn, self._shared.lock:
+            self._state.begin()
+
+    def admits(self, where: TopicPartition) -> bool:
+        """Whether a record for `where` may be accepted now, with the shared lock held; if not, `add` it first.
+
+        Raises UsageError when no transaction is begun, or it has failed.
+        """
+        state = self._state
+        state.check_write()
+        if state.version == 2:
+            state.partitions.add(where)
+        return where in state.partitions
+
+    def add(self, where: TopicPartition, until: float) -> None:
+        """Make a partition part of the transaction; waits for the coordinator, without the shared lock.
+
+        Raises UsageError, DeadlineError, RefusedError.
+        """
+        self._shared.check_caller("adding a partition to a transaction")
+        with self._turn:
+            state = self._state
+            state.check_write()
+            assert state.identity is not None
+            if where not in state.partitions:
+                who = state.identity
+                self._guarded(lambda: self._calls.add_partitions(who, [where], Deadline(until)))
+                state.partitions.add(where)
+
+    def send_offsets(
+        self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
+    ) -> None:
+        """As `Producer.send_offsets_to_transaction`."""
+        whose = GroupMetadata(group) if isinstance(group, str) else group
+        places = {w: OffsetAndMetadata(at) if isinstance(at, int) else at for w, at in offsets.items()}
+        if any(place.offset < 0 for place in places.values()):
+            raise UsageError("a position is negative", "Give the offset of the next record to read")
+        with self._turn:
+            state, deadline = self._state, self._deadline()
+            state.check_write()
+            assert state.identity is not None
+            who = state.identity
+            if not places:
+                return
+            if state.version == 1 and whose.group_id not in state.groups:
+                self._guarded(lambda: self._calls.add_offsets(who, whose.group_id, deadline))
+            state.groups.add(whose.group_id)
+            self._guarded(lambda: self._calls.commit_offsets(who, places, whose, state.version, deadline))
+
+    def commit(self) -> None:
+        """As `Producer.commit_transaction`."""
+        with self._turn:
+            until = time.monotonic() + self._block_s
+            with self._shared.lock:
+                self._state.committing()
+            self._flush(seconds_left(until))
+            with self._shared.lock:
+                self._state.committing()  # a record may have failed meanwhile
+            self._end(commit=True, until=until)
+
+    def abort(self) -> None:
+        """As `Producer.abort_transaction`."""
+        with self._turn:
+            until = time.monotonic() + self._block_s
+            with self._shared.lock:
+                self._state.aborting()
+                self._core.give_up(UsageError("the transaction of this record was aborted"))
+                self._sender.nudge()
+                incomplete = self._core.accumulator.incomplete
+                if not self._shared.wait(lambda: not incomplete, seconds_left(until)):
+                    raise DeadlineError("records of the transaction are still on their way", "Abort again")
+            self._end(commit=False, until=until)
+
+    def _end(self, *, commit: bool, until: float) -> None:
+        state = self._state
+        assert state.identity is not None
+        who, deadline = state.identity, Deadline(until)
+        identity: ProducerId | None = None
+        if not state.empty:
+            identity = self._guarded(
+                lambda: self._calls.end(who, commit=commit, version=state.version, deadline=deadline)
+            )
+        if identity is None and self._core.has_gap:
+            # Sequence numbers are missing: go on in a new epoch (KIP-360).
+            identity = self._guarded(lambda: self._calls.init(who, deadline))
+        with self._shared.lock:
+            state.ended(identity)
+            assert state.identity is not None
+            self._core.begin_epoch(state.identity)
+
+    def _guarded(self, ask: Callable[[], _R]) -> _R:
+        """Ask the coordinator; what it refuses decides the state. A timeout decides nothing."""
+        try:
+            return ask()
+        except DeadlineError:
+            raise
+        except ClientError as error:
+            with self._shared.lock:
+                self._state.failed(error)
+            raise
+
+    def _deadline(self) -> Deadline:
+        return Deadline.after_ms(self._block_s * 1000)

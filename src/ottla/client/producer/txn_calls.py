@@ -1,0 +1,225 @@
+"""The requests of transactions, made in the caller's thread.
+
+Zone: real. They are few and their callers wait for them anyhow, so they go over the blocking client; what they are for
+is `transaction`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ottla.client.cluster import ANY_NODE, Cluster
+from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
+from ottla.client.errors import RefusedError, refusal
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.producer.lane import ProducerId
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from ottla.wire.schema import Message
+
+R = TypeVar("R", bound=Message)
+
+_VERSION_2 = {ApiKey.PRODUCE: 12, ApiKey.TXN_OFFSET_COMMIT: 5, ApiKey.END_TXN: 5}
+"""What a broker must serve for version 2 of the protocol."""
+_FEATURE = "transaction.version"
+_SINGLE_TRANSACTION_MAX = 3
+"""Later versions of AddPartitionsToTxn are for brokers."""
+_NAMED_TOPICS_MAX = 5
+
+
+class Coordinators:
+    """Both kinds of coordinators of a cluster, which the caller closes."""
+
+    def __init__(self, cluster: Cluster, *, remember: bool = False) -> None:
+        """remember: as in CoordinatorCalls."""
+        self.cluster = cluster
+        self.transactions = CoordinatorCalls(cluster, CoordinatorKind.TRANSACTION, remember=remember)
+        self.groups = CoordinatorCalls(cluster, CoordinatorKind.GROUP, remember=remember)
+
+
+class TxnCalls:
+    """Requests about one transactional id. Not for two threads at once."""
+
+    def __init__(self, coordinators: Coordinators, transactional_id: str, timeout_ms: int) -> None:
+        """timeout_ms: `transaction.timeout.ms`."""
+        self._id = transactional_id
+        self._timeout_ms = timeout_ms
+        self._cluster = coordinators.cluster
+        self._transactions = coordinators.transactions
+        self._groups = coordinators.groups
+
+    def version(self, deadline: Deadline) -> int:
+        """The version of the protocol that the cluster has settled on. Raises ClientError."""
+        connection = self._cluster.connection(ANY_NODE, deadline)
+        serves = all(connection.versions.get(key, (0, -1))[1] >= least for key, least in _VERSION_2.items())
+        return 2 if serves and connection.features.get(_FEATURE, 0) >= 2 else 1
+
+    def init(self, known: ProducerId | None, deadline: Deadline) -> ProducerId:
+        """An identity; `known`: the one held so far, for a new epoch of it (KIP-360). Raises ClientError."""
+        producer_id, epoch = known or (-1, -1)
+
+        def build(_version: int) -> InitProducerIdRequest:
+            return InitProducerIdRequest(
+                transactional_id=self._id,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=producer_id,
+                producer_epoch=epoch,
+            )
+
+        answer = self._ask(ApiKey.INIT_PRODUCER_ID, build, InitProducerIdResponse, deadline)
+        return ProducerId(answer.producer_id, answer.producer_epoch)
+
+    def add_partitions(self, who: ProducerId, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
+        """Version 1: partitions join the transaction, before the first batch. Raises ClientError."""
+        by_topic: dict[str, list[int]] = {}
+        for where in partitions:
+            by_topic.setdefault(where.topic, []).append(where.partition)
+        topics = [
+            AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
+            for name, numbers in by_topic.items()
+        ]
+
+        def build(_version: int) -> AddPartitionsToTxnRequest:
+            return AddPartitionsToTxnRequest(
+                v3_and_below_transactional_id=self._id,
+                v3_and_below_producer_id=who.producer_id,
+                v3_and_below_producer_epoch=who.epoch,
+                v3_and_below_topics=topics,
+            )
+
+        key = ApiKey.ADD_PARTITIONS_TO_TXN
+        self._ask(key, build, AddPartitionsToTxnResponse, deadline, _add_refused, _SINGLE_TRANSACTION_MAX)
+
+    def add_offsets(self, who: ProducerId, group: str, deadline: Deadline) -> None:
+        """Version 1: a group's positions join the transaction. Raises ClientError."""
+
+        def build(_version: int) -> AddOffsetsToTxnRequest:
+            return AddOffsetsToTxnRequest(
+                transactional_id=self._id,
+                producer_id=who.producer_id,
+                producer_epoch=who.epoch,
+                group_id=group,
+            )
+
+        self._ask(ApiKey.ADD_OFFSETS_TO_TXN, build, AddOffsetsToTxnResponse, deadline)
+
+    def commit_offsets(
+        self,
+        who: ProducerId,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+        version: int,
+        deadline: Deadline,
+    ) -> None:
+        """Positions that count once the transaction commits; `version` of the protocol. Raises ClientError."""
+        topics = _offset_topics(offsets)
+
+        def build(_version: int) -> TxnOffsetCommitRequest:
+            return TxnOffsetCommitRequest(
+                transactional_id=self._id,
+                group_id=group.group_id,
+                producer_id=who.producer_id,
+                producer_epoch=who.epoch,
+                generation_id_or_member_epoch=group.generation_id,
+                member_id=group.member_id,
+                group_instance_id=group.group_instance_id,
+                topics=topics,
+            )
+
+        at_most = _NAMED_TOPICS_MAX if version == 2 else _VERSION_2[ApiKey.TXN_OFFSET_COMMIT] - 1
+        key = ApiKey.TXN_OFFSET_COMMIT
+        self._groups.ask(group.group_id, key, build, TxnOffsetCommitResponse, _commit_refused, deadline, at_most)
+
+    def end(self, who: ProducerId, *, commit: bool, version: int, deadline: Deadline) -> ProducerId | None:
+        """End the transaction. Returns the next identity, None to go on with this one. Raises ClientError."""
+
+        def build(_version: int) -> EndTxnRequest:
+            return EndTxnRequest(
+                transactional_id=self._id,
+                producer_id=who.producer_id,
+                producer_epoch=who.epoch,
+                committed=commit,
+            )
+
+        at_most = 32_767 if version == 2 else _VERSION_2[ApiKey.END_TXN] - 1
+        answer = self._ask(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
+        return ProducerId(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else None
+
+    def _ask(
+        self,
+        key: ApiKey,
+        build: Callable[[int], Message],
+        response: type[R],
+        deadline: Deadline,
+        refused: Callable[[R], RefusedError | None] | None = None,
+        at_most: int = 32_767,
+    ) -> R:
+        def plainly(answer: R) -> RefusedError | None:
+            return _refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all but one have it
+
+        return self._transactions.ask(self._id, key, build, response, refused or plainly, deadline, at_most)
+
+
+def _refusal(code: int, subject: str) -> RefusedError | None:
+    # Old coordinators say INVALID_PRODUCER_EPOCH where newer ones say that the producer is fenced (KIP-588).
+    fenced = code == ErrorCode.INVALID_PRODUCER_EPOCH
+    return refusal(ErrorCode.PRODUCER_FENCED if fenced else code, subject)
+
+
+def _add_refused(answer: AddPartitionsToTxnResponse) -> RefusedError | None:
+    found: list[RefusedError] = []
+    for topic in answer.results_by_topic_v3_and_below:
+        for part in topic.results_by_partition:
+            error = _refusal(part.partition_error_code, f"partition {part.partition_index} of topic {topic.name}")
+            if error is not None:
+                found.append(error)
+    return _worst(found)
+
+
+def _commit_refused(answer: TxnOffsetCommitResponse) -> RefusedError | None:
+    found: list[RefusedError] = []
+    for topic in answer.topics:
+        for part in topic.partitions:
+            error = _refusal(part.error_code, f"position of partition {part.partition_index} of topic {topic.name}")
+            if error is not None:
+                found.append(error)
+    return _worst(found)
+
+
+def _worst(errors: list[RefusedError]) -> RefusedError | None:
+    """One error for all: one that stays before one that passes, the cause before those it took along."""
+    attempted = [error for error in errors if error.code is not ErrorCode.OPERATION_NOT_ATTEMPTED] or errors
+    return min(attempted, key=lambda error: error.retriable, default=None)
+
+
+def _offset_topics(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]:
+    by_topic: dict[str, list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
+    for where, position in offsets.items():
+        part = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
+            partition_index=where.partition,
+            committed_offset=position.offset,
+            committed_leader_epoch=position.leader_epoch,
+            committed_metadata=position.metadata,
+        )
+        by_topic.setdefault(where.topic, []).append(part)
+    return [
+        TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
+        for name, parts in by_topic.items()
+    ]

@@ -1,0 +1,78 @@
+"""Deadlines and backoff: how long a client goes on, and how long it waits in between.
+
+Zone: real. The only place of the clients that reads the clock, sleeps or draws random numbers.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+
+from ottla.client.backoff import backoff_ms
+from ottla.client.errors import ClientError, DeadlineError
+
+
+class Deadline:
+    """A point in monotonic time."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, at: float) -> None:
+        self.at = at
+
+    @classmethod
+    def after_ms(cls, ms: float) -> Deadline:
+        """`ms` milliseconds from now."""
+        return cls(time.monotonic() + ms / 1000)
+
+    def within_ms(self, ms: float) -> Deadline:
+        """The earlier one of this and `ms` milliseconds from now."""
+        return Deadline(min(self.at, time.monotonic() + ms / 1000))
+
+    def remaining_s(self) -> float:
+        """Seconds left, never negative."""
+        return max(0.0, self.at - time.monotonic())
+
+    def remaining_ms(self) -> int:
+        """Milliseconds left, rounded up, so that a rest of time is not sent as 0."""
+        return -int(-self.remaining_s() * 1000 // 1)
+
+    @property
+    def expired(self) -> bool:
+        """Whether the time has come."""
+        return time.monotonic() >= self.at
+
+
+class Retries:
+    """The attempts of one call: waits longer each time, gives up at the deadline."""
+
+    __slots__ = ("attempt", "deadline", "first_ms", "max_ms", "what")
+
+    def __init__(self, what: str, deadline: Deadline, first_ms: float, max_ms: float) -> None:
+        self.what = what
+        self.deadline = deadline
+        self.first_ms = first_ms
+        self.max_ms = max_ms
+        self.attempt = 0
+
+    def wait(self, cause: ClientError) -> None:
+        """Sleep before the next attempt. Raises DeadlineError, from `cause`, when that would be too late."""
+        pause = backoff_ms(self.first_ms, self.max_ms, self.attempt, random.random()) / 1000
+        self.attempt += 1
+        if pause >= self.deadline.remaining_s():
+            raise DeadlineError(
+                f"gave up: {self.what}, after {self.attempt} attempts; the last one: {cause.cause}",
+                cause.next_step,
+                cause,
+            ) from cause
+        time.sleep(pause)
+
+
+def wall_ms() -> int:
+    """The time for a record's timestamp, in ms since 1970."""
+    return time.time_ns() // 1_000_000
+
+
+def timeout_ms(deadline: Deadline) -> int:
+    """What is left of a deadline, as a request's field holds it."""
+    return min(deadline.remaining_ms(), 2**31 - 1)

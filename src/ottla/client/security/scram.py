@@ -1,0 +1,79 @@
+"""SCRAM (RFC 5802) with SHA-256 or SHA-512, as a client, without channel binding.
+
+Zone: pure. Messages in, messages out; the nonce is given.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Generator
+from typing import Final
+
+from ottla.client.errors import AuthenticationError
+
+Exchange = Generator[bytes, bytes, None]
+"""What we send is yielded, what the broker says is sent in; it ends when we have nothing more to say."""
+
+ITERATIONS_MAX: Final = 1_000_000
+"""More would let a stranger keep this machine busy; Kafka's tools set 4,096 to 16,384."""
+
+
+def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
+    """One login. algorithm: sha256 or sha512; nonce: printable ASCII without commas, never used before.
+
+    Raises AuthenticationError: the broker refuses, breaks the rules, or does not know the password itself.
+    """
+    name = user.replace("=", "=3D").replace(",", "=2C")
+    first = f"n={name},r={nonce}"
+    server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
+    said = _attributes(server_first)
+    salt, rounds = _salt(said), _iterations(said)
+    if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
+        raise AuthenticationError("the broker answered SCRAM with another nonce", _NOT_A_BROKER)
+    salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
+    final = f"c=biws,r={said['r']}"
+    signed = f"{first},{server_first},{final}".encode()
+    key = hmac.digest(salted, b"Client Key", algorithm)
+    signature = hmac.digest(hashlib.new(algorithm, key).digest(), signed, algorithm)
+    proof = bytes(a ^ b for a, b in zip(key, signature, strict=True))
+    server_final = _attributes(
+        (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode("utf-8", "replace")
+    )
+    expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
+    if not hmac.compare_digest(_decoded(server_final.get("v", "")), expected):
+        raise AuthenticationError("the broker does not know this password itself", _NOT_A_BROKER)
+
+
+def _attributes(message: str) -> dict[str, str]:
+    found = dict(part.split("=", 1) for part in message.split(",") if "=" in part)
+    if "e" in found:
+        raise AuthenticationError(f"the broker refuses the login: {found['e'][:100]}", "Check user name and password")
+    return found
+
+
+def _salt(said: dict[str, str]) -> bytes:
+    salt = _decoded(said.get("s", ""))
+    if not salt:
+        raise AuthenticationError("the broker sent no salt for SCRAM", _NOT_A_BROKER)
+    return salt
+
+
+def _iterations(said: dict[str, str]) -> int:
+    text = said.get("i", "")
+    rounds = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+    if not 0 < rounds <= ITERATIONS_MAX:
+        raise AuthenticationError(f"the broker asks for {text[:20] or 'no'} iterations of SCRAM", _NOT_A_BROKER)
+    return rounds
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+_NOT_A_BROKER = "Is this the broker that you meant?"

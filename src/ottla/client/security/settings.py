@@ -1,0 +1,184 @@
+"""The settings of TLS and SASL: Kafka's keys and defaults, and what contradicts what.
+
+Zone: pure. No file is read here, nothing is fetched: see `tls` and `tokens`. Values that are secret show in no repr and
+in no error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, NamedTuple
+
+from ottla.client.errors import ConfigError
+from ottla.client.security.jaas import parse_jaas
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
+
+class Token(NamedTuple):
+    """A bearer token for OAUTHBEARER."""
+
+    value: str
+    expires_at: float = float("inf")
+    """Unix time in seconds; a new one is asked for in time."""
+    extensions: Mapping[str, str] | None = None
+    """SASL extensions (KIP-342)."""
+
+
+TokenProvider = Callable[[], Token]
+"""Called, from whichever thread connects, when a connection needs a token and there is none that is valid."""
+
+
+@dataclass(frozen=True, slots=True)
+class SecurityConfig:
+    """How connections are protected. Files are PEM; stores of Java are refused by name.
+
+    Source: the documentation of Kafka's client configuration; KIP-651 (PEM), KIP-768 (OAUTHBEARER with a token
+    endpoint). `sasl.username` and `sasl.password` are librdkafka's names, for those who have no JAAS line.
+    """
+
+    security_protocol: str = "PLAINTEXT"
+    ssl_truststore_location: str = ""
+    """A file with the certificates that are trusted; empty, and no `ssl.truststore.certificates`: the system's."""
+    ssl_truststore_certificates: str = ""
+    ssl_truststore_type: str = "PEM"
+    ssl_keystore_location: str = ""
+    """A file with our private key and certificate chain, for brokers that ask for one (`ssl.client.auth`)."""
+    ssl_keystore_certificate_chain: str = ""
+    ssl_keystore_key: str = field(default="", repr=False)
+    ssl_keystore_type: str = "PEM"
+    ssl_key_password: str = field(default="", repr=False)
+    ssl_endpoint_identification_algorithm: str = "https"
+    """https: the certificate must be for the host that was connected to; empty: any trusted one will do."""
+    ssl_enabled_protocols: str = "TLSv1.2,TLSv1.3"
+    sasl_mechanism: str = "GSSAPI"
+    sasl_jaas_config: str = field(default="", repr=False)
+    sasl_username: str = ""
+    sasl_password: str = field(default="", repr=False)
+    sasl_oauthbearer_token_endpoint_url: str = ""
+    sasl_oauthbearer_client_credentials_client_id: str = ""
+    sasl_oauthbearer_client_credentials_client_secret: str = field(default="", repr=False)
+    sasl_oauthbearer_scope: str = ""
+    sasl_login_callback_handler_class: TokenProvider | None = None
+    """A function that returns a `Token`, where Java takes the name of a class."""
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+        if self.tls:
+            _known("ssl.enabled.protocols", self.tls_versions, TLS_VERSIONS)
+            if bool(self.ssl_keystore_key) != bool(self.ssl_keystore_certificate_chain):
+                raise ConfigError("ssl.keystore.key and ssl.keystore.certificate.chain belong together", "Set both")
+        if self.sasl:
+            self._check_sasl()
+
+    def _check_choices(self) -> None:
+        _known("security.protocol", [self.security_protocol], PROTOCOLS)
+        for name in ("ssl_truststore_type", "ssl_keystore_type"):
+            if getattr(self, name) != "PEM":
+                raise ConfigError(
+                    f"{_key(name)}={getattr(self, name)} is not supported",
+                    "Use PEM; keytool -importkeystore … -deststoretype PKCS12, then openssl pkcs12 -nodes, convert one",
+                )
+        if self.ssl_endpoint_identification_algorithm not in ("https", ""):
+            raise ConfigError("ssl.endpoint.identification.algorithm is neither https nor empty")
+
+    def _check_sasl(self) -> None:
+        if self.sasl_mechanism == "GSSAPI":
+            raise ConfigError(
+                "sasl.mechanism=GSSAPI (Kerberos) is not supported", f"Set one of {', '.join(MECHANISMS)}"
+            )
+        _known("sasl.mechanism", [self.sasl_mechanism], MECHANISMS)
+        if self.sasl_mechanism == "OAUTHBEARER":
+            self._check_oauth()
+        elif not all(self.login):
+            raise ConfigError(
+                f"sasl.mechanism={self.sasl_mechanism} needs a user name and a password",
+                "Set sasl.jaas.config, or sasl.username and sasl.password",
+            )
+
+    def _check_oauth(self) -> None:
+        if self.sasl_login_callback_handler_class is not None:
+            if not callable(self.sasl_login_callback_handler_class):
+                raise ConfigError(
+                    "sasl.login.callback.handler.class is not a function", "Give a function that returns a Token"
+                )
+        elif self.sasl_oauthbearer_token_endpoint_url:
+            if not all(self.client_credentials[:2]):
+                raise ConfigError(
+                    "sasl.oauthbearer.token.endpoint.url needs a client id and a secret",
+                    "Set sasl.oauthbearer.client.credentials.client.id and ….client.secret, or clientId and"
+                    " clientSecret in sasl.jaas.config",
+                )
+        elif not self.unsecured_subject:
+            raise ConfigError(
+                "sasl.mechanism=OAUTHBEARER has no source of tokens",
+                "Set sasl.oauthbearer.token.endpoint.url, or a function as sasl.login.callback.handler.class",
+            )
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        """Whether connections begin with SASL."""
+        return self.security_protocol.startswith("SASL")
+
+    @property
+    def tls_versions(self) -> list[str]:
+        """The versions of TLS that may be used."""
+        return [each.strip() for each in self.ssl_enabled_protocols.split(",")]
+
+    @property
+    def jaas(self) -> dict[str, str]:
+        """The options of `sasl.jaas.config`. Raises ConfigError."""
+        return parse_jaas(self.sasl_jaas_config) if self.sasl_jaas_config else {}
+
+    @property
+    def login(self) -> tuple[str, str]:
+        """(user name, password)"""
+        options = self.jaas
+        return self.sasl_username or options.get("username", ""), self.sasl_password or options.get("password", "")
+
+    @property
+    def client_credentials(self) -> tuple[str, str, str]:
+        """(client id, client secret, scope) for the token endpoint."""
+        options = self.jaas
+        return (
+            self.sasl_oauthbearer_client_credentials_client_id or options.get("clientId", ""),
+            self.sasl_oauthbearer_client_credentials_client_secret or options.get("clientSecret", ""),
+            self.sasl_oauthbearer_scope or options.get("scope", ""),
+        )
+
+    @property
+    def unsecured_subject(self) -> str:
+        """Of tokens without a signature, for development (KIP-255)."""
+        return self.jaas.get("unsecuredLoginStringClaim_sub", "")
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> SecurityConfig:
+        """By Kafka's keys, which all are `SECURITY_KEYS`. Raises ConfigError."""
+        values = {key.replace(".", "_"): value for key, value in settings.items()}
+        for name, value in values.items():
+            if name != "sasl_login_callback_handler_class" and not isinstance(value, str):
+                raise ConfigError(f"{_key(name)} is not text")
+        if "security_protocol" in values:
+            values["security_protocol"] = values["security_protocol"].upper()
+        return cls(**values)
+
+
+def _known(key: str, values: list[str], allowed: tuple[str, ...]) -> None:
+    unknown = [value for value in values if value not in allowed]
+    if unknown:
+        raise ConfigError(f"{key}={unknown[0]} is not known", f"Use one of {', '.join(allowed)}")
+
+
+def _key(name: str) -> str:
+    return name.replace("_", ".")
+
+
+SECURITY_KEYS: Final = frozenset(_key(each.name) for each in fields(SecurityConfig))

@@ -1,0 +1,182 @@
+"""The settings of the clients: Kafka's keys, types and defaults.
+
+Zone: pure. One field per key (`bootstrap.servers` is `bootstrap_servers`), its range, and the checks between keys;
+no file is read here.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from ottla.client.errors import ConfigError
+from ottla.client.security.settings import SECURITY_KEYS, SecurityConfig
+
+ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
+CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
+_INT_MAX = 2**31 - 1
+_LONG_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConfig:
+    """All keys of this version, with Kafka's defaults; times in milliseconds, sizes in bytes.
+
+    Source: the documentation of Kafka's producer, consumer and admin configuration.
+    """
+
+    bootstrap_servers: str = "localhost:9092"
+    client_id: str = "ottla"
+    client_dns_lookup: str = "use_all_dns_ips"
+    security: SecurityConfig = field(default_factory=SecurityConfig)
+    """`security.protocol`, and all that begins with `ssl.` or `sasl.`."""
+    request_timeout_ms: int = 30_000
+    default_api_timeout_ms: int = 60_000
+    socket_connection_setup_timeout_ms: int = 10_000
+    reconnect_backoff_ms: int = 50
+    reconnect_backoff_max_ms: int = 1_000
+    retry_backoff_ms: int = 100
+    retry_backoff_max_ms: int = 1_000
+    metadata_max_age_ms: int = 300_000
+    send_buffer_bytes: int = -1
+    """The system tunes it: with Kafka's 128 KiB, writing large batches costs a sixth more CPU."""
+    receive_buffer_bytes: int = -1
+    """The system tunes it: with a window of Kafka's 64 KiB, reading costs a third more CPU."""
+    receive_message_max_bytes: int = 100_000_000
+    allow_auto_create_topics: bool = True
+    fetch_min_bytes: int = 1
+    fetch_max_bytes: int = 52_428_800
+    fetch_max_wait_ms: int = 500
+    max_partition_fetch_bytes: int = 1_048_576
+    isolation_level: str = "read_uncommitted"
+    check_crcs: bool = True
+    acks: str = "all"
+    compression_type: str = "none"
+    batch_size: int = 16_384
+    max_request_size: int = 1_048_576
+    delivery_timeout_ms: int = 120_000
+    enable_idempotence: bool = True
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _RANGES.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                raise ConfigError(f"{_key(name)}={value} is out of range", f"Use {low} to {high}")
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise ConfigError(f"{_key(name)}={value} is not known", f"Use one of {', '.join(allowed)}")
+        if len(self.client_id.encode()) > 32_767:
+            raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
+        if self.enable_idempotence and ACKS[self.acks] != -1:
+            raise ConfigError(f"enable.idempotence=true contradicts acks={self.acks}", "Leave one of them unset")
+
+    @classmethod
+    def from_mapping(cls, settings: Mapping[str, Any]) -> ClientConfig:
+        """Settings by Kafka's keys, values as text or as their type.
+
+        Unset keys adjust to explicit ones (`acks=1` alone turns idempotence off). Raises ConfigError for an unknown
+        key, naming the nearest one, and for a value that does not fit; see `split_unknown` to be lenient.
+        """
+        values: dict[str, Any] = {}
+        secured = {key: raw for key, raw in settings.items() if key in SECURITY_KEYS}
+        if secured:
+            values["security"] = SecurityConfig.from_mapping(secured)
+        for key, raw in settings.items():
+            name = key.replace(".", "_")
+            if key in secured:
+                continue
+            if name not in _TYPES or "_" in key:
+                raise ConfigError(f"{key} is not a setting of this client", nearest(key))
+            values[name] = _parse(key, _TYPES[name], raw)
+        if ACKS.get(str(values.get("acks", "all"))) != -1:
+            values.setdefault("enable_idempotence", False)
+        return cls(**values)
+
+
+def is_shared(key: str) -> bool:
+    """Whether `ClientConfig` has this key."""
+    return key in SECURITY_KEYS or (key.replace(".", "_") in _TYPES and "_" not in key)
+
+
+def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tuple[dict[str, str], list[str]]:
+    """(known settings, one warning per unknown key): for files that other clients read too.
+
+    more: keys that this client has beyond those that all share.
+    """
+    known = {key: value for key, value in settings.items() if is_shared(key) or key in more}
+    unknown = [key for key in settings if key not in known]
+    return known, [f"{key} is not a setting of this client. {nearest(key, more)}" for key in unknown]
+
+
+def nearest(key: str, more: Iterable[str] = ()) -> str:
+    """A sentence with the key that was probably meant, of these or `more`, or where to find them all."""
+    close = difflib.get_close_matches(key, [*(_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
+    return f"Did you mean {close[0]}?" if close else "docs/cli.md lists the settings"
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """Java's properties format as far as client configurations use it: `key=value` or `key: value`, # and ! comments.
+
+    A backslash at the end of a line continues it. Raises ConfigError for a line without a separator.
+    """
+    settings: dict[str, str] = {}
+    for number, line in enumerate(text.replace("\\\n", "").splitlines(), 1):
+        stripped = line.strip()
+        if not stripped or stripped[0] in "#!":
+            continue
+        at = min((i for i in (stripped.find("="), stripped.find(":")) if i > 0), default=0)
+        if not at:
+            raise ConfigError(f"line {number} of the properties, {stripped!r}, has no '='", "Write key=value")
+        settings[stripped[:at].strip()] = stripped[at + 1 :].strip()
+    return settings
+
+
+def _parse(key: str, kind: str, raw: str | int | bool) -> str | int | bool:
+    text = str(raw).strip()
+    if kind == "bool":
+        if text.lower() not in ("true", "false"):
+            raise ConfigError(f"{key}={text} is not a boolean", "Use true or false")
+        return text.lower() == "true"
+    if kind == "int":
+        try:
+            return int(text)
+        except ValueError:
+            raise ConfigError(f"{key}={text} is not a whole number") from None
+    return text
+
+
+def _key(name: str) -> str:
+    return name.replace("_", ".")
+
+
+_TYPES: Mapping[str, str] = {each.name: str(each.type) for each in fields(ClientConfig) if each.name != "security"}
+_RANGES: Mapping[str, tuple[int, int]] = {
+    "request_timeout_ms": (1, _INT_MAX),
+    "default_api_timeout_ms": (1, _INT_MAX),
+    "socket_connection_setup_timeout_ms": (1, _INT_MAX),
+    "reconnect_backoff_ms": (0, _INT_MAX),
+    "reconnect_backoff_max_ms": (0, _INT_MAX),
+    "retry_backoff_ms": (0, _INT_MAX),
+    "retry_backoff_max_ms": (0, _INT_MAX),
+    "metadata_max_age_ms": (0, _LONG_MAX),
+    "send_buffer_bytes": (-1, _INT_MAX),
+    "receive_buffer_bytes": (-1, _INT_MAX),
+    "receive_message_max_bytes": (1_000, _INT_MAX),
+    "fetch_min_bytes": (0, _INT_MAX),
+    "fetch_max_bytes": (0, _INT_MAX),
+    "fetch_max_wait_ms": (0, _INT_MAX),
+    "max_partition_fetch_bytes": (0, _INT_MAX),
+    "batch_size": (0, _INT_MAX),
+    "max_request_size": (1, _INT_MAX),
+    "delivery_timeout_ms": (1, _INT_MAX),
+}
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "client_dns_lookup": ("use_all_dns_ips",),
+    "isolation_level": tuple(ISOLATION),
+    "acks": tuple(ACKS),
+    "compression_type": tuple(CODECS),
+}

@@ -1,0 +1,4 @@
+"""Cluster image, topics, placement, the layout of the metadata nodes.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,205 @@
+"""Settings as they come from the metadata store: all of them at the start, then each change as it is told.
+
+Zone: deterministic. Whoever changes settings leaves a note under /config/changes, which every broker watches; the note
+says whose settings changed, and they are read anew. Notes older than a quarter of an hour are swept away, as in Kafka.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.configs import usable
+from ottla.cluster.layout import (
+    DEFAULT_ENTITY,
+    DELETE_TOPICS,
+    TOPIC_CONFIGS,
+    TOPICS,
+    BrokenNode,
+    broker_config_path,
+    decode_config,
+    topic_config_path,
+)
+from ottla.cluster.script import Script, children, get, get_all, run, submit
+from ottla.cluster.watches import WatchedStore
+from ottla.errors import ApiError
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Clock, Failure, Node, Op
+
+logger = logging.getLogger(__name__)
+
+CONFIG_CHANGES: Final = "/config/changes"
+KEPT_NS: Final = 15 * 60 * 1_000_000_000
+"""How long a note stays: longer than any broker needs to see it."""
+AGAIN_MS: Final = 500
+"""Before the store is asked again after it did not answer."""
+_LANE: Final = "config changes"
+_PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
+
+
+def note_op(entity: str) -> Op:
+    """The note that the settings of `topics/<name>` or `brokers/<id>` have changed, for the multi that changes them."""
+    content = json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":"), ensure_ascii=False)
+    return Op("sequential", _PREFIX, content.encode())
+
+
+class ConfigChanges:
+    """Reads settings and keeps the cluster's view of them current."""
+
+    def __init__(
+        self,
+        store: WatchedStore,
+        cluster: Cluster,
+        clock: Clock,
+        purgatory: Purgatory,
+        later: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._clock = clock
+        self._purgatory = purgatory
+        self._later = later
+        self._seen: dict[str, int] = {}
+        """Notes that are there and were read, with the (monotonic) time of that."""
+        self._reading = False
+        self._again = False
+
+    # -- all of them -------------------------------------------------------------------------------------------
+
+    def read_all(self) -> Script[None]:
+        """Read every setting and begin to watch. Raises Failure, and BrokenNode for what means nothing."""
+        for name in (yield from children(CONFIG_CHANGES, self._on_note)):
+            self._seen.setdefault(name, self._clock.now().mono_ns)
+        yield from self._read_brokers()
+        names = yield from children(TOPIC_CONFIGS)
+        nodes = yield from get_all([topic_config_path(name) for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            self._cluster.take_topic_settings(name, _topic_settings(name, node))
+
+    def _read_brokers(self) -> Script[None]:
+        own = self._cluster.node_id
+        paths = [broker_config_path(None), broker_config_path(own)]
+        shared, mine = yield from get_all(paths)
+        self._cluster.take_broker_settings(_settings(paths[0], shared), _settings(paths[1], mine))
+
+    def prepare(self, topics: Iterable[str], then: Callable[[], None]) -> None:
+        """Call `then`, in a later turn, when the settings of these topics have been read."""
+        missing = [name for name in dict.fromkeys(topics) if not self._cluster.has_settings(name)]
+        if missing:
+            run(self._store, self._read_topics(missing), lambda outcome: self._prepared(missing, outcome, then))
+        else:
+            self._later(then)
+
+    def _prepared(self, topics: list[str], outcome: Failure | ApiError | None, then: Callable[[], None]) -> None:
+        if outcome is None:
+            then()
+        else:
+            self._purgatory.after(AGAIN_MS, lambda: self.prepare(topics, then))
+
+    def _read_topics(self, names: Sequence[str]) -> Script[None]:
+        # A write first: the server that is asked may be behind the controller, and has caught up with the write.
+        yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
+        nodes = yield from get_all([topic_config_path(name) for name in names])
+        for name, node in zip(names, nodes, strict=True):
+            if not self._cluster.has_settings(name):
+                self._cluster.take_topic_settings(name, self._sound(name, node))
+
+    @staticmethod
+    def _sound(name: str, node: Node | None) -> dict[str, str]:
+        try:
+            return _topic_settings(name, node)
+        except BrokenNode as broken:
+            logger.error("settings of topic %s are ignored: %s", name, broken)
+            return {}
+
+    def read_topics_anew(self) -> None:
+        """Forget topics that went while this broker was not registered: the controller does not tell of those."""
+        run(self._store, self._present(), self._took)
+
+    def _present(self) -> Script[dict[str, None]]:
+        yield from submit(_LANE, [Op("check", TOPICS)])  # as in `_read_topics`
+        names = yield from children(TOPICS)
+        going = set((yield from children(DELETE_TOPICS)))
+        return {name: None for name in names if name not in going}
+
+    def _took(self, outcome: dict[str, None] | Failure | ApiError) -> None:
+        if isinstance(outcome, dict):
+            self._cluster.retain(outcome)
+        else:
+            self._purgatory.after(AGAIN_MS, self.read_topics_anew)
+
+    # -- changes -----------------------------------------------------------------------------------------------
+
+    def _on_note(self) -> None:
+        if self._reading:
+            self._again = True
+            return
+        self._reading = True
+        self._again = False
+        run(self._store, self._read_notes(), self._read)
+
+    def _read(self, outcome: Failure | ApiError | None) -> None:
+        self._reading = False
+        if outcome is not None:
+            self._purgatory.after(AGAIN_MS, self._on_note)
+        elif self._again:
+            self._on_note()
+
+    def _read_notes(self) -> Script[None]:
+        names = yield from children(CONFIG_CHANGES, self._on_note)
+        fresh = [name for name in names if name not in self._seen]
+        nodes = yield from get_all([f"{CONFIG_CHANGES}/{name}" for name in fresh])
+        entities = [_entity(name, node) for name, node in zip(fresh, nodes, strict=True)]
+        for entity in dict.fromkeys(entities):
+            yield from self._reload(entity)
+        now_ns = self._clock.now().mono_ns
+        self._seen = {name: self._seen.get(name, now_ns) for name in names}
+        yield from self._sweep(now_ns)
+
+    def _reload(self, entity: str) -> Script[None]:
+        kind, _, name = entity.partition("/")
+        try:
+            if kind == "topics" and name:
+                node = yield from get(topic_config_path(name))
+                self._cluster.take_topic_settings(name, _topic_settings(name, node))
+            elif kind == "brokers" and name in (DEFAULT_ENTITY, str(self._cluster.node_id)):
+                yield from self._read_brokers()
+        except BrokenNode as broken:
+            logger.error("changed settings are not taken: %s", broken)
+
+    def _sweep(self, now_ns: int) -> Script[None]:
+        """Remove old notes; another broker may have been faster."""
+        for name in [name for name, seen_ns in self._seen.items() if now_ns - seen_ns > KEPT_NS]:
+            try:
+                yield from submit(_LANE, [Op("delete", f"{CONFIG_CHANGES}/{name}")])
+            except Failure as failure:
+                logger.debug("the note %s is not removed: %s", name, failure)
+            self._seen.pop(name, None)
+
+
+def _entity(name: str, node: Node | None) -> str:
+    """Whose settings a note is about, as `topics/<name>`; nobody's when it is gone or means nothing."""
+    if node is None:
+        return ""
+    try:
+        content = json.loads(node.data)
+        if "entity_path" in content:
+            return str(content["entity_path"])
+        return f"{content['entity_type']}/{content['entity_name']}"
+    except (ValueError, TypeError, KeyError, RecursionError):
+        logger.error("%s/%s means nothing and is left alone", CONFIG_CHANGES, name)
+        return ""
+
+
+def _settings(path: str, node: Node | None) -> dict[str, str]:
+    return {} if node is None or not node.data else decode_config(path, node.data)
+
+
+def _topic_settings(name: str, node: Node | None) -> dict[str, str]:
+    good, words = usable(_settings(topic_config_path(name), node))
+    for word in words:
+        logger.warning("topic %s: %s", name, word)
+    return good

@@ -1,0 +1,271 @@
+"""Settings that change while the cluster runs: where a value comes from, and what a change makes of it.
+
+Zone: pure. Text in, text out; the order of precedence is topic, this broker, all brokers, file, default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from ottla.config.broker import BROKER_ROWS, BrokerConfig
+from ottla.config.names import nearest
+from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse, render
+from ottla.config.topic import TOPIC_ROWS, TopicConfig
+from ottla.errors import ApiError, ErrorCode
+
+MAX_VALUE: Final = 32_767
+"""Bytes of one value: what a string of the protocol can hold, so that every value can be described."""
+
+
+class Source(IntEnum):
+    """Where a value comes from, as DescribeConfigs numbers it (KIP-226)."""
+
+    DYNAMIC_TOPIC_CONFIG = 1
+    DYNAMIC_BROKER_CONFIG = 2
+    DYNAMIC_DEFAULT_BROKER_CONFIG = 3
+    STATIC_BROKER_CONFIG = 4
+    DEFAULT_CONFIG = 5
+
+
+class Resource(IntEnum):
+    """What has settings, as the configuration APIs number it."""
+
+    TOPIC = 2
+    BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+class Operation(IntEnum):
+    """What IncrementalAlterConfigs does with a key (KIP-339)."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class Synonym(NamedTuple):
+    """A value that stands behind another one."""
+
+    name: str
+    value: str
+    source: Source
+
+
+class Described(NamedTuple):
+    """One key with its value, its source, and what would take its place."""
+
+    row: Row
+    value: str | None
+    source: Source
+    read_only: bool
+    synonyms: tuple[Synonym, ...]
+
+
+class Layers(NamedTuple):
+    """The settings of one broker by origin, strongest first."""
+
+    own: Mapping[str, str]
+    shared: Mapping[str, str]
+    static: Mapping[str, str]
+
+    def behind(self, names: Sequence[str]) -> Iterator[Synonym]:
+        """Every value under these names, by origin and then by name; defaults last."""
+        for values, source in (
+            (self.own, Source.DYNAMIC_BROKER_CONFIG),
+            (self.shared, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, Source.STATIC_BROKER_CONFIG),
+        ):
+            for name in names:
+                if name in values:
+                    yield Synonym(name, values[name], source)
+        for name in names:
+            default = render(BROKER_ROWS[name].default)
+            if default is not None:
+                yield Synonym(name, default, Source.DEFAULT_CONFIG)
+
+    def resolved(self) -> BrokerConfig:
+        """The configuration that these layers mean. Raises ConfigError."""
+        return BrokerConfig.from_properties({**self.static, **self.shared, **self.own})[0]
+
+
+def describe_topic(
+    overrides: Mapping[str, str], config: TopicConfig, layers: Layers, wanted: Sequence[str] | None
+) -> list[Described]:
+    """The settings of a topic; `wanted` None: all of them. Names that are no key are left out, as Kafka does."""
+    found = []
+    for row in _wanted(TOPIC_ROWS, wanted):
+        synonyms = list(layers.behind(row.synonyms))
+        if row.name in overrides:
+            synonyms.insert(0, Synonym(row.name, overrides[row.name], Source.DYNAMIC_TOPIC_CONFIG))
+        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+        value = render(getattr(config, row.attribute))
+        found.append(Described(row, value, source, False, tuple(synonyms)))
+    return found
+
+
+def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] | None) -> list[Described]:
+    """The settings of a broker as they are in force."""
+    found = []
+    for row in _wanted(BROKER_ROWS, wanted):
+        synonyms = [] if row.sensitive else list(layers.behind((row.name, *_chained(row))))
+        own = [synonym for synonym in synonyms if synonym.name == row.name]
+        source = own[0].source if own else Source.DEFAULT_CONFIG
+        value = None if row.sensitive else render(config.value(row))
+        found.append(Described(row, value, source, row.dynamic is Dynamic.READ_ONLY, tuple(synonyms)))
+    return found
+
+
+def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> list[Described]:
+    """The settings of all brokers together: only what was set dynamically."""
+    found = []
+    for row in _wanted(BROKER_ROWS, wanted):
+        if row.name in shared:
+            synonym = Synonym(row.name, shared[row.name], Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            value = None if row.sensitive else shared[row.name]
+            found.append(Described(row, value, synonym.source, False, () if row.sensitive else (synonym,)))
+    return found
+
+
+def _wanted(rows: Mapping[str, Row], wanted: Sequence[str] | None) -> list[Row]:
+    names = sorted(rows) if wanted is None else [name for name in dict.fromkeys(wanted) if name in rows]
+    return [rows[name] for name in names]
+
+
+_CHAINS: Final = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+
+
+def _chained(row: Row) -> tuple[str, ...]:
+    """Keys of the broker that stand in for this one."""
+    for chain in _CHAINS:
+        if row.name == chain[0]:
+            return chain[1:]
+    return ()
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+
+class Change(NamedTuple):
+    """One key of an alteration."""
+
+    name: str
+    operation: int
+    value: str | None
+
+
+def replaced(changes: Sequence[Change]) -> dict[str, str]:
+    """What AlterConfigs makes of a resource: exactly what it names. Raises ApiError."""
+    return changed({}, {}, {}, changes)
+
+
+def changed(
+    present: Mapping[str, str], rows: Mapping[str, Row], effective: Mapping[str, str | None], changes: Sequence[Change]
+) -> dict[str, str]:
+    """The settings after IncrementalAlterConfigs: `present` are the resource's own, `effective` those in force.
+
+    Raises ApiError INVALID_REQUEST (a key twice, no value, append to something that is no list, unknown operation).
+    """
+    names = [change.name for change in changes]
+    if len(set(names)) != len(names):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a key is named twice")
+    result = dict(present)
+    for change in changes:
+        if change.operation == Operation.DELETE:
+            result.pop(change.name, None)
+            continue
+        value = _new_value(change, rows, effective)
+        if len(value.encode()) > MAX_VALUE:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name}: the value would have more than {MAX_VALUE} bytes")
+        result[change.name] = value
+    return result
+
+
+def _new_value(change: Change, rows: Mapping[str, Row], effective: Mapping[str, str | None]) -> str:
+    if change.value is None:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: a value is needed")
+    if change.operation == Operation.SET:
+        return change.value
+    row = rows.get(change.name)
+    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: there is no operation {change.operation}")
+    if row is None or row.type is not Type.LIST:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is not a list; it can only be set or deleted")
+    present = [word for word in (effective.get(change.name) or "").split(",") if word]
+    words = [word.strip() for word in change.value.split(",") if word.strip()]
+    if change.operation == Operation.APPEND:
+        return ",".join(present + [word for word in words if word not in present])
+    return ",".join(word for word in present if word not in words)
+
+
+def check_topic(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """The topic's settings with these overrides. Raises ApiError INVALID_CONFIG."""
+    try:
+        return defaults.with_overrides(overrides)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def check_broker(before: Mapping[str, str], after: Mapping[str, str], layers: Layers, own: bool) -> None:
+    """Whether a broker's dynamic settings may change so. Raises ApiError INVALID_REQUEST or INVALID_CONFIG.
+
+    `layers` are those after the change; `own`: for one broker, else for all of them.
+    """
+    for name in sorted(before.keys() | after.keys()):
+        if before.get(name) != after.get(name):
+            _check_dynamic(name, own)
+    for name in sorted(after):
+        try:
+            parse(BROKER_ROWS[name], after[name])
+        except ConfigError as error:
+            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    try:
+        layers.resolved()
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+
+
+def _check_dynamic(name: str, own: bool) -> None:
+    row = BROKER_ROWS.get(name)
+    if row is None:
+        raise ApiError(
+            ErrorCode.INVALID_CONFIG, f"{name[:100]!r} is not a configuration of a broker{nearest(name, BROKER_ROWS)}"
+        )
+    if row.dynamic is Dynamic.READ_ONLY:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot change while the broker runs; set it and restart")
+    if row.dynamic is Dynamic.PER_BROKER and not own:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} can only be set for a single broker")
+
+
+def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Topic settings as far as they can be understood, and a word about each of the others.
+
+    A node that was written by hand or by another version must not keep a topic from loading.
+    """
+    good: dict[str, str] = {}
+    words = []
+    for name, text in overrides.items():
+        try:
+            TopicConfig().with_overrides({name: text})
+        except ConfigError as error:
+            words.append(f"ignored {error}")
+        else:
+            good[name] = text
+    return good, words
+
+
+def resolve(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
+    """The topic's settings; its own count as a whole or, when new defaults contradict them, not at all."""
+    try:
+        return defaults.with_overrides(overrides)
+    except ConfigError:
+        return defaults

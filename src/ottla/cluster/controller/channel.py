@@ -1,0 +1,435 @@
+"""What brokers still have to be told, and telling them: one request at a time per broker, again until it is answered.
+
+Zone: deterministic. A channel remembers *which* partitions its broker must be told of, not what: a request is made of
+what the controller knows when it is sent. So a slow broker costs one entry per partition however much happens, and
+hears the newest only. A channel belongs to one registration of its broker: a later one gets another channel.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+from ottla.cluster.controller.context import NOT_STORED, Context
+from ottla.cluster.controller.requests import (
+    LEADER_AND_ISR_VERSION,
+    LEADER_DURING_DELETE,
+    STOP_REPLICA_VERSION,
+    UPDATE_METADATA_VERSION,
+    Leadership,
+    Sender,
+    Shown,
+    Stop,
+    between_brokers,
+    leader_and_isr,
+    stop_replica,
+    update_metadata,
+)
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ErrorCode
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Failure, Network
+from ottla.types import TopicPartition
+from ottla.wire.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+)
+
+logger = logging.getLogger(__name__)
+
+LANE: Final = "controller"
+BATCH: Final = 250
+"""Partitions per request: a few milliseconds of work for either side."""
+RETRY_MS: Final = 100
+"""Wait before a request is sent again."""
+
+Errors = dict[TopicPartition, ErrorCode]
+
+
+class Listener(Protocol):
+    """Who learns what brokers answered."""
+
+    def leaders_answered(self, broker: int, errors: Errors) -> None:
+        """LeaderAndIsr was answered, for each of these partitions."""
+        ...
+
+    def deletions_answered(self, broker: int, errors: Errors) -> None:
+        """StopReplica with deletion was answered, for each of these partitions."""
+        ...
+
+    def controller_epoch_is_stale(self) -> None:
+        """A broker knows a newer controller."""
+        ...
+
+
+class _Due(NamedTuple):
+    """Something to be told. `mark` numbers it; `flag`: is new (leaders), is to be deleted (stops)."""
+
+    mark: int
+    flag: bool = False
+    topic_id: bytes = b""
+    """Metadata of a topic that is being deleted: its id, else nothing."""
+
+
+class _Sending(NamedTuple):
+    request: LeaderAndIsrRequest | StopReplicaRequest | UpdateMetadataRequest
+    version: int
+    due: dict[TopicPartition, _Due]
+    kind: str
+
+
+_LEADERS: Final = "leaders"
+_STOPS: Final = "stops"
+_METADATA: Final = "metadata"
+
+
+class Channel:
+    """One registration of one broker."""
+
+    def __init__(self, broker: int, broker_epoch: int, channels: Channels) -> None:
+        self.broker = broker
+        self.broker_epoch = broker_epoch
+        self.closed = False
+        self._all = channels
+        self._due: dict[str, dict[TopicPartition, _Due]] = {_LEADERS: {}, _STOPS: {}, _METADATA: {}}
+        self._brokers_first = True
+        self._brokers_mark = 0
+        """Mark of the list of live brokers that is still to be told, 0: told."""
+        self._sending: _Sending | None = None
+        self._waiting_to_retry = False
+        self._complained = False
+        self._told: list[tuple[int, Callable[[], None]]] = []
+
+    # -- what is due -------------------------------------------------------------------------------------------
+
+    def brokers(self, mark: int, first: bool) -> None:
+        """The list of live brokers; `first`: before anything else, because a leader may be among the new ones."""
+        self._brokers_mark = self._brokers_mark or mark
+        self._brokers_first = self._brokers_first or first
+
+    def leader(self, mark: int, tp: TopicPartition, is_new: bool) -> None:
+        """Who leads a partition."""
+        due = self._due[_LEADERS]
+        before = due.get(tp)
+        due[tp] = _Due(mark, is_new) if before is None else before._replace(flag=before.flag or is_new)
+        stop = self._due[_STOPS].get(tp)
+        if stop is not None and not stop.flag:
+            del self._due[_STOPS][tp]
+
+    def stop(self, mark: int, tp: TopicPartition, delete: bool) -> None:
+        """A replica to stop."""
+        due = self._due[_STOPS]
+        before = due.get(tp)
+        due[tp] = _Due(mark, delete) if before is None else before._replace(flag=before.flag or delete)
+        self._due[_LEADERS].pop(tp, None)
+
+    def metadata(self, mark: int, tp: TopicPartition, deleted: bytes) -> None:
+        """The state of a partition for Metadata; `deleted`: id of its topic when that is being deleted."""
+        due = self._due[_METADATA]
+        before = due.get(tp)
+        due[tp] = _Due(mark if before is None else before.mark, topic_id=deleted)
+
+    def when_told(self, mark: int, done: Callable[[], None]) -> None:
+        """Call `done` when everything up to `mark` is answered, or never will be because the broker is gone."""
+        self._told.append((mark, done))
+
+    # -- sending -----------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Send the next request, unless one is on its way."""
+        if self.closed or self._sending is not None or self._waiting_to_retry:
+            return
+        while self._sending is None:
+            kind = self._next_kind()
+            if kind is None:
+                self._tell_waiters()
+                return
+            self._sending = self._make(kind)
+        sending = self._sending
+        self._all.peers.ask(
+            self.broker,
+            sending.request,
+            sending.version,
+            self._all.config().controller_socket_timeout_ms,
+            lambda answer: self._answered(sending, answer),
+            LANE,
+        )
+
+    def _next_kind(self) -> str | None:
+        """Live brokers before leaders among them; stops before leaders: only a deletion can stand before one."""
+        if self._brokers_mark and self._brokers_first:
+            return _METADATA
+        for kind in (_STOPS, _LEADERS, _METADATA):
+            if self._due[kind]:
+                return kind
+        return _METADATA if self._brokers_mark else None
+
+    def _make(self, kind: str) -> _Sending | None:
+        """The next request of a kind; None when nothing of what was due is there any more."""
+        due = self._due[kind]
+        hurry = kind == _METADATA and self._brokers_first and bool(self._brokers_mark)
+        taken = {} if hurry else {tp: due[tp] for tp in list(due)[:BATCH]}
+        for tp in taken:
+            del due[tp]
+        sender = Sender(self._all.node_id, self._all.controller_epoch, self.broker_epoch)
+        if kind == _STOPS:
+            stops = [self._stop(tp, each) for tp, each in taken.items()]
+            return _Sending(stop_replica(sender, stops), STOP_REPLICA_VERSION, taken, kind)
+        context = self._all.context
+        if kind == _LEADERS:
+            states = [state for tp, each in taken.items() if (state := self._leadership(tp, each)) is not None]
+            if not states:
+                return None
+            request = leader_and_isr(sender, states, context.brokers, self._all.config().inter_broker_listener)
+            return _Sending(request, LEADER_AND_ISR_VERSION, taken, kind)
+        shown = [view for tp, each in taken.items() if (view := self._shown(tp, each)) is not None]
+        if not shown and not self._brokers_mark:
+            return None
+        if self._brokers_mark:
+            taken[_BROKERS] = _Due(self._brokers_mark, self._brokers_first)
+        self._brokers_mark, self._brokers_first = 0, False
+        return _Sending(update_metadata(sender, shown, context.brokers), UPDATE_METADATA_VERSION, taken, kind)
+
+    def _leadership(self, tp: TopicPartition, due: _Due) -> Leadership | None:
+        topic = self._all.context.topics.get(tp.topic)
+        partition = None if topic is None else topic.partitions.get(tp.partition)
+        if topic is None or partition is None or partition.state_version == NOT_STORED:
+            return None
+        if self.broker not in partition.replicas:
+            return None
+        return Leadership(tp, topic.topic_id, partition, due.flag or self.broker in partition.adding)
+
+    def _shown(self, tp: TopicPartition, due: _Due) -> Shown | None:
+        if due.topic_id:
+            return Shown(tp, due.topic_id, None, ())
+        context = self._all.context
+        topic = context.topics.get(tp.topic)
+        partition = None if topic is None else topic.partitions.get(tp.partition)
+        if topic is None or partition is None or partition.state_version == NOT_STORED:
+            return None
+        online = context.online(tp, partition.replicas)
+        return Shown(tp, topic.topic_id, partition, tuple(each for each in partition.replicas if each not in online))
+
+    def _stop(self, tp: TopicPartition, due: _Due) -> Stop:
+        partition = self._all.context.partition(tp)
+        deleting = partition is None or tp.topic in self._all.context.deleting
+        return Stop(tp, LEADER_DURING_DELETE if deleting or partition is None else partition.leader_epoch, due.flag)
+
+    # -- answers -----------------------------------------------------------------------------------------------
+
+    def _answered(self, sending: _Sending, answer: Any) -> None:
+        if self.closed:
+            return
+        self._sending = None
+        if isinstance(answer, Failure):
+            self._retry(sending, str(answer))
+        elif answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
+            self._all.listener.controller_epoch_is_stale()
+            self._retry(sending, "it knows a newer controller")
+        elif answer.error_code:
+            self._retry(sending, f"error {answer.error_code}")
+        else:
+            self._complained = False
+            self._report(sending, answer)
+            self._tell_waiters()
+            self.pump()
+
+    def _retry(self, sending: _Sending, why: str) -> None:
+        """Put back what was not taken back meanwhile, and try again soon."""
+        if not self._complained:
+            self._complained = True
+            logger.info("broker %d did not take %s, it will be sent again: %s", self.broker, sending.kind, why)
+        due = self._due[sending.kind]
+        for tp, each in sending.due.items():
+            if tp is _BROKERS:
+                self.brokers(each.mark, each.flag)
+            elif sending.kind != _LEADERS or tp not in self._due[_STOPS]:
+                later = due.get(tp, each)
+                due[tp] = later._replace(mark=each.mark, flag=each.flag or later.flag)
+        self._waiting_to_retry = True
+        self._all.purgatory.after(RETRY_MS, self._try_again)
+
+    def _try_again(self) -> None:
+        self._waiting_to_retry = False
+        self.pump()
+
+    def _report(self, sending: _Sending, answer: Any) -> None:
+        if sending.kind == _LEADERS:
+            self._all.listener.leaders_answered(self.broker, _leader_errors(sending.request, answer))
+        elif sending.kind == _STOPS:
+            deleted = {tp: each for tp, each in sending.due.items() if each.flag}
+            errors = {tp: code for tp, code in _stop_errors(answer).items() if tp in deleted}
+            if errors:
+                self._all.listener.deletions_answered(self.broker, errors)
+
+    def _tell_waiters(self) -> None:
+        if not self._told:
+            return
+        marks = [each.mark for due in self._due.values() for each in due.values()]
+        marks += [self._brokers_mark] if self._brokers_mark else []
+        oldest = min(marks, default=None)
+        ready = [done for mark, done in self._told if oldest is None or mark < oldest]
+        self._told = [] if oldest is None else [each for each in self._told if each[0] >= oldest]
+        for done in ready:
+            done()
+
+    def close(self) -> None:
+        """The broker, or this registration of it, is gone: nobody waits for it any more."""
+        self.closed = True
+        told, self._told = self._told, []
+        for _, done in told:
+            done()
+
+
+_BROKERS: Final = TopicPartition("", -1)
+"""Stands for the list of live brokers among what is due."""
+
+
+def _leader_errors(request: Any, answer: LeaderAndIsrResponse) -> Errors:
+    names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
+    return {
+        TopicPartition(names[topic.topic_id], each.partition_index): _code(each.error_code)
+        for topic in answer.topics
+        if topic.topic_id in names
+        for each in topic.partition_errors
+    }
+
+
+def _stop_errors(answer: StopReplicaResponse) -> Errors:
+    return {
+        TopicPartition(each.topic_name, each.partition_index): _code(each.error_code)
+        for each in answer.partition_errors
+    }
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+class Channels:
+    """The channels to all live brokers."""
+
+    def __init__(
+        self,
+        node_id: int,
+        controller_epoch: int,
+        context: Context,
+        peers: Peers,
+        network: Network,
+        purgatory: Purgatory,
+        config: Callable[[], BrokerConfig],
+    ) -> None:
+        self.node_id = node_id
+        self.controller_epoch = controller_epoch
+        self.context = context
+        self.peers = peers
+        self.purgatory = purgatory
+        self.config = config
+        self.listener: Listener
+        """Set before anything is sent."""
+        self._network = network
+        self._channels: dict[int, Channel] = {}
+        self._mark = 0
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    def open(self, broker: int) -> None:
+        """A broker that is in the context is to be told from now on; an earlier registration's channel is closed."""
+        self.shut(broker)
+        self.locate(broker)
+        self._channels[broker] = Channel(broker, self.context.brokers[broker].epoch, self)
+        self._channels = dict(sorted(self._channels.items()))
+
+    def locate(self, broker: int) -> None:
+        """Reach a broker where it is registered."""
+        endpoint = between_brokers(self.context.brokers[broker], self.config().inter_broker_listener)
+        self._network.locate(broker, endpoint.host, endpoint.port)
+
+    def shut(self, broker: int) -> None:
+        """A broker is gone."""
+        channel = self._channels.pop(broker, None)
+        if channel is not None:
+            channel.close()
+
+    def close(self) -> None:
+        """The office is over."""
+        for broker in list(self._channels):
+            self.shut(broker)
+
+    # -- what is to be told ------------------------------------------------------------------------------------
+
+    def tell_leaders(
+        self, tps: Iterable[TopicPartition], brokers: Sequence[int] | None = None, is_new: bool = False
+    ) -> None:
+        """LeaderAndIsr for these partitions to their replicas (among `brokers`), and their metadata to everybody."""
+        tps = list(tps)
+        mark = self._next_mark()
+        for tp in tps:
+            partition = self.context.partition(tp)
+            for replica in () if partition is None else partition.replicas:
+                if replica in self._channels and (brokers is None or replica in brokers):
+                    self._channels[replica].leader(mark, tp, is_new)
+        self.tell_metadata(tps)
+
+    def tell_metadata(self, tps: Iterable[TopicPartition], brokers: Sequence[int] | None = None) -> None:
+        """UpdateMetadata for these partitions to these brokers, or to all."""
+        tps = list(tps)
+        mark = self._next_mark()
+        for broker, channel in self._channels.items():
+            if brokers is None or broker in brokers:
+                for tp in tps:
+                    channel.metadata(mark, tp, self._deleted_id(tp))
+        self.pump()
+
+    def _deleted_id(self, tp: TopicPartition) -> bytes:
+        return self.context.topics[tp.topic].topic_id if tp.topic in self.context.deleting else b""
+
+    def tell_brokers(self, first: bool) -> None:
+        """The list of live brokers to everybody; `first`: before anything else that is due."""
+        mark = self._next_mark()
+        for channel in self._channels.values():
+            channel.brokers(mark, first)
+        self.pump()
+
+    def tell_stop(self, broker: int, tps: Iterable[TopicPartition], delete: bool) -> None:
+        """StopReplica to one broker."""
+        channel = self._channels.get(broker)
+        if channel is not None:
+            mark = self._next_mark()
+            for tp in tps:
+                channel.stop(mark, tp, delete)
+        self.pump()
+
+    def when_told(self, brokers: Iterable[int], done: Callable[[], None]) -> None:
+        """Call `done` in a later turn, when these brokers have answered all that is due to them now, or are gone."""
+        waiting = [self._channels[broker] for broker in brokers if broker in self._channels]
+        left = len(waiting)
+
+        def one() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0:
+                self.purgatory.after(0, done)
+
+        for channel in waiting:
+            channel.when_told(self._mark, one)
+        if not waiting:
+            self.purgatory.after(0, done)
+        self.pump()
+
+    def _next_mark(self) -> int:
+        self._mark += 1
+        return self._mark
+
+    def pump(self) -> None:
+        """Send what can be sent."""
+        for channel in list(self._channels.values()):
+            channel.pump()

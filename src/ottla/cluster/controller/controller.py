@@ -1,0 +1,342 @@
+"""The active controller, as its own broker's handlers see it.
+
+Zone: deterministic. Every method hands its outcome to `done` in a later turn, exactly once: a value, or an ApiError
+(NOT_CONTROLLER when the office is lost before the work is done). What is asked is done in the order of asking; what
+changes in the store is done in between, brokers that come and go first.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from ottla.cluster.controller.asked import Asked, Asks
+from ottla.cluster.controller.brokers import Brokers
+from ottla.cluster.controller.channel import Errors
+from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.deletions import Deletions
+from ottla.cluster.controller.leaders import ElectionType, Leaders, Outcomes
+from ottla.cluster.controller.moves import Moves
+from ottla.cluster.controller.producer_blocks import allocate
+from ottla.cluster.controller.proposals import Proposals
+from ottla.cluster.controller.queue import WorkQueue, as_refusal, not_controller
+from ottla.cluster.controller.topic_changes import TopicChanges
+from ottla.cluster.image import ClusterImage, TopicImage
+from ottla.cluster.layout import BROKER_IDS, FEATURE, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_feature
+from ottla.cluster.script import Script, run
+from ottla.cluster.topics import TopicSpec
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Op
+from ottla.types import TopicPartition
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+__all__ = ["Answer", "Controller", "ElectionType", "Outcomes", "Reassignment"]
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Answer = Callable[["T | ApiError"], None]
+"""Takes the outcome of what was asked, once, in a later turn."""
+
+FIRST_REBALANCE_MS: Final = 5000
+"""From taking office to the first automatic rebalance, as Kafka's."""
+PATIENCE_MS: Final = 1000
+"""How long an answer waits for brokers to learn what was decided; it is true without that."""
+
+
+class Reassignment(NamedTuple):
+    """A partition whose replicas are being moved: all of the time between, those that come, those that go."""
+
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class Controller:
+    """The office of one controller epoch. `ControllerSeat` makes it; who lost the seat has a new one or none."""
+
+    def __init__(self, core: Core, queue: WorkQueue, later: Callable[[Callable[[], None]], None]) -> None:
+        self._core = core
+        self._context = core.context
+        self._queue = queue
+        self._asks = Asks(core.purgatory, later)
+        self._leaders = Leaders(core)
+        self._moves = Moves(core, queue)
+        self._deletions = Deletions(core, queue)
+        self._brokers = Brokers(core, queue, self._leaders, self._moves, self._deletions)
+        self._topics = TopicChanges(core, queue, self._leaders, lambda: self.image)
+        self._proposals = Proposals(core, self._moves)
+        core.channels.listener = self
+
+    @property
+    def epoch(self) -> int:
+        """The controller epoch of this office."""
+        return self._core.office.epoch
+
+    @property
+    def image(self) -> ClusterImage:
+        """Live brokers and all topics as the controller knows them. Topics' settings are not kept here."""
+        return self._context.image(self._core.office.node_id, self._core.config().topic_defaults)
+
+    @property
+    def idle(self) -> bool:
+        """Whether the controller has nothing to decide just now."""
+        return self._queue.idle
+
+    # -- office ----------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Take office: read everything, elect where leaders are missing, tell all brokers."""
+        self._queue.notice("take office", self._take_office, urgent=True)
+
+    def look_again(self) -> None:
+        """The session was interrupted: watches are gone, so look at everything that is watched."""
+        self._brokers.on_change()
+        for notice in (self._topics_changed, self._deletions_changed, self._isr_changed, self._log_dirs_changed):
+            notice()
+        self._moves_by_hand()
+        self._elections_by_hand()
+        self._queue.notice("all topics changed", self._topics.look_again)
+
+    def close(self) -> None:
+        """The office is over: nothing is written or sent any more, and whoever waits is told."""
+        self._core.closed = True
+        self._queue.close()
+        self._core.channels.close()
+        self._asks.close(not_controller())
+
+    def _take_office(self) -> Script[None]:
+        core = self._core
+        logger.info("this broker is the controller with epoch %d", core.office.epoch)
+        yield from self._forget_notifications()
+        numbers = yield from core.children(BROKER_IDS, self._brokers.on_change)
+        for broker in (yield from self._brokers.read(sorted(int(name) for name in numbers if name.isdecimal()))):
+            self._context.put_broker(broker)
+            core.channels.open(broker.node_id)
+        core.channels.tell_brokers(first=True)
+        names = yield from core.children(TOPICS, self._topics_changed)
+        yield from self._topics.read(names)
+        yield from self._deletions.noticed(self._deletions_changed)
+        tps = [tp for tp, _ in self._context.living()]
+        yield from self._leaders.renew(tps)
+        yield from self._leaders.recover(tps)
+        self._context.is_new = False
+        self._context.changed_at.clear()
+        yield from core.each_chunk(tps, core.channels.tell_leaders)
+        yield from self._moves.by_hand(self._moves_by_hand)
+        yield from self._moves.resume(list(self._context.moving))
+        yield from self._leaders.by_hand(self._elections_by_hand)
+        self._after(FIRST_REBALANCE_MS, self._rebalance)
+        self._after(core.config().unclean_leader_election_interval_ms, self._retry_unclean)
+        logger.info("%d brokers, %d topics, %d partitions", len(numbers), len(self._context.topics), len(tps))
+
+    def _forget_notifications(self) -> Script[None]:
+        """What was notified before is read anyway. /feature is made for readers that expect it."""
+        for path, on_change in ((ISR_CHANGES, self._isr_changed), (LOG_DIR_EVENTS, self._log_dirs_changed)):
+            names = yield from self._core.children(path, on_change)
+            yield from self._core.remove_all([f"{path}/{name}" for name in names])
+        if (yield from self._core.get(FEATURE)) is None:
+            yield from self._core.attempt("controller", [Op("create", FEATURE, encode_feature())])
+
+    # -- what changes in the store ---------------------------------------------------------------------------------
+
+    def _topics_changed(self) -> None:
+        self._queue.notice("topics changed", lambda: self._topics.changed(self._topics_changed))
+
+    def _deletions_changed(self) -> None:
+        self._queue.notice("deletions changed", lambda: self._deletions.noticed(self._deletions_changed))
+
+    def _isr_changed(self) -> None:
+        self._queue.notice("ISR notifications", lambda: self._proposals.notified(self._isr_changed))
+
+    def _log_dirs_changed(self) -> None:
+        self._queue.notice("log directories", lambda: self._brokers.log_dirs_failed(self._log_dirs_changed))
+
+    def _moves_by_hand(self) -> None:
+        self._queue.notice("moves by hand", lambda: self._moves.by_hand(self._moves_by_hand))
+
+    def _elections_by_hand(self) -> None:
+        self._queue.notice("elections by hand", lambda: self._leaders.by_hand(self._elections_by_hand))
+
+    def settings_changed(self, topic: str | None) -> None:
+        """Settings of a topic, or (None) of brokers, are others now: unclean elections may have been allowed."""
+        if topic is None or topic in self._context.topics:
+            self._queue.notice("settings changed", self._leaders.retry_unclean)
+
+    # -- what time brings ------------------------------------------------------------------------------------------
+
+    def _after(self, ms: int, action: Callable[[], None]) -> None:
+        self._core.purgatory.after(ms, action)
+
+    def _rebalance(self) -> None:
+        if self._core.closed:
+            return
+        config = self._core.config()
+        if config.auto_leader_rebalance_enable:
+            self._queue.notice("rebalance", self._leaders.rebalance)
+        self._after(config.leader_imbalance_check_interval_seconds * 1000, self._rebalance)
+
+    def _retry_unclean(self) -> None:
+        if not self._core.closed:
+            self._queue.notice("unclean elections", self._leaders.retry_unclean)
+            self._after(self._core.config().unclean_leader_election_interval_ms, self._retry_unclean)
+
+    # -- what brokers answer (channel.Listener) --------------------------------------------------------------------
+
+    def leaders_answered(self, broker: int, errors: Errors) -> None:
+        """As Listener."""
+        self._brokers.answered(broker, errors)
+
+    def deletions_answered(self, broker: int, errors: Errors) -> None:
+        """As Listener."""
+        self._deletions.answered(broker, errors)
+
+    def controller_epoch_is_stale(self) -> None:
+        """As Listener."""
+        self._queue.notice("a newer controller", self._core.verify, urgent=True)
+
+    # -- topics ----------------------------------------------------------------------------------------------------
+
+    def create_topic(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: Answer[TopicImage]) -> None:
+        """Create a topic. The answer comes when its leaders know, REQUEST_TIMED_OUT if they do not in time.
+
+        `validate_only`: the answer is the topic as it would be. `spec` counts with the broker's defaults.
+        """
+        asked = self._asks.new(done, timeout_ms)
+
+        def plan() -> Script[TopicImage]:
+            yield from ()  # planning asks nothing: it only waits for its turn
+            return self._topics.plan(spec)
+
+        def planned(outcome: TopicImage | ApiError) -> None:
+            if isinstance(outcome, ApiError) or validate_only:
+                asked(outcome)
+                return
+            self._context.creating[outcome.name] = None
+            run(self._core.store, self._topics.create(outcome), lambda made: self._made(made, asked))
+
+        self._queue.ask(f"create topic {spec.name}", plan, planned)
+
+    def _made(self, outcome: TopicImage | Failure | ApiError, asked: Asked) -> None:
+        """A creation has ended: answer when the leaders know, and this broker, which the asker will ask next."""
+        if isinstance(outcome, Failure):
+            asked(as_refusal(outcome))
+        elif isinstance(outcome, ApiError):
+            if outcome.code is ErrorCode.NOT_CONTROLLER:
+                self.controller_epoch_is_stale()
+            asked(outcome)
+        else:
+            leaders = dict.fromkeys(partition.replicas[0] for partition in outcome.partitions)
+            brokers = sorted({**leaders, self._core.office.node_id: None})
+            self._core.channels.when_told(brokers, lambda: asked(outcome))
+
+    def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+        timeout_ms: int,
+        done: Answer[TopicImage],
+    ) -> None:
+        """Bring a topic to `count` partitions; answered like `create_topic`."""
+        asked = self._asks.new(done, timeout_ms)
+        self._queue.ask(
+            f"grow topic {name}",
+            lambda: self._topics.grow(name, count, assignments, validate_only),
+            asked if validate_only else lambda outcome: self._made(outcome, asked),
+        )
+
+    def delete_topic(self, name: str, timeout_ms: int, done: Answer[None]) -> None:
+        """Delete a topic. Answered when it is gone, or, while a replica is out of reach, when all others know."""
+        asked = self._asks.new(done, timeout_ms)
+
+        def marked(outcome: ApiError | None) -> None:
+            if outcome is None:
+                self._deletions.wait(name, asked)
+            else:
+                asked(outcome)
+
+        self._queue.ask(f"delete topic {name}", lambda: self._deletions.mark(name), marked)
+
+    # -- partitions ------------------------------------------------------------------------------------------------
+
+    def alter_partition(
+        self, request: AlterPartitionRequest, version: int, done: Answer[AlterPartitionResponse]
+    ) -> None:
+        """A leader's proposals of ISRs (KIP-497, KIP-841, KIP-903). Errors of the request are in the response."""
+        self._queue.ask("alter partitions", lambda: self._proposals.alter(request, version), self._asks.new(done))
+
+    def elect_leaders(
+        self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, done: Answer[Outcomes]
+    ) -> None:
+        """Elect the preferred leaders, or uncleanly where there is none; None: wherever it is needed.
+
+        The answer has the outcome per partition, None for success; with `partitions` None only those that were needed.
+        """
+        asked = self._asks.new(done)
+        self._queue.ask(
+            "elect leaders",
+            lambda: self._leaders.elect(kind, partitions),
+            lambda outcome: self._when_known(list(self._context.brokers), outcome, asked),
+        )
+
+    def alter_reassignments(
+        self,
+        targets: Mapping[TopicPartition, tuple[int, ...] | None],
+        allow_factor_change: bool,
+        done: Answer[Outcomes],
+    ) -> None:
+        """Begin to move partitions to these replicas, None: cancel (KIP-455). Answered when it is recorded."""
+        self._queue.ask(
+            "move partitions", lambda: self._moves.alter(targets, allow_factor_change), self._asks.new(done)
+        )
+
+    def list_reassignments(
+        self, partitions: Sequence[TopicPartition] | None, done: Answer[dict[TopicPartition, Reassignment]]
+    ) -> None:
+        """Moves that are under way, among these partitions or (None) all."""
+
+        def found() -> Script[dict[TopicPartition, Reassignment]]:
+            yield from ()  # nor does this
+            wanted = self._context.moving if partitions is None else dict.fromkeys(partitions)
+            moves = {tp: self._context.partition(tp) for tp in wanted if tp in self._context.moving}
+            return {
+                tp: Reassignment(partition.replicas, partition.adding, partition.removing)
+                for tp, partition in moves.items()
+                if partition is not None
+            }
+
+        self._queue.ask("list moves", found, self._asks.new(done))
+
+    # -- brokers ---------------------------------------------------------------------------------------------------
+
+    def controlled_shutdown(self, broker: int, broker_epoch: int, done: Answer[list[TopicPartition]]) -> None:
+        """A broker wants to stop: lead its partitions elsewhere. The answer names those that it still leads.
+
+        It comes when the new leaders know. `broker_epoch` -1: not told (versions 0 and 1).
+        Errors: STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
+        """
+        asked = self._asks.new(done)
+
+        def moved(outcome: tuple[list[TopicPartition], list[int]] | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                asked(outcome)
+            else:
+                remaining, leaders = outcome
+                self._when_known(leaders, remaining, asked)
+
+        self._queue.ask(f"shut down broker {broker}", lambda: self._brokers.shut_down(broker, broker_epoch), moved)
+
+    def _when_known(self, brokers: Sequence[int], outcome: Any, asked: Asked) -> None:
+        """Answer when these brokers know, but do not wait long for one that is stuck."""
+        if isinstance(outcome, ApiError):
+            asked(outcome)
+            return
+        self._core.channels.when_told(brokers, lambda: asked(outcome))
+        self._after(PATIENCE_MS, lambda: asked(outcome))
+
+    def allocate_producer_ids(self, broker: int, broker_epoch: int, done: Answer[tuple[int, int]]) -> None:
+        """A block of producer ids: (first, how many). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
+        self._queue.ask("producer ids", lambda: allocate(self._core, broker, broker_epoch), self._asks.new(done))

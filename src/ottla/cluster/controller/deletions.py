@@ -1,0 +1,170 @@
+"""Topics that go: every replica has to confirm before the topic's nodes are removed.
+
+Zone: deterministic. A deletion is decided by a node under /admin/delete_topics and outlives controllers; replicas on
+brokers that are down are deleted when those come back, and the topic's name is taken until then.
+A move of replicas does not hold a deletion up: all replicas go, those that come as well as those that leave.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from ottla.cluster.controller.channel import Errors
+from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.queue import WorkQueue
+from ottla.cluster.layout import DELETE_TOPICS, partitions_path, topic_config_path, topic_path
+from ottla.cluster.script import Script
+from ottla.cluster.topics import MAX_NAME, deletion, deletion_mark
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Kind
+from ottla.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Done = Callable[["ApiError | None"], None]
+_GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+"""Answers to a deletion after which nothing is left of the replica."""
+
+
+class Deletions:
+    """Deletions of one controller."""
+
+    def __init__(self, core: Core, queue: WorkQueue) -> None:
+        self._core = core
+        self._context = core.context
+        self._queue = queue
+        self._asked: dict[str, list[Done]] = {}
+
+    # -- decided -------------------------------------------------------------------------------------------------
+
+    def mark(self, name: str) -> Script[None]:
+        """Decide the deletion of a topic. Raises ApiError when there is none."""
+        if name not in self._context.topics or name in self._context.deleting:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
+        try:
+            yield from self._core.write("controller", deletion_mark(name))
+        except Failure as failure:
+            if failure.kind is not Kind.CONFLICT:
+                raise  # a conflict: somebody else decided it already
+        yield from self._begin(name)
+
+    def noticed(self, on_change: Callable[[], None]) -> Script[None]:
+        """/admin/delete_topics, as its children are now."""
+        names = yield from self._core.children(DELETE_TOPICS, on_change)
+        enabled = self._core.config().delete_topic_enable
+        void = [name for name in names if not self._is_known(name) or not (enabled or name in self._context.deleting)]
+        if void:
+            logger.warning("deletions of %s are not carried out: no such topics, or delete.topic.enable is false", void)
+            yield from self._core.remove_all([f"{DELETE_TOPICS}/{name}" for name in void])
+        for name in names:
+            if name not in void and name in self._context.topics and name not in self._context.deleting:
+                yield from self._begin(name)
+
+    def _is_known(self, name: str) -> bool:
+        return name in self._context.topics or name in self._context.creating
+
+    def _begin(self, name: str) -> Script[None]:
+        """From now on the topic is not there for clients; its replicas are told to go."""
+        logger.info("topic %s is deleted", name)
+        topic = self._context.topics[name]
+        tps = [TopicPartition(name, number) for number in topic.partitions]
+        self._context.begin_deletion(name)
+        yield from self._core.each_chunk(tps, self._core.channels.tell_metadata)
+        yield from self._stop(name, None)
+
+    def _stop(self, name: str, brokers: Sequence[int] | None) -> Script[None]:
+        left: dict[int, list[TopicPartition]] = {}
+        for tp, broker in self._context.deleting[name]:
+            if broker in self._context.brokers and (brokers is None or broker in brokers):
+                left.setdefault(broker, []).append(tp)
+        for broker in sorted(left):
+            stop = partial(self._core.channels.tell_stop, broker, delete=True)
+            yield from self._core.each_chunk(left[broker], stop)
+        if not self._context.deleting.get(name, True):
+            self._finish(name)
+
+    def resume(self, brokers: Sequence[int]) -> Script[None]:
+        """These brokers are there (again): their replicas of topics that go can be deleted now."""
+        for name in list(self._context.deleting):
+            yield from self._stop(name, brokers)
+
+    # -- confirmed -----------------------------------------------------------------------------------------------
+
+    def answered(self, broker: int, errors: Errors) -> None:
+        """A broker's answer to StopReplica with deletion."""
+        failed: dict[str, None] = {}
+        for tp, code in errors.items():
+            left = self._context.deleting.get(tp.topic)
+            if left is None:
+                continue
+            if code in _GONE:
+                left.pop((tp, broker), None)
+                if not left:
+                    self._finish(tp.topic)
+            else:
+                failed[tp.topic] = None
+        for name in failed:
+            logger.warning(
+                "broker %d could not delete its replicas of %s; it will be tried when it is back", broker, name
+            )
+            self._answer(name, None)
+
+    def unreachable(self, brokers: Sequence[int]) -> None:
+        """These brokers are gone: whoever waits for deletions of topics there is answered, they end when it is back."""
+        for name, left in self._context.deleting.items():
+            if any(broker in brokers for _, broker in left):
+                self._answer_when_told(name)
+
+    def _finish(self, name: str) -> None:
+        self._queue.notice(f"remove topic {name}", lambda: self._remove(name))
+
+    def _remove(self, name: str) -> Script[None]:
+        """All replicas are gone: so go the nodes, the mark last."""
+        if name not in self._context.deleting:
+            return
+        while True:
+            partitions = yield from self._core.children(partitions_path(name))
+            paths = [topic_path(name), topic_config_path(name), partitions_path(name), f"{DELETE_TOPICS}/{name}"]
+            paths += [f"{partitions_path(name)}/{partition}/state" for partition in partitions]
+            nodes = yield from self._core.get_all(paths)
+            absent = {path for path, node in zip(paths, nodes, strict=True) if node is None}
+            try:
+                for step in deletion(name, partitions, nodes[1] is not None):
+                    ops = [op for op in step if op.path not in absent]
+                    if ops:
+                        yield from self._core.write(f"topic {name}", ops)
+                    yield from self._core.pause()
+            except Failure as failure:
+                if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                    raise
+                yield from self._core.pause(100)
+            else:
+                break
+        self._context.remove_topic(name)
+        self._answer(name, None)
+
+    # -- whoever waits ---------------------------------------------------------------------------------------------
+
+    def wait(self, name: str, done: Done) -> None:
+        """Call `done` when the topic is gone, or when all that can be reached know that it goes."""
+        if name not in self._context.deleting:
+            done(None)
+            return
+        self._asked.setdefault(name, []).append(done)
+        if any(broker not in self._context.brokers for _, broker in self._context.deleting[name]):
+            self._answer_when_told(name)
+
+    def _answer_when_told(self, name: str) -> None:
+        if name in self._asked:
+            self._core.channels.when_told(list(self._context.brokers), lambda: self._answer(name, None))
+
+    def _answer(self, name: str, outcome: ApiError | None) -> None:
+        for done in self._asked.pop(name, ()):
+            done(outcome)
+
+    def close(self, why: ApiError) -> None:
+        """The office is over."""
+        for name in list(self._asked):
+            self._answer(name, why)

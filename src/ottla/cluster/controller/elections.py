@@ -1,0 +1,130 @@
+"""Who leads a partition next: one function per occasion.
+
+Zone: pure. Values in, values out. `online` are the replicas that could lead now: their broker is alive and not
+stopping, and the log directory they are in works. Every function gives the next state of the partition, or None when
+there is nothing to change, or nobody to elect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import NO_LEADER, PartitionImage
+
+
+class Elected(NamedTuple):
+    """The outcome of an election: the next state, and whether records may be lost by it."""
+
+    partition: PartitionImage
+    unclean: bool = False
+
+
+def first_eligible(order: Sequence[int], isr: Collection[int], online: Collection[int]) -> int | None:
+    """The first replica in that order that is in sync and online."""
+    return next((replica for replica in order if replica in isr and replica in online), None)
+
+
+def offline_election(
+    partition: PartitionImage, online: Collection[int], unclean: bool, safeguards: ControllerSafeguards
+) -> Elected | None:
+    """The next state when replicas went away or came back, or the partition has no leader.
+
+    A leader that is online stays, and loses those in-sync replicas that are not. Else the first in-sync replica in
+    assignment order that is online leads; else, where that is allowed (`unclean`), the first replica that is online,
+    alone in sync; else nobody, and the last in-sync replicas are kept.
+    """
+    isr = tuple(replica for replica in partition.isr if replica in online)
+    if partition.leader in online:
+        return None if isr == partition.isr else Elected(_next(partition, partition.leader, isr))
+    candidates = partition.isr if safeguards.isr_only_election else partition.replicas
+    leader = first_eligible(partition.replicas, candidates, online)
+    if leader is not None:
+        return Elected(_next(partition, leader, isr if leader in isr else (leader,)))
+    leader = first_eligible(partition.replicas, partition.replicas, online) if unclean else None
+    if leader is not None:
+        return Elected(_next(partition, leader, (leader,)), unclean=True)
+    if partition.leader == NO_LEADER:
+        return None
+    kept = partition.isr if safeguards.last_isr_kept else partition.replicas
+    return Elected(_next(partition, NO_LEADER, kept))
+
+
+def reborn_election(
+    partition: PartitionImage, online: Collection[int], elders: Collection[int], safeguards: ControllerSafeguards
+) -> Elected | None:
+    """The leader, or an in-sync replica, registered after the state was written: its earlier life has ended unnoticed.
+
+    `elders` are the replicas online that have not. As at a death, one of them leads that is in sync; where there is
+    none the leader stays, in a new epoch: what its earlier life appended may be lost, and others may have it.
+    None: the leader is gone, too, which is another matter.
+    """
+    elected = offline_election(partition, elders, False, safeguards)
+    if elected is not None and elected.partition.leader != NO_LEADER:
+        return elected
+    if partition.leader not in online:
+        return None
+    return Elected(_next(partition, partition.leader, tuple(each for each in partition.isr if each in online)))
+
+
+def distrusting_election(partition: PartitionImage, online: Collection[int], blank: Collection[int]) -> Elected | None:
+    """Brokers whose logs are gone leave the in-sync replicas, where others are left: even while those are away.
+
+    They would lead with nothing. When nobody else is left nothing better can come, and they stay.
+    """
+    isr = tuple(replica for replica in partition.isr if replica not in blank)
+    if not isr or isr == partition.isr:
+        return None
+    leader: int | None = partition.leader
+    if leader in blank or leader not in online:
+        leader = first_eligible(partition.replicas, isr, online)
+    return Elected(_next(partition, NO_LEADER if leader is None else leader, isr))
+
+
+def preferred_election(partition: PartitionImage, online: Collection[int]) -> Elected | None:
+    """Leadership to the first replica of the assignment, if it is in sync and online and does not lead already."""
+    preferred = partition.replicas[0]
+    if preferred == partition.leader or preferred not in partition.isr or preferred not in online:
+        return None
+    return Elected(_next(partition, preferred, partition.isr))
+
+
+def shutdown_election(partition: PartitionImage, online: Collection[int], leaving: Collection[int]) -> Elected | None:
+    """Brokers that stop in order (`leaving`) give their leadership away and leave the in-sync replicas.
+
+    None when nobody else is in sync: then the partition stays as it is, until the broker is really gone.
+    """
+    isr = tuple(replica for replica in partition.isr if replica not in leaving)
+    if not isr or isr == partition.isr or partition.leader == NO_LEADER:
+        return None
+    if partition.leader not in leaving:
+        return Elected(_next(partition, partition.leader, isr))
+    leader = first_eligible(partition.replicas, isr, online)
+    return None if leader is None else Elected(_next(partition, leader, isr))
+
+
+def reassigned_election(partition: PartitionImage, target: Sequence[int], online: Collection[int]) -> Elected | None:
+    """The state that ends a move: a leader among the target replicas, and only those in sync. None: nobody could lead.
+
+    The epoch grows in any case, so that the leader learns that the replicas are others.
+    """
+    isr = tuple(replica for replica in partition.isr if replica in target)
+    leader = partition.leader
+    if leader not in target or leader not in online:
+        eligible = first_eligible(target, isr, online)
+        if eligible is None:
+            return None
+        leader = eligible
+    return Elected(_next(partition, leader, isr))
+
+
+def bumped(partition: PartitionImage) -> Elected:
+    """The same leader and in-sync replicas under the next epoch: what was proposed before is void."""
+    return Elected(_next(partition, partition.leader, partition.isr))
+
+
+def _next(partition: PartitionImage, leader: int, isr: tuple[int, ...]) -> PartitionImage:
+    """The state after; its version in the store is known when it is written."""
+    assert leader in (NO_LEADER, *isr), f"leader {leader} is not among the in-sync replicas {isr}"
+    return partition._replace(leader=leader, isr=isr, leader_epoch=partition.leader_epoch + 1)

@@ -1,0 +1,267 @@
+"""Elections, carried out: which partitions need one, what is written, who is told.
+
+Zone: deterministic. The choice itself is made in `elections`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Sequence
+from enum import IntEnum
+
+from ottla.cluster.controller.context import NOT_STORED
+from ottla.cluster.controller.core import CHUNK, Core, Decide
+from ottla.cluster.controller.elections import (
+    Elected,
+    distrusting_election,
+    offline_election,
+    preferred_election,
+    reborn_election,
+)
+from ottla.cluster.image import NO_LEADER, PartitionImage
+from ottla.cluster.layout import (
+    PREFERRED_ELECTION,
+    BrokenNode,
+    decode_config,
+    decode_partitions,
+    topic_config_path,
+)
+from ottla.cluster.script import Script
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Node, Op
+from ottla.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+_UNCLEAN = "unclean.leader.election.enable"
+
+Outcomes = dict[TopicPartition, "ApiError | None"]
+"""Per partition why not, None: done."""
+
+
+class ElectionType(IntEnum):
+    """How ElectLeaders chooses, by its number on the wire (KIP-460)."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+class Leaders:
+    """Elections of one controller."""
+
+    def __init__(self, core: Core) -> None:
+        self._core = core
+        self._context = core.context
+
+    # -- partitions that lost something ------------------------------------------------------------------------
+
+    def recover(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+        """See that these partitions have a leader that is online, and no in-sync replica that is not; those changed."""
+        changed: list[TopicPartition] = []
+        for start in range(0, len(tps), CHUNK):
+            changed += yield from self._recover(tps[start : start + CHUNK])
+            if start + CHUNK < len(tps):
+                yield from self._core.pause()
+        return changed
+
+    def _recover(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+        began = self._core.clock.now().mono_ns
+        changed = yield from self._commit_and_tell(tps, self._offline(()))
+        stuck = [tp for tp in tps if self._could_be_unclean(tp)]
+        if stuck:
+            allowed = yield from self._unclean_topics(dict.fromkeys(tp.topic for tp in stuck))
+            stuck = [tp for tp in stuck if tp.topic in allowed]
+            unclean = yield from self._commit_and_tell(stuck, self._offline(allowed))
+            for tp in unclean:
+                logger.warning("partition %s has a leader that was not in sync: records may be lost", tp)
+            changed += unclean
+        if changed:
+            took_ns = self._core.clock.now().mono_ns - began
+            self._core.counters.election_ms.observe(took_ns / 1_000_000)
+        return changed
+
+    def renew(self, tps: Sequence[TopicPartition]) -> Script[None]:
+        """See to leaders and in-sync replicas that were reborn before this controller knew them.
+
+        What they were in an earlier life they are not any more: their logs may have lost what they had.
+        """
+        reborn = [tp for tp in tps if self._is_reborn(tp)]
+        blank = {broker.node_id: None for broker in self._context.brokers.values() if broker.is_blank}
+        if blank:
+            yield from self.distrust(reborn, blank)
+        if self._core.safeguards.bounced_brokers:
+            yield from self._commit_and_tell(reborn, self._reborn)
+
+    def distrust(self, tps: Sequence[TopicPartition], blank: Collection[int]) -> Script[None]:
+        """Brokers that came with new log directories are not in sync with anything that was there before."""
+
+        def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+            online = self._context.online(tp, partition.replicas)
+            return distrusting_election(partition, online, [each for each in blank if self._came_after(tp, each)])
+
+        if self._core.safeguards.blank_brokers:
+            changed = yield from self._commit_and_tell(tps, decide)
+            for tp in changed:
+                logger.warning("partition %s: the log of a replica in sync is gone", tp)
+
+    def _is_reborn(self, tp: TopicPartition) -> bool:
+        partition = self._context.partition(tp)
+        if partition is None or tp not in self._context.changed_at:
+            return False
+        return any(self._is_younger(tp, replica) for replica in (partition.leader, *partition.isr))
+
+    def _came_after(self, tp: TopicPartition, replica: int) -> bool:
+        """Whether it registered after the state was written: what it joined since then it has fetched. A registration
+        says for as long as it stands that its directories were new."""
+        return tp not in self._context.changed_at or self._is_younger(tp, replica)
+
+    def _is_younger(self, tp: TopicPartition, replica: int) -> bool:
+        broker = self._context.brokers.get(replica)
+        return broker is not None and broker.epoch > self._context.changed_at[tp]
+
+    def _reborn(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        if not self._is_reborn(tp):
+            return None
+        online = self._context.online(tp, partition.replicas)
+        elders = [replica for replica in online if not self._is_younger(tp, replica)]
+        return reborn_election(partition, online, elders, self._core.safeguards)
+
+    def begin(self, tps: Sequence[TopicPartition]) -> Script[None]:
+        """Partitions made just now: those without a state get their first leader, all replicas make logs."""
+        self._core.channels.tell_leaders([tp for tp in tps if not self.is_unborn(tp)], is_new=True)
+        yield from self.recover(tps)
+
+    def _commit_and_tell(self, tps: Sequence[TopicPartition], decide: Decide) -> Script[list[TopicPartition]]:
+        unborn = {tp for tp in tps if self.is_unborn(tp)}
+        changed = yield from self._core.commit(tps, decide)
+        self._core.channels.tell_leaders([tp for tp in changed if tp not in unborn])
+        self._core.channels.tell_leaders([tp for tp in changed if tp in unborn], is_new=True)
+        return changed
+
+    def is_unborn(self, tp: TopicPartition) -> bool:
+        """Whether the partition has no state yet: it never had a leader."""
+        partition = self._context.partition(tp)
+        return partition is not None and partition.state_version == NOT_STORED
+
+    def _offline(self, unclean: Collection[str]) -> Decide:
+        def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+            if tp.topic in self._context.deleting:
+                return None
+            online = self._context.online(tp, partition.replicas)
+            return offline_election(partition, online, tp.topic in unclean, self._core.safeguards)
+
+        return decide
+
+    def leaderless(self) -> list[TopicPartition]:
+        """Partitions that nobody leads."""
+        return [
+            tp
+            for tp, partition in self._context.living()
+            if partition.leader == NO_LEADER or not self._context.online(tp, (partition.leader,))
+        ]
+
+    def _could_be_unclean(self, tp: TopicPartition) -> bool:
+        partition = self._context.partition(tp)
+        if partition is None or partition.leader != NO_LEADER or tp.topic in self._context.deleting:
+            return False
+        return bool(self._context.online(tp, partition.replicas))
+
+    def _unclean_topics(self, topics: Iterable[str]) -> Script[dict[str, None]]:
+        """Those of the topics that may have a leader out of sync, by their settings as they are now."""
+        names = list(topics)
+        nodes = yield from self._core.get_all([topic_config_path(name) for name in names])
+        default = self._core.config().topic_defaults.unclean_leader_election_enable
+        return {name: None for name, node in zip(names, nodes, strict=True) if _allows(name, node, default)}
+
+    def retry_unclean(self) -> Script[None]:
+        """Partitions without a leader, once more: settings may have changed."""
+        yield from self.recover(self.leaderless())
+
+    # -- preferred leaders -------------------------------------------------------------------------------------
+
+    def prefer(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+        """Give leadership to preferred replicas where that can be; those that changed."""
+        return (yield from self._commit_and_tell(tps, self._preferred))
+
+    def _preferred(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        if tp.topic in self._context.deleting:
+            return None
+        return preferred_election(partition, self._context.online(tp, partition.replicas))
+
+    def rebalance(self) -> Script[None]:
+        """For every broker that leads too few of the partitions which prefer it, give it what it can lead."""
+        limit = self._core.config().leader_imbalance_per_broker_percentage / 100
+        preferring: dict[int, list[TopicPartition]] = {}
+        strayed: dict[int, list[TopicPartition]] = {}
+        for tp, partition in self._context.living():
+            first = partition.replicas[0]
+            preferring.setdefault(first, []).append(tp)
+            if partition.leader != first:
+                strayed.setdefault(first, []).append(tp)
+        for broker in sorted(strayed):
+            if len(strayed[broker]) / len(preferring[broker]) > limit:
+                yield from self.prefer(strayed[broker])
+
+    def by_hand(self, on_change: Callable[[], None]) -> Script[None]:
+        """/admin/preferred_replica_election, written by hand: obeyed, then removed."""
+        node = yield from self._core.get(PREFERRED_ELECTION, on_change)
+        if node is None:
+            return
+        try:
+            tps = decode_partitions(PREFERRED_ELECTION, node.data)
+        except BrokenNode as broken:
+            logger.warning("a preferred election by hand is left alone: %s", broken)
+            return
+        yield from self.prefer([tp for tp in tps if self._context.partition(tp) is not None])
+        yield from self._core.attempt("controller", [Op("delete", PREFERRED_ELECTION, version=node.version)])
+        yield from self._core.get(PREFERRED_ELECTION, on_change)
+
+    # -- asked for -----------------------------------------------------------------------------------------------
+
+    def elect(self, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Script[Outcomes]:
+        """ElectLeaders: the outcome per partition; for all partitions (None) only of those that needed one."""
+        asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
+        refused = {tp: self._refusal(kind, tp) for tp in asked}
+        needed = [tp for tp in asked if refused[tp] is None]
+        decide = self._preferred if kind == ElectionType.PREFERRED else self._unclean
+        changed = set((yield from self._commit_and_tell(needed, decide)))
+        outcomes: Outcomes = {}
+        for tp, refusal in refused.items():
+            why = _nobody(kind) if refusal is None and tp not in changed else refusal
+            if partitions is not None or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
+                outcomes[tp] = why
+        return outcomes
+
+    def _refusal(self, kind: ElectionType, tp: TopicPartition) -> ApiError | None:
+        partition = self._context.partition(tp)
+        if partition is None:
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+        if tp.topic in self._context.deleting:
+            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
+        if kind == ElectionType.PREFERRED:
+            needed = partition.leader != partition.replicas[0]
+        else:
+            needed = partition.leader not in self._context.brokers
+        return None if needed else ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads already")
+
+    def _unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        online = self._context.online(tp, partition.replicas)
+        elected = offline_election(partition, online, True, self._core.safeguards)
+        return None if elected is None or elected.partition.leader == NO_LEADER else elected
+
+
+def _nobody(kind: ElectionType) -> ApiError:
+    if kind == ElectionType.PREFERRED:
+        return ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader is not alive or not in sync")
+    return ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")
+
+
+def _allows(topic: str, node: Node | None, default: bool) -> bool:
+    if node is None or not node.data:
+        return default
+    try:
+        text = decode_config(topic_config_path(topic), node.data).get(_UNCLEAN)
+    except BrokenNode as broken:
+        logger.warning("settings of topic %s are ignored: %s", topic, broken)
+        return default
+    return default if text is None else text.strip().lower() == "true"

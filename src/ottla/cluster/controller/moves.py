@@ -1,0 +1,294 @@
+"""Moves of replicas, carried out (KIP-455): asked for by clients, or written into the store by hand.
+
+Zone: deterministic. Which replicas come and go is decided in `reassignment`. A move is three facts, one after another:
+
+1. the assignment names old and new replicas (the topic's node), the leader's epoch grows, new replicas are started;
+2. all new replicas are in sync: a new state without the old ones, with another leader where the old one goes;
+3. the old replicas have confirmed their deletion: the assignment names the new ones only.
+
+Each is in the store before the next begins, so that any later controller goes on where this one stopped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ottla.cluster.controller.context import Topic, assignment_node
+from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.elections import Elected, bumped, reassigned_election
+from ottla.cluster.controller.leaders import Outcomes
+from ottla.cluster.controller.queue import WorkQueue
+from ottla.cluster.controller.reassignment import (
+    check_in_sync,
+    check_target,
+    finished,
+    is_complete,
+    is_moving,
+    moved_to,
+    origin_of,
+    target_of,
+)
+from ottla.cluster.image import PartitionImage
+from ottla.cluster.layout import (
+    REASSIGN_PARTITIONS,
+    BrokenNode,
+    decode_reassignment,
+    encode_reassignment,
+    encode_topic,
+    topic_path,
+)
+from ottla.cluster.script import Script
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Kind, Node, Op
+from ottla.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+Targets = Mapping[TopicPartition, "tuple[int, ...] | None"]
+"""Replicas that partitions shall have; None: those they had before."""
+_TRIES: Final = 10
+
+
+class Moves:
+    """Moves of one controller."""
+
+    def __init__(self, core: Core, queue: WorkQueue) -> None:
+        self._core = core
+        self._context = core.context
+        self._queue = queue
+        self._leaving: dict[TopicPartition, tuple[int, ...]] = {}
+        """Moves in their last step: the replicas that have not confirmed their deletion."""
+        self._confirmed: dict[TopicPartition, None] = {}
+        self._by_hand = False
+        """Whether /admin/reassign_partitions is there."""
+
+    # -- asked for -----------------------------------------------------------------------------------------------
+
+    def alter(self, targets: Targets, allow_factor_change: bool) -> Script[Outcomes]:
+        """AlterPartitionReassignments: begin, turn or cancel moves; the outcome per partition."""
+        outcomes: Outcomes = {}
+        wanted: dict[TopicPartition, tuple[int, ...]] = {}
+        for tp, target in targets.items():
+            try:
+                wanted[tp] = self._checked(tp, target, allow_factor_change)
+            except ApiError as error:
+                outcomes[tp] = error
+        yield from self._take_off_hand(list(wanted))
+        outcomes |= yield from self._begin(wanted)
+        return {tp: outcomes[tp] for tp in targets}
+
+    def _checked(self, tp: TopicPartition, target: tuple[int, ...] | None, allow_change: bool) -> tuple[int, ...]:
+        partition = self._present(tp)
+        if target is None and not is_moving(partition):
+            raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "no replicas of this partition are being moved")
+        if target is None:
+            target = origin_of(partition)
+        else:
+            check_target(partition, target, self._context.eligible, allow_change)
+        check_in_sync(partition, target)
+        return target
+
+    def _present(self, tp: TopicPartition) -> PartitionImage:
+        partition = self._context.partition(tp)
+        if partition is None or tp.topic in self._context.deleting:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+        return partition
+
+    # -- the first step ------------------------------------------------------------------------------------------
+
+    def _begin(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Script[Outcomes]:
+        """Record the assignments, one write per topic, and start what is new."""
+        by_topic: dict[str, dict[int, tuple[int, ...]]] = {}
+        for tp, target in targets.items():
+            by_topic.setdefault(tp.topic, {})[tp.partition] = target
+        outcomes: Outcomes = {}
+        for name, wanted in by_topic.items():
+            why = yield from self._begin_topic(name, wanted)
+            outcomes |= {TopicPartition(name, number): why for number in wanted}
+        return outcomes
+
+    def _begin_topic(self, name: str, wanted: Mapping[int, tuple[int, ...]]) -> Script[ApiError | None]:
+        topic = self._context.topics[name]
+        before = {number: topic.partitions[number] for number in wanted}
+        try:
+            yield from self._write_assignment(topic, wanted)
+        except ApiError as error:
+            if error.code is ErrorCode.NOT_CONTROLLER:
+                raise
+            return error
+        tps = [TopicPartition(name, number) for number in wanted]
+        for tp in tps:
+            self._leaving.pop(tp, None)
+        changed = yield from self._core.commit(tps, self._restarted)
+        self._core.channels.tell_leaders(changed)
+        self._stop_unneeded(name, before)
+        yield from self.resume(tps)
+        return None
+
+    def _write_assignment(self, topic: Topic, wanted: Mapping[int, tuple[int, ...]]) -> Script[None]:
+        """The topic's node with the moves in it, then the same in memory. Raises ApiError: others keep writing it."""
+
+        def change() -> dict[int, PartitionImage]:
+            return {number: moved_to(topic.partitions[number], target) for number, target in wanted.items()}
+
+        yield from self._put(topic, change)
+
+    def _put(self, topic: Topic, change: Callable[[], dict[int, PartitionImage]]) -> Script[None]:
+        for _ in range(_TRIES):
+            after = change()
+            content = encode_topic(assignment_node(topic.topic_id, {**topic.partitions, **after}))
+            version = yield from self._put_node(topic, content)
+            if version is not None:
+                topic.node_version = version
+                for number, partition in after.items():
+                    self._context.put(TopicPartition(topic.name, number), partition)
+                return
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the node of topic {topic.name!r} is being changed by others")
+
+    def _put_node(self, topic: Topic, content: bytes) -> Script[int | None]:
+        """The version that the write left, None: somebody else wrote, look again."""
+        path = topic_path(topic.name)
+        try:
+            results = yield from self._core.write(f"topic {topic.name}", [Op("put", path, content, topic.node_version)])
+        except Failure as failure:
+            if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                raise
+            found = yield from self._core.get(path)
+            if found is None:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic is gone") from None
+            if found.data == content:
+                return found.version
+            topic.node_version = found.version
+            return None
+        return results[0][1]
+
+    def _restarted(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        """The next epoch, without replicas that a turned move does not need any more."""
+        online = self._context.online(tp, partition.replicas)
+        return reassigned_election(partition, partition.replicas, online) or bumped(partition)
+
+    def _stop_unneeded(self, name: str, before: Mapping[int, PartitionImage]) -> None:
+        """Replicas that an earlier move had begun to add and this one does not want."""
+        stops: dict[int, list[TopicPartition]] = {}
+        for number, partition in before.items():
+            tp = TopicPartition(name, number)
+            present = self._context.partition(tp)
+            for replica in partition.replicas:
+                if present is not None and replica not in present.replicas and replica not in present.isr:
+                    stops.setdefault(replica, []).append(tp)
+        for broker in sorted(stops):
+            self._core.channels.tell_stop(broker, stops[broker], delete=True)
+
+    # -- the second step -----------------------------------------------------------------------------------------
+
+    def resume(self, tps: Sequence[TopicPartition]) -> Script[None]:
+        """See which of these moves have all their new replicas in sync, and go on with those."""
+        ready = [tp for tp in tps if self._is_ready(tp)]
+        changed = yield from self._core.commit(ready, self._completed)
+        removing: dict[int, list[TopicPartition]] = {}
+        for tp in changed:
+            partition = self._context.partition(tp)
+            assert partition is not None, f"{tp} was written just now"
+            self._leaving[tp] = partition.removing
+            for replica in partition.removing:
+                removing.setdefault(replica, []).append(tp)
+            # From now on the leader must not take those that leave into its in-sync replicas again.
+            self._context.put(tp, finished(partition))
+        self._core.channels.tell_leaders(changed)
+        for broker in sorted(removing):
+            self._core.channels.tell_stop(broker, removing[broker], delete=True)
+        if changed:
+            confirmed = list(changed)
+            self._core.channels.when_told(removing, lambda: self._stopped(confirmed))
+
+    def _is_ready(self, tp: TopicPartition) -> bool:
+        partition = self._context.partition(tp)
+        if partition is None or tp in self._leaving or tp not in self._context.moving:
+            return False
+        return is_complete(partition) or not self._core.safeguards.reassigned_when_in_sync
+
+    def _completed(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+        target = target_of(partition)
+        return reassigned_election(partition, target, self._context.online(tp, target))
+
+    # -- the third step ------------------------------------------------------------------------------------------
+
+    def _stopped(self, tps: Sequence[TopicPartition]) -> None:
+        self._confirmed |= dict.fromkeys(tps)
+        self._queue.notice("moves end", self._finish)
+
+    def _finish(self) -> Script[None]:
+        """The brokers that lost replicas know: the assignments may forget them."""
+        confirmed, self._confirmed = list(self._confirmed), {}
+        tps = [tp for tp in confirmed if tp in self._leaving and self._context.partition(tp) is not None]
+        for name in dict.fromkeys(tp.topic for tp in tps):
+            topic = self._context.topics[name]
+            if name not in self._context.deleting:
+                yield from self._put(topic, dict)
+        for tp in tps:
+            self._leaving.pop(tp, None)
+            logger.info("partition %s has its new replicas", tp)
+        self._core.channels.tell_metadata(tps)
+        yield from self._take_off_hand([tp for tp in tps if tp not in self._context.moving])
+
+    # -- by hand -------------------------------------------------------------------------------------------------
+
+    def by_hand(self, on_change: Callable[[], None]) -> Script[None]:
+        """/admin/reassign_partitions, written by hand: obeyed, and emptied as the moves end."""
+        node = yield from self._core.get(REASSIGN_PARTITIONS, on_change)
+        self._by_hand = node is not None
+        if node is None:
+            return
+        targets = _targets(node)
+        if targets is None:
+            return
+        wanted, void = {}, []
+        for tp, target in targets.items():
+            try:
+                partition = self._present(tp)
+                check_target(partition, target, target, allow_factor_change=True)
+                check_in_sync(partition, target)
+            except ApiError as error:
+                logger.warning("partition %s is not moved to %s: %s", tp, target, error.message)
+                void.append(tp)
+                continue
+            if target_of(partition) != target:
+                wanted[tp] = target
+            elif tp not in self._context.moving and tp not in self._leaving:
+                void.append(tp)
+        outcomes = yield from self._begin(wanted)
+        void += [tp for tp in wanted if outcomes[tp] is not None or not self._is_under_way(tp)]
+        yield from self._take_off_hand(void)
+
+    def _is_under_way(self, tp: TopicPartition) -> bool:
+        return tp in self._context.moving or tp in self._leaving
+
+    def _take_off_hand(self, tps: Sequence[TopicPartition]) -> Script[None]:
+        """Remove partitions from the node by hand: done, impossible, or overtaken; the node goes with the last one."""
+        while self._by_hand and tps:
+            node = yield from self._core.get(REASSIGN_PARTITIONS)
+            targets = {} if node is None else _targets(node)
+            if node is None or targets is None:
+                return
+            left = {tp: target for tp, target in targets.items() if tp not in set(tps)}
+            if len(left) == len(targets) and left:
+                return
+            path, version = REASSIGN_PARTITIONS, node.version
+            op = Op("put", path, encode_reassignment(left), version) if left else Op("delete", path, version=version)
+            try:
+                yield from self._core.write("controller", [op])
+            except Failure as failure:
+                if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                    raise
+            else:
+                self._by_hand = bool(left)
+
+
+def _targets(node: Node) -> dict[TopicPartition, tuple[int, ...]] | None:
+    try:
+        return decode_reassignment(REASSIGN_PARTITIONS, node.data)
+    except BrokenNode as broken:
+        logger.warning("moves by hand are left alone: %s", broken)
+        return None

@@ -1,0 +1,200 @@
+"""AlterPartition: a leader proposes who is in sync, the controller decides and records (KIP-497, KIP-841, KIP-903).
+
+Zone: deterministic. `judged` is the decision, on values; around it, one request with many partitions.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.cluster.controller.context import Context
+from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.elections import Elected
+from ottla.cluster.controller.moves import Moves
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import PartitionImage
+from ottla.cluster.layout import ISR_CHANGES, BrokenNode, decode_partitions
+from ottla.cluster.script import Script
+from ottla.errors import ErrorCode
+from ottla.seams import Node
+from ottla.types import TopicPartition
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+logger = logging.getLogger(__name__)
+
+_NO_EPOCH: Final = -1
+_RECOVERED: Final = 0
+_TopicAnswer = AlterPartitionResponse.TopicData
+_PartitionAnswer = AlterPartitionResponse.PartitionData
+
+
+class Proposal(NamedTuple):
+    """What a leader wants of one partition."""
+
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    broker_epochs: Mapping[int, int]
+    """Of members of `isr`, as the leader saw them; without an entry: not told."""
+    recovery_state: int = _RECOVERED
+
+
+def judged(
+    partition: PartitionImage,
+    proposal: Proposal,
+    eligible: Mapping[int, int],
+    safeguards: ControllerSafeguards,
+) -> PartitionImage | ErrorCode:
+    """The next state (the present one when nothing changes), or why not. `eligible`: brokers that may be in sync, with
+    their epochs.
+    """
+    if proposal.leader_epoch > partition.leader_epoch or proposal.partition_epoch > partition.state_version:
+        return ErrorCode.NOT_CONTROLLER  # the leader knows more than we do: another controller is at work
+    stale = proposal.leader_epoch < partition.leader_epoch or proposal.leader != partition.leader
+    if stale and safeguards.leader_epoch_check:
+        return ErrorCode.FENCED_LEADER_EPOCH
+    if sorted(proposal.isr) == sorted(partition.isr):
+        return partition
+    if proposal.partition_epoch < partition.state_version and safeguards.partition_epoch_check:
+        return ErrorCode.INVALID_UPDATE_VERSION
+    if not _is_sound(partition, proposal):
+        return ErrorCode.INVALID_REQUEST
+    if any(not _may_be_in_sync(replica, proposal, eligible, safeguards) for replica in proposal.isr):
+        return ErrorCode.INELIGIBLE_REPLICA
+    return partition._replace(isr=proposal.isr)
+
+
+def _is_sound(partition: PartitionImage, proposal: Proposal) -> bool:
+    isr = proposal.isr
+    return (
+        proposal.recovery_state == _RECOVERED
+        and proposal.leader in isr
+        and len(set(isr)) == len(isr)
+        and all(replica in partition.replicas for replica in isr)
+    )
+
+
+def _may_be_in_sync(
+    replica: int, proposal: Proposal, eligible: Mapping[int, int], safeguards: ControllerSafeguards
+) -> bool:
+    if replica not in eligible:
+        return not safeguards.live_replicas_in_isr
+    told = proposal.broker_epochs.get(replica, _NO_EPOCH)
+    return told in (_NO_EPOCH, eligible[replica]) or not safeguards.broker_epoch_in_isr
+
+
+class Proposals:
+    """Proposals to one controller."""
+
+    def __init__(self, core: Core, moves: Moves) -> None:
+        self._core = core
+        self._context = core.context
+        self._moves = moves
+
+    def alter(self, request: AlterPartitionRequest, version: int) -> Script[AlterPartitionResponse]:
+        """One request: record what can be, tell everybody, answer for each partition."""
+        sender = self._context.brokers.get(request.broker_id)
+        if sender is None or sender.epoch != request.broker_epoch:
+            return AlterPartitionResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        proposals = dict(_proposals(request, version, self._context))
+        refused: dict[TopicPartition, ErrorCode] = {}
+
+        def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
+            outcome = judged(partition, proposals[tp], self._eligible(), self._core.safeguards)
+            if isinstance(outcome, ErrorCode):
+                refused[tp] = outcome
+                return None
+            refused.pop(tp, None)
+            return None if outcome is partition else Elected(outcome)
+
+        known = [tp for tp in proposals if self._is_there(tp)]
+        changed = yield from self._core.commit(known, decide)
+        self._core.channels.tell_metadata(changed)
+        answer = self._answer(request, version, refused)
+        yield from self._moves.resume(changed)
+        return answer
+
+    def notified(self, on_change: Callable[[], None]) -> Script[None]:
+        """/isr_change_notification: leaders of an older version wrote states themselves; read them, tell everybody."""
+        names = yield from self._core.children(ISR_CHANGES, on_change)
+        paths = [f"{ISR_CHANGES}/{name}" for name in names]
+        nodes = yield from self._core.get_all(paths)
+        found: dict[TopicPartition, None] = {}
+        for path, node in zip(paths, nodes, strict=True):
+            found |= {} if node is None else dict.fromkeys(_notified(path, node))
+        tps = [tp for tp in found if self._is_there(tp)]
+        yield from self._core.refresh(tps)
+        self._core.channels.tell_metadata(tps)
+        yield from self._moves.resume(tps)
+        yield from self._core.remove_all(paths)
+
+    def _eligible(self) -> dict[int, int]:
+        return {broker: self._context.brokers[broker].epoch for broker in self._context.eligible}
+
+    def _is_there(self, tp: TopicPartition) -> bool:
+        return self._context.partition(tp) is not None and tp.topic not in self._context.deleting
+
+    def _answer(
+        self, request: AlterPartitionRequest, version: int, refused: Mapping[TopicPartition, ErrorCode]
+    ) -> AlterPartitionResponse:
+        """The answer for each partition as it is now, before the moves that may follow change it again."""
+        topics = []
+        for asked in request.topics:
+            name = _name(asked, version, self._context)
+            answers = []
+            for each in asked.partitions:
+                tp = None if name is None else TopicPartition(name, each.partition_index)
+                answers.append(self._partition_answer(each.partition_index, tp, refused, version))
+            topics.append(_TopicAnswer(topic_name=asked.topic_name, topic_id=asked.topic_id, partitions=answers))
+        return AlterPartitionResponse(topics=topics)
+
+    def _partition_answer(
+        self, number: int, tp: TopicPartition | None, refused: Mapping[TopicPartition, ErrorCode], version: int
+    ) -> _PartitionAnswer:
+        if tp is None:
+            return _PartitionAnswer(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_ID)
+        partition = self._context.partition(tp)
+        if partition is None or not self._is_there(tp):
+            return _PartitionAnswer(partition_index=number, error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if tp in refused:
+            return _PartitionAnswer(partition_index=number, error_code=_code(refused[tp], version))
+        return _PartitionAnswer(
+            partition_index=number,
+            leader_id=partition.leader,
+            leader_epoch=partition.leader_epoch,
+            isr=list(partition.isr),
+            partition_epoch=partition.state_version,
+        )
+
+
+def _notified(path: str, node: Node) -> list[TopicPartition]:
+    try:
+        return decode_partitions(path, node.data)
+    except BrokenNode as broken:
+        logger.warning("an ISR change is ignored: %s", broken)
+        return []
+
+
+def _code(code: ErrorCode, version: int) -> ErrorCode:
+    """Versions before 2 do not know INELIGIBLE_REPLICA."""
+    return ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.INELIGIBLE_REPLICA and version < 2 else code
+
+
+def _name(topic: AlterPartitionRequest.TopicData, version: int, context: Context) -> str | None:
+    return topic.topic_name if version < 2 else context.names_by_id.get(topic.topic_id)
+
+
+def _proposals(request: AlterPartitionRequest, version: int, context: Context) -> Mapping[TopicPartition, Proposal]:
+    found = {}
+    for topic in request.topics:
+        name = _name(topic, version, context)
+        for each in topic.partitions if name is not None else ():
+            states = {state.broker_id: state.broker_epoch for state in each.new_isr_with_epochs}
+            isr = tuple(state.broker_id for state in each.new_isr_with_epochs) if version >= 3 else tuple(each.new_isr)
+            found[TopicPartition(str(name), each.partition_index)] = Proposal(
+                request.broker_id, each.leader_epoch, each.partition_epoch, isr, states, each.leader_recovery_state
+            )
+    return found

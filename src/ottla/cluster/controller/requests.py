@@ -1,0 +1,186 @@
+"""LeaderAndIsr, UpdateMetadata and StopReplica, made of what the controller knows.
+
+Zone: pure. Values in, messages out. When they are sent, and again, stands in `channel`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.cluster.image import BrokerImage, PartitionImage
+from ottla.types import Endpoint, TopicPartition
+from ottla.wire.messages import LeaderAndIsrRequest, StopReplicaRequest, UpdateMetadataRequest
+
+LEADER_AND_ISR_VERSION: Final = 7
+UPDATE_METADATA_VERSION: Final = 8
+STOP_REPLICA_VERSION: Final = 4
+LEADER_DURING_DELETE: Final = -2
+"""Leader, and leader epoch, of a partition whose topic is being deleted: it outdates every epoch."""
+_PROTOCOLS: Final = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+_IsrTopic = LeaderAndIsrRequest.LeaderAndIsrTopicState
+_IsrPartition = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+_MetaTopic = UpdateMetadataRequest.UpdateMetadataTopicState
+_MetaPartition = UpdateMetadataRequest.UpdateMetadataPartitionState
+_StopTopic = StopReplicaRequest.StopReplicaTopicState
+_StopPartition = StopReplicaRequest.StopReplicaPartitionState
+
+
+class Sender(NamedTuple):
+    """Who sends: the controller with its epoch, to the broker that registered under this epoch."""
+
+    node_id: int
+    controller_epoch: int
+    broker_epoch: int
+
+
+class Leadership(NamedTuple):
+    """A partition for LeaderAndIsr. `is_new`: a log that is not there is made, not missed."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    partition: PartitionImage
+    is_new: bool
+
+
+class Shown(NamedTuple):
+    """A partition for UpdateMetadata; `partition` None: its topic is being deleted."""
+
+    tp: TopicPartition
+    topic_id: bytes
+    partition: PartitionImage | None
+    offline: tuple[int, ...]
+
+
+class Stop(NamedTuple):
+    """A replica to stop, and perhaps to delete."""
+
+    tp: TopicPartition
+    leader_epoch: int
+    delete: bool
+
+
+def leader_and_isr(
+    sender: Sender, states: Sequence[Leadership], brokers: Mapping[int, BrokerImage], listener: str
+) -> LeaderAndIsrRequest:
+    """Leaders, in-sync replicas and replicas of partitions; `listener`: the one between brokers."""
+    topics: dict[bytes, _IsrTopic] = {}
+    leaders: dict[int, None] = {}
+    for state in states:
+        topic = topics.get(state.topic_id)
+        if topic is None:
+            topic = topics[state.topic_id] = _IsrTopic(
+                topic_name=state.tp.topic, topic_id=state.topic_id, partition_states=[]
+            )
+        topic.partition_states.append(_isr_partition(state, sender.controller_epoch))
+        leaders[state.partition.leader] = None
+    return LeaderAndIsrRequest(
+        controller_id=sender.node_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=sender.broker_epoch,
+        topic_states=list(topics.values()),
+        live_leaders=[_live_leader(brokers[leader], listener) for leader in sorted(leaders) if leader in brokers],
+    )
+
+
+def _isr_partition(state: Leadership, controller_epoch: int) -> _IsrPartition:
+    partition = state.partition
+    return _IsrPartition(
+        partition_index=state.tp.partition,
+        controller_epoch=controller_epoch,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        partition_epoch=partition.state_version,
+        replicas=list(partition.replicas),
+        adding_replicas=list(partition.adding),
+        removing_replicas=list(partition.removing),
+        is_new=state.is_new,
+    )
+
+
+def _live_leader(broker: BrokerImage, listener: str) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader:
+    endpoint = between_brokers(broker, listener)
+    return LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+        broker_id=broker.node_id, host_name=endpoint.host, port=endpoint.port
+    )
+
+
+def between_brokers(broker: BrokerImage, listener: str) -> Endpoint:
+    """Where other brokers reach it: the listener for that, or, if it has none of that name, its first one."""
+    return broker.endpoint(listener) or next(iter(broker.endpoints), Endpoint(listener, "", -1))
+
+
+def update_metadata(
+    sender: Sender, states: Iterable[Shown], brokers: Mapping[int, BrokerImage]
+) -> UpdateMetadataRequest:
+    """Live brokers, and the state of partitions for Metadata answers."""
+    topics: dict[tuple[str, bytes], _MetaTopic] = {}
+    for state in states:
+        key = (state.tp.topic, state.topic_id)
+        topic = topics.get(key)
+        if topic is None:
+            topic = topics[key] = _MetaTopic(topic_name=key[0], topic_id=key[1], partition_states=[])
+        topic.partition_states.append(_meta_partition(state, sender.controller_epoch))
+    return UpdateMetadataRequest(
+        controller_id=sender.node_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=sender.broker_epoch,
+        topic_states=list(topics.values()),
+        live_brokers=[_live_broker(broker) for broker in brokers.values()],
+    )
+
+
+def _meta_partition(state: Shown, controller_epoch: int) -> _MetaPartition:
+    partition = state.partition
+    if partition is None:
+        return _MetaPartition(
+            partition_index=state.tp.partition,
+            controller_epoch=controller_epoch,
+            leader=LEADER_DURING_DELETE,
+            leader_epoch=LEADER_DURING_DELETE,
+        )
+    return _MetaPartition(
+        partition_index=state.tp.partition,
+        controller_epoch=controller_epoch,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        zk_version=partition.state_version,
+        replicas=list(partition.replicas),
+        offline_replicas=list(state.offline),
+    )
+
+
+def _live_broker(broker: BrokerImage) -> UpdateMetadataRequest.UpdateMetadataBroker:
+    endpoints = [
+        UpdateMetadataRequest.UpdateMetadataEndpoint(
+            port=endpoint.port,
+            host=endpoint.host,
+            listener=endpoint.listener,
+            security_protocol=_PROTOCOLS.get(endpoint.protocol, 0),
+        )
+        for endpoint in broker.endpoints
+    ]
+    return UpdateMetadataRequest.UpdateMetadataBroker(id=broker.node_id, endpoints=endpoints, rack=broker.rack)
+
+
+def stop_replica(sender: Sender, stops: Sequence[Stop]) -> StopReplicaRequest:
+    """Replicas to stop."""
+    topics: dict[str, _StopTopic] = {}
+    for stop in stops:
+        topic = topics.get(stop.tp.topic)
+        if topic is None:
+            topic = topics[stop.tp.topic] = _StopTopic(topic_name=stop.tp.topic, partition_states=[])
+        topic.partition_states.append(
+            _StopPartition(
+                partition_index=stop.tp.partition, leader_epoch=stop.leader_epoch, delete_partition=stop.delete
+            )
+        )
+    return StopReplicaRequest(
+        controller_id=sender.node_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=sender.broker_epoch,
+        topic_states=list(topics.values()),
+    )

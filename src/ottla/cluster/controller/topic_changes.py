@@ -1,0 +1,343 @@
+"""Topics that come and grow: asked for by clients, or written into the store by hand.
+
+Zone: deterministic. What is allowed, and the nodes of it, are planned in `ottla.cluster.topics`. Creations run beside
+each other and beside the controller's other work; a crash between their steps leaves a topic that is completed like one
+that was written by hand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.cluster import topics
+from ottla.cluster.controller.context import NOT_STORED, Topic
+from ottla.cluster.controller.core import CHUNK, STEP, Core
+from ottla.cluster.controller.leaders import Leaders
+from ottla.cluster.controller.queue import WorkQueue
+from ottla.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
+from ottla.cluster.layout import (
+    TOPICS,
+    BrokenNode,
+    TopicNode,
+    decode_topic,
+    encode_topic,
+    partitions_path,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
+from ottla.cluster.placement import Start
+from ottla.cluster.script import Script
+from ottla.cluster.topics import MAX_NAME, TopicSpec
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Kind, Node, Op
+from ottla.types import ZERO_UUID, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+MAX_TOPICS_BEING_CREATED: Final = 1000
+"""Creations on their way; more are refused with a retriable error."""
+_NO_EPOCH: Final = -1
+
+
+class TopicChanges:
+    """New topics and new partitions."""
+
+    def __init__(self, core: Core, queue: WorkQueue, leaders: Leaders, image: Callable[[], ClusterImage]) -> None:
+        self._core = core
+        self._context = core.context
+        self._queue = queue
+        self._leaders = leaders
+        self._image = image
+        self._watchers: dict[str, Callable[[], None]] = {}
+        self._broken: dict[str, int] = {}
+        """Versions of nodes that could not be understood, so that each is named once."""
+
+    # -- asked for -----------------------------------------------------------------------------------------------
+
+    def plan(self, spec: TopicSpec) -> TopicImage:
+        """The topic that `spec` asks for. Raises ApiError."""
+        image = self._image()
+        topics.check_new(spec, image)
+        if spec.name in self._context.creating or spec.name in self._context.topics:
+            raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {spec.name!r} is being created or deleted")
+        topics.check_collision(spec.name, self._context.creating)
+        if len(self._context.creating) >= MAX_TOPICS_BEING_CREATED:
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are being created; try again")
+        settings = self._core.config()
+        config = topics.resolve_config(spec, settings.topic_defaults)
+        assignment = topics.place(
+            spec, image, settings.num_partitions, settings.default_replication_factor, self._start(image)
+        )
+        return TopicImage(spec.name, self._core.new_uuid(), topics.first_states(assignment), dict(spec.configs), config)
+
+    def _start(self, image: ClusterImage) -> Start:
+        brokers = max(1, len(image.brokers))
+        return Start(self._core.entropy.below("placement", brokers), self._core.entropy.below("placement", brokers))
+
+    def create(self, topic: TopicImage) -> Script[TopicImage]:
+        """Write a planned topic; its name must be among those being created. Raises ApiError or Failure."""
+        try:
+            yield from self._write_head(topic)
+            version = yield from self._watch(topic.name)
+            yield from self._adopt(topic, version, 0)
+        finally:
+            self._context.creating.pop(topic.name, None)
+        yield from self._begin(topic.name, [each.partition for each in topic.partitions])
+        return topic
+
+    def _write_head(self, topic: TopicImage) -> Script[None]:
+        """The step that decides: assignment, settings and first states in one multi. The others may follow later."""
+        for _ in range(3):
+            config = yield from self._core.get(topic_config_path(topic.name))
+            head = topics.creation_head(topic, config is not None, self._core.office.epoch)
+            try:
+                yield from self._core.write(f"topic {topic.name}", head)
+            except Failure as failure:
+                if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                    raise
+                node = yield from self._core.get(topic_path(topic.name))
+                if node is not None and node.data == encode_topic(topics.topic_node(topic)):
+                    return  # it was done, only the answer was lost
+                if node is not None:
+                    raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {topic.name!r} exists already") from None
+            else:
+                return
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the nodes of topic {topic.name!r} are being changed by others")
+
+    def _watch(self, name: str) -> Script[int]:
+        node = yield from self._core.get(topic_path(name), self.watcher(name))
+        return 0 if node is None else node.version
+
+    def watcher(self, name: str) -> Callable[[], None]:
+        """Who is called when the topic's node changes; the same for the same topic, so that it watches once."""
+        if name not in self._watchers:
+            self._watchers[name] = lambda: self._queue.notice(f"topic {name} changed", lambda: self.node_changed(name))
+        return self._watchers[name]
+
+    def grow(
+        self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool
+    ) -> Script[TopicImage]:
+        """Bring a topic to `count` partitions. Raises ApiError or Failure."""
+        image = self._image()
+        present = image.topics.get(name)
+        if present is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
+        if any(partition.adding or partition.removing for partition in present.partitions):
+            raise ApiError(ErrorCode.REASSIGNMENT_IN_PROGRESS, f"partitions of topic {name!r} are being moved")
+        start = self._growth_start(present, image)
+        added = topics.first_states(topics.grow(present, count, assignments, image, start), len(present.partitions))
+        grown = present._replace(partitions=present.partitions + added)
+        if not validate_only:
+            yield from self._write_growth(present, grown)
+            yield from self._begin(name, [each.partition for each in added])
+        return grown
+
+    def _growth_start(self, topic: TopicImage, image: ClusterImage) -> Start:
+        """New partitions go on from the first replica of partition 0, as Kafka's do."""
+        first = topic.partitions[0].replicas[0]
+        brokers = list(image.brokers)
+        index = brokers.index(first) if first in brokers else 0
+        return Start(index, index)
+
+    def _write_growth(self, present: TopicImage, grown: TopicImage) -> Script[None]:
+        name, first = present.name, len(present.partitions)
+        topic = self._context.topics[name]
+        head = topics.growth_head(grown, topic.node_version, grown.partitions[first:], self._core.office.epoch)
+        try:
+            results = yield from self._core.write(f"topic {name}", head)
+            version = results[0][1]
+        except Failure as failure:
+            if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                raise
+            found = yield from self._core.get(topic_path(name))
+            if found is None or found.data != head[0].data:
+                raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {name!r} has just changed; look again") from None
+            version = found.version
+        yield from self._adopt(grown, version, first)
+
+    # -- both ----------------------------------------------------------------------------------------------------
+
+    def _adopt(self, made: TopicImage, version: int, first: int) -> Script[None]:
+        """Take the partitions from `first` on in. Only the states of one step are written, the others still are not."""
+        topic = self._context.topics.get(made.name) or Topic(made.name, made.topic_id, version)
+        topic.node_version = version
+        stored = first + topics.STEP_PARTITIONS
+        yield from self._put(
+            topic,
+            [
+                each if each.partition < stored else _unborn(each.partition, each.replicas)
+                for each in made.partitions[first:]
+            ],
+        )
+
+    def _put(self, topic: Topic, partitions: Sequence[PartitionImage]) -> Script[None]:
+        """Take partitions in, a step at a time."""
+        for start in range(0, len(partitions), CHUNK):
+            self._context.put_topic(topic, partitions[start : start + CHUNK])
+            if start + CHUNK < len(partitions):
+                yield from self._core.pause()
+
+    def _begin(self, name: str, numbers: Iterable[int]) -> Script[None]:
+        """Elect the first leaders of new partitions, and tell their replicas to make logs."""
+        tps = [TopicPartition(name, number) for number in numbers]
+        yield from self._leaders.begin(tps)
+        if any(self._leaders.is_unborn(tp) for tp in tps):
+            logger.warning("topic %s: partitions without a live replica have no leader yet", name)
+
+    # -- by hand -------------------------------------------------------------------------------------------------
+
+    def changed(self, on_change: Callable[[], None] | None) -> Script[None]:
+        """/brokers/topics, as its children are now: topics written by hand, or removed by hand."""
+        names = yield from self._core.children(TOPICS, on_change)
+        for name in [name for name in self._context.topics if name not in set(names)]:
+            self._vanished(name)
+        new = [name for name in names if name not in self._context.topics and name not in self._context.creating]
+        for name in (yield from self.read(new)):
+            topic = self._context.topics[name]
+            logger.info("topic %s with %d partitions", name, len(topic.partitions))
+            unstored = _unstored(topic.partitions)
+            self._core.channels.tell_leaders(
+                [TopicPartition(name, number) for number in topic.partitions if number not in unstored]
+            )
+            yield from self._begin(name, unstored)
+
+    def _vanished(self, name: str) -> None:
+        """Somebody removed a topic's node with everything under it; its logs stay where they are."""
+        if name in self._context.deleting:
+            return
+        logger.warning("the nodes of topic %s were removed by hand", name)
+        self._context.begin_deletion(name)
+        numbers = self._context.topics[name].partitions
+        self._core.channels.tell_metadata([TopicPartition(name, number) for number in numbers])
+        self._context.remove_topic(name)
+
+    def read(self, names: Sequence[str]) -> Script[list[str]]:
+        """Take topics in with the states they have, watched; those that could be understood and were not known.
+
+        Some at a time, and each as a whole: what fails in the middle leaves nothing half known.
+        """
+        found: list[str] = []
+        for start in range(0, len(names), STEP):
+            found += yield from self._read_some(names[start : start + STEP])
+        return found
+
+    def _read_some(self, names: Sequence[str]) -> Script[list[str]]:
+        nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
+        plans: list[tuple[Topic, TopicNode]] = []
+        for name, node in zip(names, nodes, strict=True):
+            known = yield from self._with_id(name, node)
+            if known is not None:
+                plan, version = known
+                plans.append((Topic(name, plan.topic_id, version), plan))
+        states = yield from self._states(plans)
+        taken = [(topic, plan) for topic, plan in plans if topic.name not in self._context.topics]
+        for topic, plan in taken:
+            yield from self._put(topic, [self._known(topic.name, each, states) for each in _planned(plan)])
+        yield from self._core.pause()
+        return [topic.name for topic, _ in taken]
+
+    def _states(self, plans: Sequence[tuple[Topic, TopicNode]]) -> Script[dict[TopicPartition, Node | None]]:
+        """The state nodes of all these topics; where one is missing, there is a node to put it under."""
+        tps = [TopicPartition(topic.name, number) for topic, plan in plans for number in plan.assignment]
+        nodes = yield from self._core.get_all([state_path(tp.topic, tp.partition) for tp in tps])
+        for name in dict.fromkeys(tp.topic for tp, node in zip(tps, nodes, strict=True) if node is None):
+            if (yield from self._core.get(partitions_path(name))) is None:
+                yield from self._core.attempt(f"topic {name}", [Op("create", partitions_path(name))])
+        return dict(zip(tps, nodes, strict=True))
+
+    def _known(
+        self, name: str, partition: PartitionImage, states: Mapping[TopicPartition, Node | None]
+    ) -> PartitionImage:
+        tp = TopicPartition(name, partition.partition)
+        node = states[tp]
+        return partition if node is None else self._core.with_state(tp, partition, node)
+
+    def _watch_path(self, path: str) -> Callable[[], None]:
+        return self.watcher(path.rpartition("/")[2])
+
+    def _understood(self, name: str, node: Node) -> TopicNode | None:
+        path = topic_path(name)
+        try:
+            plan = decode_topic(path, node.data)
+            _check_numbers(path, plan.assignment)
+        except BrokenNode as broken:
+            if self._broken.get(name) != node.version:
+                self._broken[name] = node.version
+                logger.warning("topic %s is left alone: %s", name, broken)
+            return None
+        self._broken.pop(name, None)
+        return plan
+
+    def _with_id(self, name: str, node: Node | None) -> Script[tuple[TopicNode, int] | None]:
+        """The assignment and its node's version, None: not there, or nonsense.
+
+        A topic of the days before topic ids, or written by hand without one, gets one.
+        """
+        plan = None if node is None else self._understood(name, node)
+        if node is None or plan is None or plan.topic_id != ZERO_UUID:
+            return None if node is None or plan is None else (plan, node.version)
+        content = encode_topic(plan._replace(topic_id=self._core.new_uuid()))
+        yield from self._core.attempt(f"topic {name}", [Op("put", topic_path(name), content, node.version)])
+        after = yield from self._core.get(topic_path(name))
+        plan = None if after is None else self._understood(name, after)
+        return None if after is None or plan is None or plan.topic_id == ZERO_UUID else (plan, after.version)
+
+    # -- partitions by hand --------------------------------------------------------------------------------------
+
+    def look_again(self) -> Script[None]:
+        """Watches are gone: see which topics' nodes were changed meanwhile, and watch them again."""
+        names = list(self._context.topics)
+        nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
+        for name, node in zip(names, nodes, strict=True):
+            yield from self._node_is(name, node)
+
+    def node_changed(self, name: str) -> Script[None]:
+        """A topic's assignment node is another one: partitions may have been added by hand."""
+        if name in self._context.topics:
+            node = yield from self._core.get(topic_path(name), self.watcher(name))
+            yield from self._node_is(name, node)
+        elif name not in self._context.creating:
+            yield from self.changed(None)
+
+    def _node_is(self, name: str, node: Node | None) -> Script[None]:
+        topic = self._context.topics.get(name)
+        if topic is None or node is None or node.version == topic.node_version:
+            return
+        plan = self._understood(name, node)
+        if plan is None:
+            return
+        topic.node_version = node.version
+        added = {number: replicas for number, replicas in plan.assignment.items() if number not in topic.partitions}
+        if added and name in self._context.deleting:
+            logger.warning("partitions added to topic %s are not made: it is being deleted", name)
+        elif added:
+            logger.info("topic %s has %d more partitions", name, len(added))
+            yield from self._put(topic, [_unborn(number, added[number]) for number in added])
+            yield from self._begin(name, list(added))
+
+
+def _planned(plan: TopicNode) -> list[PartitionImage]:
+    return [
+        _unborn(number, replicas)._replace(adding=plan.adding.get(number, ()), removing=plan.removing.get(number, ()))
+        for number, replicas in plan.assignment.items()
+    ]
+
+
+def _unborn(number: int, replicas: tuple[int, ...]) -> PartitionImage:
+    """A partition without a state: its first leader will have epoch 0, all its replicas are in sync."""
+    return PartitionImage(number, NO_LEADER, _NO_EPOCH, replicas, replicas, NOT_STORED)
+
+
+def _unstored(partitions: Mapping[int, PartitionImage]) -> dict[int, None]:
+    return {number: None for number, partition in partitions.items() if partition.state_version == NOT_STORED}
+
+
+def _check_numbers(path: str, assignment: Mapping[int, Sequence[int]]) -> None:
+    if not assignment or list(assignment) != list(range(len(assignment))):
+        raise BrokenNode(f"{path} does not number its partitions from 0 without a gap")
+    for number, replicas in assignment.items():
+        if not replicas or len(set(replicas)) != len(replicas) or min(replicas) < 0:
+            raise BrokenNode(f"{path} has no sound list of replicas for partition {number}")

@@ -1,0 +1,128 @@
+"""What a broker knows of the cluster: an immutable view of brokers, topics, partitions and their settings.
+
+Zone: pure. A change makes a new image; whoever holds the old one keeps a consistent view. Where the facts come from
+stands in `cluster`, how they are kept in `layout`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+from ottla.config.topic import TopicConfig
+from ottla.types import Endpoint
+
+NO_LEADER: Final = -1
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = (CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE)
+
+
+class BrokerImage(NamedTuple):
+    """A live broker. `epoch` is the czxid of its registration: a later registration has a larger one."""
+
+    node_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    epoch: int
+    host: str | None = None
+    """The machine it runs on, where the operator named it; the controller alone knows it."""
+    is_blank: bool = False
+    """Whether a log directory was new when it registered; the controller alone knows it."""
+
+    def endpoint(self, listener: str) -> Endpoint | None:
+        """Where the broker is reached by those who came through that listener."""
+        for endpoint in self.endpoints:
+            if endpoint.listener == listener:
+                return endpoint
+        return None
+
+
+class PartitionImage(NamedTuple):
+    """One partition. `state_version` is the version of its state node, Kafka's partition epoch."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    state_version: int = 0
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+    offline: tuple[int, ...] = ()
+    """Replicas that cannot serve: their broker is down, or the log directory they are in."""
+
+
+class TopicImage(NamedTuple):
+    """One topic. Partition p is `partitions[p]`."""
+
+    name: str
+    topic_id: bytes
+    partitions: tuple[PartitionImage, ...]
+    overrides: Mapping[str, str]
+    """The topic's own settings, as text."""
+    config: TopicConfig
+    """All settings, resolved."""
+
+    @property
+    def is_internal(self) -> bool:
+        """Whether the cluster itself writes it."""
+        return self.name in INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterImage:
+    """The whole view. `epoch` grows with every change, so that answers derived from an image can be cached."""
+
+    epoch: int = 0
+    cluster_id: str | None = None
+    controller_id: int = NO_LEADER
+    brokers: Mapping[int, BrokerImage] = field(default_factory=dict)
+    topics: Mapping[str, TopicImage] = field(default_factory=dict)
+    names_by_id: Mapping[bytes, str] = field(default_factory=dict)
+    broker_defaults: Mapping[str, str] = field(default_factory=dict)
+    """Cluster-wide dynamic settings of brokers, as text."""
+    broker_overrides: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Dynamic settings of single brokers, as text."""
+
+    def topic(self, name: str) -> TopicImage | None:
+        """The topic of that name."""
+        return self.topics.get(name)
+
+    def topic_by_id(self, topic_id: bytes) -> TopicImage | None:
+        """The topic with that id."""
+        name = self.names_by_id.get(topic_id)
+        return None if name is None else self.topics[name]
+
+    def partition(self, topic: str, partition: int) -> PartitionImage | None:
+        """One partition."""
+        found = self.topics.get(topic)
+        if found is None or not 0 <= partition < len(found.partitions):
+            return None
+        return found.partitions[partition]
+
+    def with_topics(self, *changed: TopicImage) -> ClusterImage:
+        """The next image, with these topics new or changed."""
+        topics = {**self.topics, **{topic.name: topic for topic in changed}}
+        ids = {**self.names_by_id, **{topic.topic_id: topic.name for topic in changed}}
+        return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
+
+    def without_topic(self, name: str) -> ClusterImage:
+        """The next image, without the topic."""
+        topics = {other: topic for other, topic in self.topics.items() if other != name}
+        ids = {topic_id: other for topic_id, other in self.names_by_id.items() if other != name}
+        return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
+
+
+class Delta(NamedTuple):
+    """What became different from one image to the next: names of topics, in order."""
+
+    deleted: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """New topics, and those with new partitions or leaders."""
+    configured: tuple[str, ...] = ()
+    """Topics whose settings are others now."""
+    broker_config: bool = False
+    """Whether this broker's own settings changed."""

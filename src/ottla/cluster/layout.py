@@ -1,0 +1,382 @@
+"""Kafka's nodes in the metadata store: where they are, and the JSON in them, to the byte.
+
+Zone: pure. Text and values only. Keys stand in the order in which Kafka writes them; reading takes any order, because
+people write these nodes by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.types import ZERO_UUID, Endpoint, TopicPartition, uuid_from_text, uuid_to_text
+
+BROKER_IDS: Final = "/brokers/ids"
+TOPICS: Final = "/brokers/topics"
+CLUSTER_ID: Final = "/cluster/id"
+CONTROLLER: Final = "/controller"
+CONTROLLER_EPOCH: Final = "/controller_epoch"
+DELETE_TOPICS: Final = "/admin/delete_topics"
+TOPIC_CONFIGS: Final = "/config/topics"
+BROKER_CONFIGS: Final = "/config/brokers"
+DEFAULT_ENTITY: Final = "<default>"
+_HOST: Final = "ottla.host"
+"""Not Kafka's; its own "host" repeats an endpoint's address."""
+_BLANK: Final = "ottla.blank"
+PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
+REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
+PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
+ISR_CHANGES: Final = "/isr_change_notification"
+LOG_DIR_EVENTS: Final = "/log_dir_event_notification"
+FEATURE: Final = "/feature"
+
+PERSISTENT: Final = (
+    "/admin",
+    DELETE_TOPICS,
+    "/brokers",
+    BROKER_IDS,
+    "/brokers/seqid",
+    TOPICS,
+    "/cluster",
+    "/config",
+    BROKER_CONFIGS,
+    "/config/changes",
+    "/config/clients",
+    "/config/ips",
+    TOPIC_CONFIGS,
+    "/config/users",
+    "/consumers",
+    "/isr_change_notification",
+    PRODUCER_ID_BLOCK,
+    "/log_dir_event_notification",
+)
+"""Nodes that every broker makes sure of, parents first."""
+
+
+class BrokenNode(Exception):
+    """A node whose content cannot be understood; says which and why."""
+
+
+class TopicNode(NamedTuple):
+    """/brokers/topics/<topic>, version 3. Replicas by partition."""
+
+    topic_id: bytes
+    assignment: Mapping[int, tuple[int, ...]]
+    adding: Mapping[int, tuple[int, ...]]
+    removing: Mapping[int, tuple[int, ...]]
+
+
+class StateNode(NamedTuple):
+    """/brokers/topics/<topic>/partitions/<partition>/state, version 1."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+
+
+class BrokerNode(NamedTuple):
+    """/brokers/ids/<id>, version 5."""
+
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None
+    host: str | None = None
+    """The machine it runs on, where the operator named it (`ottla.host`): brokers of one machine fail together."""
+    is_blank: bool = False
+    """A log directory of it is new: what replicas there had in an earlier life is gone."""
+
+
+class BlockNode(NamedTuple):
+    """/latest_producer_id_block, version 1: producer ids from `start` to `end`, both included."""
+
+    broker: int
+    start: int
+    end: int
+
+
+def broker_path(node_id: int) -> str:
+    """Registration of a broker."""
+    return f"{BROKER_IDS}/{node_id}"
+
+
+def topic_path(topic: str) -> str:
+    """Assignment of a topic."""
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    """Parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    """Parent of a partition's state."""
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def state_path(topic: str, partition: int) -> str:
+    """Leader and in-sync replicas of a partition."""
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    """Settings of a topic."""
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(entity: int | None) -> str:
+    """Dynamic settings of a broker, or of all brokers (None)."""
+    return f"{BROKER_CONFIGS}/{DEFAULT_ENTITY if entity is None else entity}"
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def encode_topic(node: TopicNode) -> bytes:
+    """Assignment with id and reassignment, in the order of the partitions."""
+    return _json(
+        {
+            "partitions": _by_partition(node.assignment),
+            "topic_id": uuid_to_text(node.topic_id),
+            "adding_replicas": _by_partition(node.adding),
+            "removing_replicas": _by_partition(node.removing),
+            "version": 3,
+        }
+    )
+
+
+def _by_partition(replicas: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(partition): list(replicas[partition]) for partition in sorted(replicas)}
+
+
+def encode_state(node: StateNode) -> bytes:
+    """Leader and in-sync replicas."""
+    return _json(
+        {
+            "controller_epoch": node.controller_epoch,
+            "leader": node.leader,
+            "version": 1,
+            "leader_epoch": node.leader_epoch,
+            "isr": list(node.isr),
+        }
+    )
+
+
+def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
+    """A registration. `host` and `port` repeat the first PLAINTEXT endpoint, for readers of version 1."""
+    plain = next((endpoint for endpoint in node.endpoints if endpoint.protocol == "PLAINTEXT"), None)
+    content: dict[str, Any] = {
+        "features": {},
+        "listener_security_protocol_map": {endpoint.listener: endpoint.protocol for endpoint in node.endpoints},
+        "endpoints": [
+            f"{endpoint.listener}://{_bracketed(endpoint.host)}:{endpoint.port}" for endpoint in node.endpoints
+        ],
+    }
+    if node.rack is not None:
+        content["rack"] = node.rack
+    if node.host is not None:
+        content[_HOST] = node.host
+    if node.is_blank:
+        content[_BLANK] = True
+    content |= {
+        "jmx_port": -1,
+        "port": -1 if plain is None else plain.port,
+        "host": None if plain is None else plain.host,
+        "version": 5,
+        "timestamp": str(wall_ms),
+    }
+    return _json(content)
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    """Settings of a topic, a broker, a user …"""
+    return _json({"version": 1, "config": dict(config)})
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """The cluster's name for itself."""
+    return _json({"version": "1", "id": cluster_id})
+
+
+def encode_controller(node_id: int, wall_ms: int) -> bytes:
+    """Who is the controller, in the form of Kafka's last ZooKeeper versions."""
+    return _json({"version": 2, "brokerid": node_id, "timestamp": str(wall_ms), "kraftControllerEpoch": -1})
+
+
+def encode_feature() -> bytes:
+    """No feature is finalized (KIP-584); status 1: features may be."""
+    return _json({"features": {}, "version": 1, "status": 1})
+
+
+def encode_reassignment(targets: Mapping[TopicPartition, Sequence[int]]) -> bytes:
+    """/admin/reassign_partitions: the replicas that partitions shall have."""
+    partitions = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)} for tp, replicas in targets.items()
+    ]
+    return _json({"version": 1, "partitions": partitions})
+
+
+def encode_log_dir_event(broker: int) -> bytes:
+    """A child of /log_dir_event_notification: a log directory of that broker is out of service."""
+    return _json({"version": 1, "broker": broker, "event": 1})
+
+
+def encode_block(node: BlockNode) -> bytes:
+    """The last block of producer ids that was given out."""
+    return _json({"version": 1, "broker": node.broker, "block_start": str(node.start), "block_end": str(node.end)})
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def _object(path: str, data: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BrokenNode(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise BrokenNode(f"{path} is not a JSON object")
+    return content
+
+
+def decode_topic(path: str, data: bytes) -> TopicNode:
+    """Any version: those before 3 have no topic id (ZERO_UUID). Raises BrokenNode."""
+    content = _object(path, data)
+    topic_id = ZERO_UUID
+    if "topic_id" in content:
+        try:
+            topic_id = uuid_from_text(str(content["topic_id"]))
+        except ValueError as error:
+            raise BrokenNode(f"{path}: {error}") from None
+    return TopicNode(
+        topic_id,
+        _replicas(path, content.get("partitions")),
+        _replicas(path, content.get("adding_replicas", {})),
+        _replicas(path, content.get("removing_replicas", {})),
+    )
+
+
+def _replicas(path: str, value: object) -> dict[int, tuple[int, ...]]:
+    if not isinstance(value, dict):
+        raise BrokenNode(f"{path} has no map of partitions to replicas")
+    try:
+        found = {int(partition): tuple(map(int, replicas)) for partition, replicas in value.items()}
+    except (TypeError, ValueError):
+        raise BrokenNode(f"{path} maps partitions to something else than broker numbers") from None
+    return dict(sorted(found.items()))
+
+
+def decode_state(path: str, data: bytes) -> StateNode:
+    """Raises BrokenNode."""
+    content = _object(path, data)
+    try:
+        return StateNode(
+            int(content["leader"]),
+            int(content["leader_epoch"]),
+            tuple(map(int, content["isr"])),
+            int(content.get("controller_epoch", 0)),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise BrokenNode(f"{path} lacks leader, leader_epoch or isr") from None
+
+
+def decode_broker(path: str, data: bytes) -> BrokerNode:
+    """Versions 2 to 5 (those with endpoints). Raises BrokenNode."""
+    content = _object(path, data)
+    protocols = content.get("listener_security_protocol_map", {})
+    rack, host = content.get("rack"), content.get(_HOST)
+    try:
+        endpoints = tuple(_endpoint(str(text), protocols) for text in content["endpoints"])
+    except (KeyError, TypeError, ValueError, AttributeError):
+        raise BrokenNode(f"{path} lacks endpoints of the form NAME://host:port") from None
+    is_blank = content.get(_BLANK) is True
+    return BrokerNode(endpoints, None if rack is None else str(rack), None if host is None else str(host), is_blank)
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    name, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    return Endpoint(name, host.strip("[]"), int(port), str(protocols.get(name, name)))
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """Settings, in their order. Raises BrokenNode."""
+    config = _object(path, data).get("config")
+    if not isinstance(config, dict):
+        raise BrokenNode(f"{path} has no config")
+    return {str(name): str(value) for name, value in config.items()}
+
+
+def decode_cluster_id(path: str, data: bytes) -> str:
+    """Raises BrokenNode."""
+    cluster_id = _object(path, data).get("id")
+    if not isinstance(cluster_id, str) or not cluster_id:
+        raise BrokenNode(f"{path} has no id")
+    return cluster_id
+
+
+def decode_block(path: str, data: bytes) -> BlockNode:
+    """Raises BrokenNode."""
+    content = _object(path, data)
+    try:
+        return BlockNode(int(content["broker"]), int(content["block_start"]), int(content["block_end"]))
+    except (KeyError, TypeError, ValueError):
+        raise BrokenNode(f"{path} lacks broker, block_start or block_end") from None
+
+
+def decode_epoch(path: str, data: bytes) -> int:
+    """A bare number (/controller_epoch). Raises BrokenNode."""
+    if not data.isdigit() or len(data) > 10:
+        raise BrokenNode(f"{path} is not a number")
+    return int(data)
+
+
+def decode_controller(path: str, data: bytes) -> int:
+    """The controller's number, of any version of the node. Raises BrokenNode."""
+    try:
+        return int(_object(path, data)["brokerid"])
+    except (KeyError, TypeError, ValueError):
+        raise BrokenNode(f"{path} lacks brokerid") from None
+
+
+def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:
+    """Target replicas by partition. Raises BrokenNode."""
+    found = {}
+    for tp, entry in _partition_entries(path, data):
+        try:
+            found[tp] = tuple(map(int, entry["replicas"]))
+        except (KeyError, TypeError, ValueError):
+            raise BrokenNode(f"{path} has no list of replicas for {tp}") from None
+    return found
+
+
+def decode_partitions(path: str, data: bytes) -> list[TopicPartition]:
+    """A list of partitions (preferred elections, ISR changes). Raises BrokenNode."""
+    return [tp for tp, _ in _partition_entries(path, data)]
+
+
+def _partition_entries(path: str, data: bytes) -> list[tuple[TopicPartition, dict[str, Any]]]:
+    entries = _object(path, data).get("partitions")
+    if not isinstance(entries, list):
+        raise BrokenNode(f"{path} has no list of partitions")
+    try:
+        return [(TopicPartition(str(entry["topic"]), int(entry["partition"])), entry) for entry in entries]
+    except (KeyError, TypeError, ValueError):
+        raise BrokenNode(f"{path} names partitions without topic or number") from None
+
+
+def decode_log_dir_event(path: str, data: bytes) -> int:
+    """The broker with the log directory out of service. Raises BrokenNode."""
+    try:
+        return int(_object(path, data)["broker"])
+    except (KeyError, TypeError, ValueError):
+        raise BrokenNode(f"{path} lacks broker") from None

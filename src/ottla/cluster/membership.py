@@ -1,0 +1,223 @@
+"""A broker's membership: its session with the metadata store, its registration, its claim to the controller's seat.
+
+Zone: deterministic. The order of things at the start and after every loss of the session is decided here. While the
+session is not OPEN nothing is written; what the broker leads it goes on leading, until others are told otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.config_changes import ConfigChanges
+from ottla.cluster.controller.seat import ControllerSeat
+from ottla.cluster.joining import cluster_id, damaged, ensure_persistent, register
+from ottla.cluster.layout import TOPICS, BrokenNode, BrokerNode, broker_path, encode_broker
+from ottla.cluster.script import Script, children, run, wait
+from ottla.cluster.watches import WatchedStore
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
+from ottla.seams import Clock, Entropy, Failure, Kind, Session
+from ottla.types import Endpoint
+
+logger = logging.getLogger(__name__)
+
+AGAIN_MS: Final = 1000
+"""Before the next try, when the store did not answer or the broker's number is taken."""
+GRACE_MS: Final = 2000
+"""A store looks for dead sessions in steps: how much later than its time-out one may end."""
+FORMER: Final = 16
+"""So many sessions of the past are remembered; a store has forgotten those before them."""
+_FINAL: Final = (Kind.IO, Kind.FULL)
+"""Failures of the store that no second try will heal."""
+
+
+class Steps(NamedTuple):
+    """What the broker does when its membership has come so far."""
+
+    remembered: Callable[[], str | None]
+    """The cluster's id as the log directories have it, None when they are new. Raises ApiError."""
+    is_blank: Callable[[], bool]
+    """Whether a log directory is new, as far as the controller has been told."""
+    found: Callable[[str], None]
+    """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError."""
+    failed: Callable[[Failure], None]
+    """This can never be: say why."""
+
+
+class Membership:
+    """One broker as a member of its cluster."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        changes: ConfigChanges,
+        seat: ControllerSeat,
+        store: WatchedStore,
+        fence: ControlFence,
+        purgatory: Purgatory,
+        clock: Clock,
+        entropy: Entropy,
+        steps: Steps,
+    ) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._seat = seat
+        self._store = store
+        self._fence = fence
+        self._purgatory = purgatory
+        self._clock = clock
+        self._entropy = entropy
+        self._steps = steps
+        self._endpoints: tuple[Endpoint, ...] = ()
+        self._session = 0
+        """The session that is open, 0: none is."""
+        self._former: deque[int] = deque(maxlen=FORMER)
+        """Sessions that are over, as far as this broker knows."""
+        self._life = 0
+        """Grows with every change of the session: who started under another one stops."""
+        self._waits_until_ns: int | None = None
+        self._found = False
+        self._left = False
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether this broker is registered under the session that is open."""
+        return bool(self._session) and self._cluster.me.epoch != UNKNOWN_BROKER_EPOCH
+
+    def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Under which addresses this broker registers."""
+        self._endpoints = tuple(endpoints)
+
+    def leave(self) -> None:
+        """Give the seat up and register no more. The registration itself ends with the session."""
+        self._left = True
+        self._life += 1
+        self._seat.stop()
+
+    # -- the session -------------------------------------------------------------------------------------------
+
+    def on_session(self, state: Session, session_id: int) -> None:
+        """The session with the store is another one, or in another state."""
+        if state is Session.OPEN:
+            self._opened(session_id)
+        elif state is Session.SUSPENDED:
+            logger.warning("the metadata store does not answer; this broker goes on with what it knows")
+        else:
+            self._expired(session_id)
+
+    def _opened(self, session_id: int) -> None:
+        if session_id != self._session:
+            self._drop_registration()
+        self._session = session_id
+        self._waits_until_ns = None  # a store that was away may have begun to count the time of every session anew
+        self._store.forget()
+        self._life += 1
+        if not self._left:
+            self._join(self._life)
+
+    def _expired(self, session_id: int) -> None:
+        logger.error("the session %x with the metadata store is over; this broker registers anew", session_id)
+        self._former.append(session_id)
+        self._session = 0
+        self._life += 1
+        self._store.forget()
+        self._drop_registration()
+        self._seat.on_session_lost()
+
+    def _drop_registration(self) -> None:
+        self._cluster.registered(UNKNOWN_BROKER_EPOCH)
+        self._fence.broker_epoch = UNKNOWN_BROKER_EPOCH
+
+    # -- joining -----------------------------------------------------------------------------------------------
+
+    def _join(self, life: int) -> None:
+        run(self._store, self._joining(), lambda outcome: self._joined(life, outcome))
+
+    def _joining(self) -> Script[int]:
+        """All steps up to the registration; the value is the broker epoch."""
+        try:
+            found = yield from cluster_id(self._new_uuid, self._steps.remembered())
+            yield from ensure_persistent()
+            yield from self._changes.read_all()
+            topics = yield from children(TOPICS)
+        except BrokenNode as broken:
+            raise damaged(broken) from None
+        if not self._found:
+            self._found = True
+            self._cluster.begin(found, self._endpoints, topics)
+            self._steps.found(found)
+        return (yield from self._register())
+
+    def _register(self) -> Script[int]:
+        config = self._cluster.config
+        node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, self._steps.is_blank())
+        content = encode_broker(node, self._clock.now().wall_ms)
+        while True:
+            life, session = self._life, self._session
+            epoch = yield from register(self._cluster.node_id, content, session, _nothing, self._former)
+            if epoch is not None:
+                return epoch
+            if life != self._life:
+                raise Failure(Kind.EXPIRED, "the session changed while the broker registered")
+            self._check_patience()
+            yield from self._pause()
+
+    def _check_patience(self) -> None:
+        """The number is taken: by this broker's own last session, which ends soon, or by another broker.
+
+        Raises ApiError when this broker starts; one that has been a member goes on asking.
+        """
+        now_ns = self._clock.now().mono_ns
+        timeout_ms = self._cluster.config.zookeeper_session_timeout_ms + GRACE_MS
+        path = broker_path(self._cluster.node_id)
+        if self._waits_until_ns is None:
+            self._waits_until_ns = now_ns + timeout_ms * 1_000_000
+            logger.warning("%s is registered by another session; waiting up to %d ms for its end", path, timeout_ms)
+        elif now_ns >= self._waits_until_ns and not self._former:
+            raise ApiError(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"another broker runs with node.id {self._cluster.node_id}: {path} stays",
+            )
+
+    def _pause(self) -> Script[None]:
+        yield from wait(lambda answered: _drop(self._purgatory.after(AGAIN_MS, lambda: answered(None))))
+
+    def _joined(self, life: int, outcome: int | Failure | ApiError) -> None:
+        if life != self._life:
+            return
+        if isinstance(outcome, int):
+            self._waits_until_ns = None
+            self._cluster.registered(outcome)
+            self._fence.broker_epoch = outcome
+            self._seat.start(outcome)
+        elif isinstance(outcome, ApiError):
+            self._steps.failed(Failure(Kind.NOT_DONE, f"the broker cannot join its cluster: {outcome}"))
+        elif outcome.kind in _FINAL:
+            self._steps.failed(outcome)
+        else:
+            logger.warning("the metadata store does not let this broker in: %s; trying again", outcome)
+            self._purgatory.after(AGAIN_MS, lambda: self._again(life))
+
+    def _again(self, life: int) -> None:
+        if life == self._life:
+            self._join(life)
+
+    def _new_uuid(self) -> bytes:
+        """16 random octets in the form of a version 4 UUID, which Kafka's own ids have."""
+        octets = bytearray(self._entropy.octets("uuids", 16))
+        octets[6] = octets[6] & 0x0F | 0x40
+        octets[8] = octets[8] & 0x3F | 0x80
+        return bytes(octets)
+
+
+def _nothing() -> None:
+    """The registration is looked at again and again; no word is needed."""
+
+
+def _drop(_: object) -> None:
+    """The timer is not taken back."""

@@ -1,0 +1,379 @@
+"""Metadata, DescribeCluster, DescribeTopicPartitions: the image as clients see it.
+
+Zone: deterministic. Answers come from the image alone; a missing topic is created first where that is allowed.
+Encoded answers to the questions that come again and again are kept as long as the image stays the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.cluster.topics import TopicSpec, check_name
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.requests import Context, Encoded, handles
+from ottla.types import ZERO_UUID
+from ottla.wire.apis import ApiKey
+from ottla.wire.codec import encode_bytes
+from ottla.wire.messages import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+MAX_AUTO_CREATED: Final = 100
+"""Topics that one Metadata request may create; a client asks again for the rest."""
+MAX_NAMED: Final = 20_000
+"""Topics that one request may name: answering takes the loop's time. Asking for all topics is not bounded by it."""
+HOLD_MS: Final = 100
+"""How long an answer waits for the next leader: with a store on this machine that takes less."""
+_CACHED_TOPICS: Final = 8
+"""Named topics up to which an answer is kept."""
+_NULL_NAMES_SINCE: Final = 12
+_CACHED_BYTES: Final = 1024 * 1024
+_CACHE_ENTRIES: Final = 64
+_BROKERS: Final = 1
+"""Endpoint type of DescribeCluster; 2 would be Raft controllers."""
+
+TOPIC_OPERATIONS: Final = sum(1 << code for code in (3, 4, 5, 6, 7, 8, 10, 11))
+"""Bits of Read, Write, Create, Delete, Alter, Describe, DescribeConfigs, AlterConfigs: nothing is forbidden yet."""
+CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
+"""Bits of Create, Alter, Describe, ClusterAction, DescribeConfigs, AlterConfigs, IdempotentWrite."""
+_NOT_ASKED: Final = -(2**31)
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_CacheKey = tuple[int, str, tuple[str, ...] | None, bool]
+
+
+class MetadataHandlers:
+    """Answers about brokers, topics and partitions."""
+
+    def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._cache: dict[_CacheKey, Encoded] = {}
+        self._cache_epoch = -1
+
+    # -- Metadata ----------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.METADATA, 0, 13, resource="Topic", operation="Describe", also=(("Topic", "Create"),))
+    def metadata(self, context: Context, request: MetadataRequest) -> MetadataResponse | Encoded | None:
+        """Brokers and topics; missing topics are created first when request and broker allow it.
+
+        A client whose leader has died asks before the controller knows. Told the old leader it would believe that, and
+        not ask again for long: so an answer about a leader that has just fallen silent waits a little for the next one,
+        and then says that there is none.
+        """
+        names = _wanted_names(context.api_version, request)
+        if not self._cluster.is_doubtful(names):
+            return self._metadata(context, request, names)
+
+        def told() -> None:
+            answer = self._metadata(context, request, names)
+            if answer is not None:
+                context.reply(answer)
+
+        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, told)
+        return None
+
+    def _metadata(
+        self, context: Context, request: MetadataRequest, names: list[str] | None
+    ) -> MetadataResponse | Encoded | None:
+        missing = self._to_create(names, context.api_version, request) if names else []
+        if missing:
+            gather: Gather[TopicImage | ApiError] = Gather(
+                lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
+            )
+            for name in missing:
+                slot = gather.slot()
+                if name in INTERNAL_TOPICS[:2]:
+                    self._topics.internal(name, slot)
+                else:
+                    self._topics.find_or_create(TopicSpec(name), slot)
+            gather.close()
+            return None
+        return self._answer(context, request, names, {})
+
+    def _to_create(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
+        """Names that this request may bring to life, at most MAX_AUTO_CREATED."""
+        if not self._cluster.config.auto_create_topics_enable:
+            return []
+        if version >= 4 and not request.allow_auto_topic_creation:
+            return []
+        topics = self._cluster.image.topics
+        found: list[str] = []
+        for name in names:
+            if name not in topics and _is_name(name):
+                found.append(name)
+                if len(found) == MAX_AUTO_CREATED:
+                    break
+        return found
+
+    def _answer(
+        self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
+    ) -> MetadataResponse | Encoded:
+        by_id = [topic.topic_id for topic in request.topics or () if topic.name is None]
+        plain = not by_id and not refused and not request.include_cluster_authorized_operations
+        if self._cluster.is_doubtful(names):
+            return self._response(context, request, names, by_id, refused, self._cluster.certain)
+        image = self._cluster.image
+        if not plain or (names is not None and len(names) > _CACHED_TOPICS):
+            return self._response(context, request, names, by_id, refused, image)
+        if image.epoch != self._cache_epoch or len(self._cache) >= _CACHE_ENTRIES:
+            self._cache.clear()
+            self._cache_epoch = image.epoch
+        wanted = None if names is None else tuple(names)
+        key = (context.api_version, context.peer.listener, wanted, request.include_topic_authorized_operations)
+        cached = self._cache.get(key)
+        if cached is None:
+            content = encode_bytes(self._response(context, request, names, by_id, refused, image), context.api_version)
+            cached = Encoded((content,))
+            if len(content) <= _CACHED_BYTES:
+                self._cache[key] = cached
+        return cached
+
+    def _response(
+        self,
+        context: Context,
+        request: MetadataRequest,
+        names: list[str] | None,
+        by_id: list[bytes],
+        refused: dict[str, ErrorCode],
+        image: ClusterImage,
+    ) -> MetadataResponse:
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        listed = image.topics if names is None else names
+        topics = [_named(name, context, operations, refused, image) for name in listed]
+        for topic_id in dict.fromkeys(by_id):
+            found = image.topic_by_id(topic_id)
+            if found is None:
+                topics.append(_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
+            else:
+                topics.append(_described(found, image, context, operations))
+        return MetadataResponse(
+            brokers=_brokers(self._cluster.told_brokers, context.peer.listener),
+            cluster_id=image.cluster_id,
+            controller_id=_controller(image),
+            topics=topics,
+            cluster_authorized_operations=(
+                CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
+            ),
+        )
+
+    # -- DescribeCluster ---------------------------------------------------------------------------------------
+
+    @handles(ApiKey.DESCRIBE_CLUSTER, 0, 2, resource="Cluster", operation="Describe")
+    def describe_cluster(self, context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        """Brokers with their endpoints of the asker's listener."""
+        if request.endpoint_type != _BROKERS:
+            return DescribeClusterResponse(
+                error_code=ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
+                error_message="there are no Raft controllers to describe; ask for brokers",
+                endpoint_type=request.endpoint_type,
+                cluster_id=self._cluster.image.cluster_id or "",
+            )
+        image = self._cluster.image
+        asked = request.include_cluster_authorized_operations
+        return DescribeClusterResponse(
+            endpoint_type=_BROKERS,
+            cluster_id=image.cluster_id or "",
+            controller_id=_controller(image),
+            brokers=[
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker.node_id, host=broker.host, port=broker.port, rack=broker.rack
+                )
+                for broker in _brokers(image.brokers, context.peer.listener)
+            ],
+            cluster_authorized_operations=CLUSTER_OPERATIONS if asked else _NOT_ASKED,
+        )
+
+    # -- DescribeTopicPartitions -------------------------------------------------------------------------------
+
+    @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, resource="Topic", operation="Describe")
+    def describe_topic_partitions(
+        self, _context: Context, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        """Topics in the order of their names, in pages of at most max.request.partition.size.limit partitions."""
+        _check_count(len(request.topics))
+        image = self._cluster.image
+        asked = dict.fromkeys(topic.name for topic in request.topics)
+        names = sorted(asked or image.topics)
+        start = 0
+        if request.cursor is not None:
+            if request.cursor.partition_index < 0:
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
+            names = [name for name in names if name >= request.cursor.topic_name]
+            start = request.cursor.partition_index if names[:1] == [request.cursor.topic_name] else 0
+        left = max(1, min(request.response_partition_limit, self._cluster.config.max_request_partition_size_limit))
+        return _page(image, names, start, left)
+
+
+_TopicPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_PartitionPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+
+def _page(image: ClusterImage, names: Sequence[str], start: int, left: int) -> DescribeTopicPartitionsResponse:
+    topics: list[_TopicPage] = []
+    for name in names:
+        if left == 0:
+            return _with_cursor(topics, name, 0)
+        found = image.topics.get(name)
+        if found is None:
+            known = _is_name(name)
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.INVALID_TOPIC_EXCEPTION
+            topics.append(_TopicPage(error_code=code, name=name))
+            continue
+        shown = found.partitions[start : start + left]
+        topics.append(
+            _TopicPage(
+                name=name,
+                topic_id=found.topic_id,
+                is_internal=found.is_internal,
+                partitions=[_partition_page(partition, image) for partition in shown],
+                topic_authorized_operations=TOPIC_OPERATIONS,
+            )
+        )
+        left -= len(shown)
+        if start + len(shown) < len(found.partitions):
+            return _with_cursor(topics, name, start + len(shown))
+        start = 0
+    return DescribeTopicPartitionsResponse(topics=topics)
+
+
+def _with_cursor(topics: list[_TopicPage], name: str, partition: int) -> DescribeTopicPartitionsResponse:
+    cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
+    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _partition_page(partition: PartitionImage, image: ClusterImage) -> _PartitionPage:
+    return _PartitionPage(
+        error_code=ErrorCode.NONE if partition.leader in image.brokers else ErrorCode.LEADER_NOT_AVAILABLE,
+        partition_index=partition.partition,
+        leader_id=partition.leader if partition.leader in image.brokers else NO_LEADER,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=list(partition.replicas),
+        isr_nodes=list(partition.isr),
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=_offline(partition, image),
+    )
+
+
+def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
+    """Names asked for, each once; None: all topics (in version 0 an empty list says that)."""
+    if request.topics is None or (version == 0 and not request.topics):
+        return None
+    _check_count(len(request.topics))
+    for topic in request.topics:
+        if topic.name is None and topic.topic_id == ZERO_UUID:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for without name and id")
+        if topic.name is None and version < _NULL_NAMES_SINCE:  # the answer may have to leave the name null too
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"version {version} asks for topics by name")
+    return list(dict.fromkeys(topic.name for topic in request.topics if topic.name is not None))
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_NAMED:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_NAMED} topics, not {count}")
+
+
+def _is_name(name: str) -> bool:
+    try:
+        check_name(name)
+    except ApiError:
+        return False
+    return True
+
+
+def _refusals(names: Iterable[str], outcomes: Iterable[TopicImage | ApiError]) -> dict[str, ErrorCode]:
+    """Why topics were not created; one that exists by now is no refusal."""
+    return {
+        name: outcome.code
+        for name, outcome in zip(names, outcomes, strict=True)
+        if isinstance(outcome, ApiError) and outcome.code is not ErrorCode.TOPIC_ALREADY_EXISTS
+    }
+
+
+def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[MetadataResponse.MetadataResponseBroker]:
+    """Those that can be reached through the listener."""
+    found = []
+    for node_id in sorted(brokers):
+        broker = brokers[node_id]
+        endpoint = broker.endpoint(listener)
+        if endpoint is not None:
+            found.append(
+                MetadataResponse.MetadataResponseBroker(
+                    node_id=node_id, host=endpoint.host, port=endpoint.port, rack=broker.rack
+                )
+            )
+    return found
+
+
+def _named(name: str, context: Context, operations: int, refused: dict[str, ErrorCode], image: ClusterImage) -> _Topic:
+    found = image.topics.get(name)
+    if found is not None:
+        return _described(found, image, context, operations)
+    if not _is_name(name):
+        return _Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+    code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return _Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+
+
+def _described(topic: TopicImage, image: ClusterImage, context: Context, operations: int) -> _Topic:
+    return _Topic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        partitions=[_described_partition(partition, image, context) for partition in topic.partitions],
+        topic_authorized_operations=operations,
+    )
+
+
+def _described_partition(
+    partition: PartitionImage, image: ClusterImage, context: Context
+) -> MetadataResponse.MetadataResponsePartition:
+    code, leader = _leader(partition, image, context)
+    replicas, isr = list(partition.replicas), list(partition.isr)
+    if context.api_version == 0:  # it has no offline replicas: what cannot be reached is left out, with an error
+        replicas, isr = _reachable(replicas, image), _reachable(isr, image)
+        if code == ErrorCode.NONE and (len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)):
+            code = ErrorCode.REPLICA_NOT_AVAILABLE
+    return MetadataResponse.MetadataResponsePartition(
+        error_code=code,
+        partition_index=partition.partition,
+        leader_id=leader,
+        leader_epoch=partition.leader_epoch,
+        replica_nodes=replicas,
+        isr_nodes=isr,
+        offline_replicas=_offline(partition, image),
+    )
+
+
+def _leader(partition: PartitionImage, image: ClusterImage, context: Context) -> tuple[ErrorCode, int]:
+    """The leader's number, -1 with an error when there is none that the asker could reach."""
+    broker = image.brokers.get(partition.leader)
+    if broker is None:
+        return ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
+    if broker.endpoint(context.peer.listener) is None:
+        return (ErrorCode.LEADER_NOT_AVAILABLE if context.api_version < 6 else ErrorCode.LISTENER_NOT_FOUND), NO_LEADER
+    return ErrorCode.NONE, partition.leader
+
+
+def _reachable(replicas: Sequence[int], image: ClusterImage) -> list[int]:
+    return [broker for broker in replicas if broker in image.brokers]
+
+
+def _offline(partition: PartitionImage, image: ClusterImage) -> list[int]:
+    return [broker for broker in partition.replicas if broker not in image.brokers or broker in partition.offline]
+
+
+def _controller(image: ClusterImage) -> int:
+    """The controller, -1 when it has died and no other one has spoken yet."""
+    return image.controller_id if image.controller_id in image.brokers else NO_LEADER

@@ -1,0 +1,171 @@
+"""Which brokers get the replicas of new partitions: Kafka's published algorithm, plain and rack-aware.
+
+Zone: pure. The random start comes as an argument. Plain: the first replicas go round the brokers from a start; the
+others follow at a distance that grows by one each time all brokers were used. With racks: the brokers stand in an order
+that alternates racks, and a partition's replicas take a rack twice only when every rack has one. Where several brokers
+run on one machine, they fail together: then machines come before racks, and the algorithm is our own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import NamedTuple
+
+from ottla.errors import ApiError, ErrorCode
+
+Assignment = list[tuple[int, ...]]
+"""Replicas per partition, the preferred leader first."""
+
+
+class Start(NamedTuple):
+    """Where a round begins: the broker of partition 0 and the distance of its second replica, both as indexes."""
+
+    first: int
+    shift: int
+
+
+def assign(
+    partitions: int,
+    replication_factor: int,
+    racks: Mapping[int, str | None],
+    start: Start,
+    first_partition: int = 0,
+    hosts: Mapping[int, str] | None = None,
+) -> Assignment:
+    """Replicas for partitions `first_partition` … `first_partition + partitions - 1` over the brokers in `racks`.
+
+    Racks count when every broker has one; `hosts` (the machine of every broker) when there are several and two brokers
+    share one.
+    Raises ApiError INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR.
+    """
+    if partitions <= 0:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"the number of partitions must be positive, not {partitions}")
+    if replication_factor <= 0:
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"the replication factor must be positive, not {replication_factor}",
+        )
+    if replication_factor > len(racks):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"replication factor {replication_factor} needs as many brokers, {len(racks)} are alive",
+        )
+    if hosts is not None and 1 < len(set(hosts.values())) < len(hosts):
+        return _with_hosts(partitions, replication_factor, racks, hosts, start, first_partition)
+    known = {broker: rack for broker, rack in racks.items() if rack is not None}
+    if len(known) == len(racks) > 0:
+        return _with_racks(partitions, replication_factor, known, start, first_partition)
+    return _plain(partitions, replication_factor, sorted(racks), start, first_partition)
+
+
+def _plain(partitions: int, factor: int, brokers: Sequence[int], start: Start, first_partition: int) -> Assignment:
+    assignment = []
+    shift = start.shift
+    for partition in range(first_partition, first_partition + partitions):
+        if partition > 0 and partition % len(brokers) == 0:
+            shift += 1
+        first = (partition + start.first) % len(brokers)
+        others = [brokers[_follower(first, shift, j, len(brokers))] for j in range(factor - 1)]
+        assignment.append((brokers[first], *others))
+    return assignment
+
+
+def _follower(first: int, shift: int, j: int, brokers: int) -> int:
+    """Index of the follower number `j` of a partition whose first replica has index `first`."""
+    return (first + 1 + (shift + j) % (brokers - 1)) % brokers
+
+
+def _with_racks(
+    partitions: int, factor: int, racks: Mapping[int, str], start: Start, first_partition: int
+) -> Assignment:
+    order = alternate_racks(racks)
+    rack_count = len(set(racks.values()))
+    assignment = []
+    shift = start.shift
+    for partition in range(first_partition, first_partition + partitions):
+        if partition > 0 and partition % len(order) == 0:
+            shift += 1
+        first = (partition + start.first) % len(order)
+        assignment.append(_spread(order, racks, rack_count, factor, first, shift))
+    return assignment
+
+
+def _spread(
+    order: Sequence[int], racks: Mapping[int, str], rack_count: int, factor: int, first: int, shift: int
+) -> tuple[int, ...]:
+    """Replicas of one partition: each next candidate is taken unless its rack or itself already has one."""
+    chosen = [order[first]]
+    used = {racks[order[first]]}
+    j = 0
+    while len(chosen) < factor:
+        broker = order[_follower(first, shift * rack_count, j, len(order))]
+        j += 1
+        if broker not in chosen and (racks[broker] not in used or len(used) == rack_count):
+            chosen.append(broker)
+            used.add(racks[broker])
+    return tuple(chosen)
+
+
+def alternate_racks(racks: Mapping[int, str]) -> list[int]:
+    """Brokers in an order that takes one of each rack in turn, racks and brokers in ascending order."""
+    waiting: dict[str, list[int]] = {}
+    for broker in sorted(racks):
+        waiting.setdefault(racks[broker], []).append(broker)
+    order: list[int] = []
+    while len(order) < len(racks):
+        order += [waiting[rack].pop(0) for rack in sorted(waiting) if waiting[rack]]
+    return order
+
+
+# -- several brokers on one machine ----------------------------------------------------------------------------------
+
+
+def _with_hosts(
+    partitions: int,
+    factor: int,
+    racks: Mapping[int, str | None],
+    hosts: Mapping[int, str],
+    start: Start,
+    first_partition: int,
+) -> Assignment:
+    """First replicas go round an order that alternates racks and, within them, machines; others: see `_apart`."""
+    order = _alternate_hosts(racks, hosts)
+    assignment = []
+    shift = start.shift
+    for partition in range(first_partition, first_partition + partitions):
+        if partition > 0 and partition % len(order) == 0:
+            shift += 1
+        first = (partition + start.first) % len(order)
+        others = [order[_follower(first, shift, j, len(order))] for j in range(len(order) - 1)]
+        assignment.append(_apart(order[first], others, factor, racks, hosts))
+    return assignment
+
+
+def _apart(
+    first: int,
+    others: Sequence[int],
+    factor: int,
+    racks: Mapping[int, str | None],
+    hosts: Mapping[int, str],
+) -> tuple[int, ...]:
+    """Each next replica is the candidate with the fewest replicas on its machine, then the fewest in its rack."""
+    chosen = [first]
+    left = list(others)
+    while len(chosen) < factor:
+        on_hosts = Counter(hosts[broker] for broker in chosen)
+        in_racks = Counter(racks[broker] for broker in chosen if racks[broker] is not None)
+        best = min(left, key=lambda broker: (on_hosts[hosts[broker]], in_racks[racks[broker]]))
+        left.remove(best)
+        chosen.append(best)
+    return tuple(chosen)
+
+
+def _alternate_hosts(racks: Mapping[int, str | None], hosts: Mapping[int, str]) -> list[int]:
+    """Brokers in an order that takes one of each rack in turn, and within a rack one of each machine in turn."""
+    by_rack: dict[str, dict[int, str]] = {}
+    for broker, rack in racks.items():
+        by_rack.setdefault(rack or "", {})[broker] = hosts[broker]
+    columns = [alternate_racks(by_rack[rack]) for rack in sorted(by_rack)]
+    return [broker for row in zip_longest(*columns) for broker in row if broker is not None]

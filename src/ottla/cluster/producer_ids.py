@@ -1,0 +1,83 @@
+"""Producer ids, in blocks of 1000 from the metadata store: no id is ever given out twice.
+
+Zone: deterministic. One block is held; when it is used up the next one is claimed by a conditional write, and whoever
+asks meanwhile waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+from ottla.cluster.layout import PRODUCER_ID_BLOCK, BlockNode, BrokenNode, decode_block, encode_block
+from ottla.cluster.script import Script, get, run, submit
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Done, Failure, Kind, MetadataStore, Op
+
+BLOCK_SIZE: Final = 1000
+_TRIES: Final = 10
+"""Lost races for a block before the asker is told to come again."""
+
+
+class ProducerIds:
+    """The producer ids of one broker."""
+
+    def __init__(self, store: MetadataStore, node_id: int) -> None:
+        self._store = store
+        self._node_id = node_id
+        self._next = 0
+        self._end = -1
+        self._waiting: deque[Done[int]] = deque()
+
+    def take(self, done: Done[int]) -> None:
+        """Give the next id: at once from the block, or later with the next one."""
+        if not self._waiting and self._next <= self._end:
+            self._next += 1
+            done(self._next - 1)
+            return
+        self._waiting.append(done)
+        if len(self._waiting) == 1:
+            run(self._store, self._claim(), self._claimed)
+
+    def _claim(self) -> Script[BlockNode]:
+        """The next block, ours. Raises Failure, or ApiError when others are always faster."""
+        for _ in range(_TRIES):
+            node = yield from get(PRODUCER_ID_BLOCK)
+            block = self._block_after(None if node is None else node.data)
+            content = encode_block(block)
+            op = Op("create", PRODUCER_ID_BLOCK, content) if node is None else _put(content, node.version)
+            try:
+                yield from submit("producer ids", [op])
+            except Failure as failure:
+                if failure.kind is not Kind.CONFLICT:
+                    raise
+            else:
+                return block
+        raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers took the producer ids; try again")
+
+    def _block_after(self, data: bytes | None) -> BlockNode:
+        try:
+            start = decode_block(PRODUCER_ID_BLOCK, data).end + 1 if data else 0
+        except BrokenNode as broken:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(broken)) from None
+        if start > 2**63 - 1 - BLOCK_SIZE:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "there are no producer ids left")
+        return BlockNode(self._node_id, start, start + BLOCK_SIZE - 1)
+
+    def _claimed(self, outcome: BlockNode | Failure | ApiError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        if isinstance(outcome, BlockNode):
+            self._next, self._end = outcome.start, outcome.end
+        for done in waiting:
+            if isinstance(outcome, BlockNode):
+                self.take(done)
+            else:
+                done(_as_failure(outcome))
+
+
+def _put(content: bytes, version: int) -> Op:
+    return Op("put", PRODUCER_ID_BLOCK, content, version)
+
+
+def _as_failure(error: Failure | ApiError) -> Failure:
+    return error if isinstance(error, Failure) else Failure(Kind.NOT_DONE, error.message)

@@ -1,0 +1,216 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: per topic an outcome with its reason.
+
+Zone: deterministic. What is allowed is decided in `topics`, done by the controller; here requests become specifications
+and outcomes become responses.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.configs import Described, describe_topic
+from ottla.cluster.image import TopicImage
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.requests import Context, handles
+from ottla.types import ZERO_UUID
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+MAX_TOPICS: Final = 10_000
+"""Topics of one request."""
+
+_Created = CreateTopicsResponse.CreatableTopicResult
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+_Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+class TopicHandlers:
+    """Changes of topics."""
+
+    def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
+        self._cluster = cluster
+        self._topics = topics
+
+    # -- CreateTopics ------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.CREATE_TOPICS,
+        0,
+        7,
+        resource="Cluster",
+        operation="Create",
+        also=(("Topic", "Create"), ("Topic", "DescribeConfigs")),
+    )
+    def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
+        """Create topics, each for itself; validate_only answers what would be."""
+        _check_count(request.topics)
+        counts = Counter(topic.name for topic in request.topics)
+        wanted = {topic.name: topic for topic in request.topics}
+        gather: Gather[_Created] = Gather(lambda results: context.reply(CreateTopicsResponse(topics=results)))
+        left = MAX_PARTITIONS_PER_REQUEST
+        for name, topic in wanted.items():
+            done = partial(self._created, name, gather.slot())
+            if counts[name] > 1:
+                done(_twice())
+                continue
+            left -= max(topic.num_partitions, len(topic.assignments), 1)
+            if left < 0:
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+                continue
+            try:
+                self._topics.create(_spec(topic), request.validate_only, request.timeout_ms, done)
+            except ApiError as error:
+                done(error)
+        gather.close()
+
+    def _created(self, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError) -> None:
+        if isinstance(outcome, ApiError):
+            slot(_Created(name=name, error_code=outcome.code, error_message=outcome.message))
+            return
+        described = describe_topic(outcome.overrides, outcome.config, self._cluster.layers, None)
+        slot(
+            _Created(
+                name=name,
+                topic_id=outcome.topic_id,
+                error_message=None,
+                num_partitions=len(outcome.partitions),
+                replication_factor=len(outcome.partitions[0].replicas),
+                configs=[_created_config(one) for one in described],
+            )
+        )
+
+    # -- DeleteTopics ------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.DELETE_TOPICS, 0, 6, resource="Topic", operation="Delete")
+    def delete_topics(self, context: Context, request: DeleteTopicsRequest) -> None:
+        """Delete topics by name or id."""
+        states = request.topics
+        if context.api_version < 6:
+            states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
+        _check_count(states)
+        counts = Counter((state.name, state.topic_id) for state in states)
+        gather: Gather[_Deleted] = Gather(lambda results: context.reply(DeleteTopicsResponse(responses=results)))
+        for (name, topic_id), count in counts.items():
+            self._delete(context, name, topic_id, count, request.timeout_ms, gather.slot())
+        gather.close()
+
+    def _delete(
+        self,
+        context: Context,
+        name: str | None,
+        topic_id: bytes,
+        count: int,
+        timeout_ms: int,
+        slot: Callable[[_Deleted], None],
+    ) -> None:
+        def done(outcome: ApiError | None) -> None:
+            if outcome is None:
+                slot(_Deleted(name=name, topic_id=topic_id))
+            else:
+                slot(_Deleted(name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.message))
+
+        try:
+            if count > 1:
+                raise _twice()
+            name, topic_id = self._resolve(context, name, topic_id)
+        except ApiError as error:
+            done(error)
+            return
+        self._topics.delete(name, timeout_ms, done)
+
+    def _resolve(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
+        """Name and id of the topic to delete. Raises ApiError."""
+        image = self._topics.controller.image
+        if not self._cluster.config.delete_topic_enable:
+            code = ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, "delete.topic.enable is false")
+        if (name is None) == (topic_id == ZERO_UUID):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "give either the name or the id of a topic")
+        if name is not None:
+            found = image.topics.get(name)
+            return name, ZERO_UUID if found is None else found.topic_id
+        found = image.topic_by_id(topic_id)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return found.name, topic_id
+
+    # -- CreatePartitions --------------------------------------------------------------------------------------
+
+    @handles(ApiKey.CREATE_PARTITIONS, 0, 3, resource="Topic", operation="Alter")
+    def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
+        """Add partitions to topics."""
+        _check_count(request.topics)
+        counts = Counter(topic.name for topic in request.topics)
+        gather: Gather[_Grown] = Gather(lambda results: context.reply(CreatePartitionsResponse(results=results)))
+        left = MAX_PARTITIONS_PER_REQUEST
+        for topic in {topic.name: topic for topic in request.topics}.values():
+            done = partial(_grown, topic.name, gather.slot())
+            present = self._cluster.image.topics.get(topic.name)
+            left -= max(0, topic.count - (len(present.partitions) if present else 0))
+            if counts[topic.name] > 1:
+                done(_twice())
+            elif left < 0:
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+            else:
+                given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
+                self._topics.add_partitions(
+                    topic.name, topic.count, given, request.validate_only, request.timeout_ms, done
+                )
+        gather.close()
+
+
+def _grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        slot(_Grown(name=name, error_code=outcome.code, error_message=outcome.message))
+    else:
+        slot(_Grown(name=name))
+
+
+def _check_count(topics: Sequence[object]) -> None:
+    if len(topics) > MAX_TOPICS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_TOPICS} topics, not {len(topics)}")
+
+
+def _twice() -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+
+
+def _too_many() -> str:
+    return f"a request may create {MAX_PARTITIONS_PER_REQUEST} partitions"
+
+
+def _spec(topic: CreateTopicsRequest.CreatableTopic) -> TopicSpec:
+    """What is asked for. Raises ApiError for a setting without a value or a partition that is assigned twice."""
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name[:100]}: a value is needed")
+        configs[config.name] = config.value
+    assignments = {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    return TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+
+
+def _created_config(one: Described) -> CreateTopicsResponse.CreatableTopicConfigs:
+    return CreateTopicsResponse.CreatableTopicConfigs(
+        name=one.row.name,
+        value=one.value,
+        read_only=one.read_only,
+        config_source=one.source,
+        is_sensitive=one.row.sensitive,
+    )

@@ -1,0 +1,257 @@
+"""Topics made, grown and deleted: by the controller, if that is this broker, or by asking it.
+
+Zone: deterministic. Clients' requests for it have to go to the controller itself; what is sent on from here are topics
+that come to life because somebody asked for them: those of auto.create.topics.enable, and the internal ones.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.controller.controller import Controller
+from ottla.cluster.controller.seat import ControllerSeat
+from ottla.cluster.image import CONSUMER_OFFSETS, NO_LEADER, SHARE_GROUP_STATE, ClusterImage, TopicImage
+from ottla.cluster.outcomes import Answer
+from ottla.cluster.topics import TopicSpec
+from ottla.errors import ApiError, ErrorCode
+from ottla.peers import Peers
+from ottla.seams import Failure
+from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
+
+logger = logging.getLogger(__name__)
+
+MAX_TOPICS_BEING_CREATED: Final = 1000
+"""Topics on their way; more are refused with a retriable error."""
+IMAGE_MS: Final = 5000
+"""How long an answer waits for this broker's own image to show what the controller has confirmed."""
+CREATE_MS: Final = 10_000
+"""Time for the creation of a topic that nobody named a time for."""
+_CREATE_VERSION: Final = 5
+_PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
+"""Errors of a creation that say nothing about the topic."""
+
+
+class TopicRequests:
+    """The way to the controller for everything about topics."""
+
+    def __init__(self, cluster: Cluster, seat: ControllerSeat, peers: Peers, is_alone: bool) -> None:
+        """is_alone: there can be no other broker, because the metadata store is this broker's own."""
+        self._cluster = cluster
+        self._seat = seat
+        self._peers = peers
+        self._is_alone = is_alone
+        self._wanted: dict[str, list[Answer[TopicImage]]] = {}
+        self._warned_about_replicas = False
+
+    @property
+    def controller(self) -> Controller:
+        """The controller's office. Raises ApiError NOT_CONTROLLER where this broker does not hold it.
+
+        A broker that is alone always holds it, unless its metadata store is out of service: KAFKA_STORAGE_ERROR.
+        """
+        controller = self._seat.controller
+        if controller is None and self._is_alone:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, "the metadata store is out of service; see the broker's log")
+        if controller is None:
+            raise not_controller(self._seat.controller_id)
+        return controller
+
+    # -- what clients ask the controller for ---------------------------------------------------------------------
+
+    def create(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: Answer[TopicImage]) -> None:
+        """Create a topic; the answer is the topic as it is (or, when only validated, as it would be)."""
+
+        def created(outcome: TopicImage | ApiError) -> None:
+            if isinstance(outcome, ApiError) or validate_only:
+                done(outcome)
+            else:
+                self._when_shown(outcome, done)
+
+        self._on_controller(done, lambda office: office.create_topic(spec, validate_only, timeout_ms, created))
+
+    def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+        timeout_ms: int,
+        done: Answer[TopicImage],
+    ) -> None:
+        """Bring a topic to `count` partitions."""
+
+        def grown(outcome: TopicImage | ApiError) -> None:
+            if isinstance(outcome, ApiError) or validate_only:
+                done(outcome)
+            else:
+                self._when_shown(outcome, done)
+
+        self._on_controller(
+            done, lambda office: office.add_partitions(name, count, assignments, validate_only, timeout_ms, grown)
+        )
+
+    def delete(self, name: str, timeout_ms: int, done: Answer[None]) -> None:
+        """Delete a topic."""
+        present = self._cluster.image.topics.get(name)
+
+        def deleted(outcome: ApiError | None) -> None:
+            if isinstance(outcome, ApiError) or present is None:
+                done(outcome)
+            else:
+                gone = present.topic_id
+                self._cluster.when(lambda image: gone not in image.names_by_id, IMAGE_MS, lambda: done(None))
+
+        self._on_controller(done, lambda office: office.delete_topic(name, timeout_ms, deleted))
+
+    def _on_controller(self, done: Callable[[ApiError], None], ask: Callable[[Controller], None]) -> None:
+        try:
+            office = self.controller
+        except ApiError as error:
+            done(error)
+        else:
+            ask(office)
+
+    def _when_shown(self, topic: TopicImage, done: Answer[TopicImage]) -> None:
+        """Answer once this broker's own image has the topic: its client is going to ask for it next."""
+
+        def shown(image: ClusterImage) -> bool:
+            found = image.topics.get(topic.name)
+            return (
+                found is not None
+                and found.topic_id == topic.topic_id
+                and len(found.partitions) >= len(topic.partitions)
+                and all(partition.leader != NO_LEADER for partition in found.partitions[: len(topic.partitions)])
+            )
+
+        self._cluster.when(shown, IMAGE_MS, lambda: done(topic))
+
+    # -- topics on first need --------------------------------------------------------------------------------------
+
+    def find_or_create(self, spec: TopicSpec, done: Answer[TopicImage]) -> None:
+        """The topic, created when it is missing; several askers share one creation."""
+        present = self._cluster.image.topics.get(spec.name)
+        if present is not None:
+            done(present)
+        elif spec.name in self._wanted:
+            self._wanted[spec.name].append(done)
+        elif len(self._wanted) >= MAX_TOPICS_BEING_CREATED:
+            done(ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many topics are being created; try again"))
+        else:
+            self._wanted[spec.name] = [done]
+            self._want(spec)
+
+    def _want(self, spec: TopicSpec) -> None:
+        office = self._seat.controller
+        if office is not None:
+            office.create_topic(spec, False, CREATE_MS, lambda outcome: self._made(spec.name, _error(outcome)))
+            return
+        node = self._cluster.image.controller_id
+        if node not in self._cluster.image.brokers:
+            self._answer(spec.name, not_controller(NO_LEADER))
+            return
+        self._peers.ask(
+            node, _request(spec), _CREATE_VERSION, CREATE_MS, lambda answer: self._made(spec.name, _told(answer))
+        )
+
+    def _made(self, name: str, error: ApiError | None) -> None:
+        if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+            self._answer(name, error)
+        else:
+            self._cluster.when(
+                lambda image: name in image.topics,
+                IMAGE_MS,
+                lambda: self._answer(name, ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name!r} is being created")),
+            )
+
+    def _answer(self, name: str, error: ApiError) -> None:
+        """Tell everybody who waits: the topic if it is there by now, else why not."""
+        if error.code in _PASSING:
+            error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)  # what a client of Metadata tries again
+        outcome = self._cluster.image.topics.get(name, error)
+        for done in self._wanted.pop(name):
+            done(outcome)
+
+    # -- the internal ones -----------------------------------------------------------------------------------------
+
+    def internal(self, name: str, done: Answer[TopicImage]) -> None:
+        """One of the topics that the cluster writes itself, created on first need."""
+        self.find_or_create(self._internal_spec(name), done)
+
+    def _internal_spec(self, name: str) -> TopicSpec:
+        config = self._cluster.config
+        if name == CONSUMER_OFFSETS:
+            factor = self._factor("offsets.topic.replication.factor", config.offsets_topic_replication_factor)
+            return TopicSpec(
+                name,
+                config.offsets_topic_num_partitions,
+                factor,
+                configs={
+                    "compression.type": "producer",
+                    "cleanup.policy": "compact",
+                    "segment.bytes": str(config.offsets_topic_segment_bytes),
+                },
+            )
+        assert name != SHARE_GROUP_STATE, "share groups are not served"
+        factor = self._factor(
+            "transaction.state.log.replication.factor", config.transaction_state_log_replication_factor
+        )
+        return TopicSpec(
+            name, config.transaction_state_log_num_partitions, factor, configs=self._transaction_settings(factor)
+        )
+
+    def _transaction_settings(self, factor: int) -> Mapping[str, str]:
+        config = self._cluster.config
+        return {
+            "compression.type": "uncompressed",
+            "cleanup.policy": "compact",
+            "min.insync.replicas": str(min(config.transaction_state_log_min_isr, factor)),
+            "segment.bytes": str(config.transaction_state_log_segment_bytes),
+            "unclean.leader.election.enable": "false",
+        }
+
+    def _factor(self, key: str, factor: int) -> int:
+        """The configured number of replicas; a broker that can have no other makes do with one, with one warning.
+
+        Where there can be others, too few of them is an error that heals: a factor taken from the brokers that happened
+        to run at the first need would stay too small for ever.
+        """
+        if factor > 1 and self._is_alone:
+            if not self._warned_about_replicas:
+                self._warned_about_replicas = True
+                logger.warning("%s is %d, but there is one broker: internal topics get one replica", key, factor)
+            return 1
+        return factor
+
+
+def not_controller(controller_id: int) -> ApiError:
+    """Says where to ask instead."""
+    where = f"broker {controller_id} is" if controller_id != NO_LEADER else "just now nobody is"
+    return ApiError(ErrorCode.NOT_CONTROLLER, f"this broker is not the controller, {where}")
+
+
+def _request(spec: TopicSpec) -> CreateTopicsRequest:
+    setting = CreateTopicsRequest.CreatableTopicConfig
+    topic = CreateTopicsRequest.CreatableTopic(
+        name=spec.name,
+        num_partitions=spec.partitions,
+        replication_factor=spec.replication_factor,
+        configs=[setting(name=name, value=value) for name, value in spec.configs.items()],
+    )
+    return CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_MS)
+
+
+def _told(answer: CreateTopicsResponse | Failure) -> ApiError | None:
+    """What the controller said about the one topic that it was asked for."""
+    if isinstance(answer, Failure):
+        return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller does not answer: {answer}")
+    topic = answer.topics[0] if answer.topics else None
+    if topic is None or topic.error_code == ErrorCode.NONE:
+        return None
+    return ApiError(ErrorCode(topic.error_code), topic.error_message or "")
+
+
+def _error(outcome: TopicImage | ApiError) -> ApiError | None:
+    return outcome if isinstance(outcome, ApiError) else None

@@ -1,0 +1,256 @@
+"""Creating, growing and deleting topics: what is allowed, and the multis that do it.
+
+Zone: pure. Plans only; who submits them, and what becomes of them, stands in `controller`. A plan is a list of steps,
+each one atomic multi. Only the head of a creation or growth decides; states that it does not hold are written later.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.cluster.image import ClusterImage, PartitionImage, TopicImage
+from ottla.cluster.layout import (
+    DELETE_TOPICS,
+    StateNode,
+    TopicNode,
+    encode_config,
+    encode_state,
+    encode_topic,
+    partition_path,
+    partitions_path,
+    state_path,
+    topic_config_path,
+    topic_path,
+)
+from ottla.cluster.placement import Assignment, Start, assign
+from ottla.config.rows import ConfigError
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Op
+
+MAX_NAME: Final = 249
+MAX_PARTITIONS_PER_REQUEST: Final = 10_000
+"""Most new partitions of one request, as in Kafka's own controller."""
+STEP_PARTITIONS: Final = 250
+"""Partitions per multi: two nodes each, far below what a store takes at once, and a few milliseconds of work."""
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicSpec(NamedTuple):
+    """What is asked for. partitions and replication_factor -1: the broker's default, or given by `assignments`."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Mapping[int, Sequence[int]] = {}
+    configs: Mapping[str, str] = {}
+
+
+def check_name(name: str) -> None:
+    """Raise ApiError INVALID_TOPIC_EXCEPTION unless `name` can be a topic's."""
+    if not name:
+        problem = "is empty"
+    elif name in (".", ".."):
+        problem = "is not a name"
+    elif len(name) > MAX_NAME:
+        problem = f"is longer than {MAX_NAME} characters"
+    elif not _LEGAL.fullmatch(name):
+        problem = "has characters other than letters, digits, '.', '_' and '-'"
+    else:
+        return
+    raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:MAX_NAME]!r} {problem}")
+
+
+def check_collision(name: str, others: Iterable[str]) -> None:
+    """Raise ApiError when another topic differs only in '.' and '_': metric names could not tell them apart."""
+    if "." not in name and "_" not in name:
+        return
+    plain = name.replace(".", "_")
+    for other in others:
+        if other != name and other.replace(".", "_") == plain:
+            raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} collides with {other!r}")
+
+
+def check_new(spec: TopicSpec, image: ClusterImage) -> None:
+    """Raise ApiError when the topic cannot be created because of its name."""
+    check_name(spec.name)
+    if spec.name in image.topics:
+        raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {spec.name!r} exists already")
+    check_collision(spec.name, image.topics)
+
+
+def resolve_config(spec: TopicSpec, defaults: TopicConfig) -> TopicConfig:
+    """The topic's settings. Raises ApiError INVALID_CONFIG."""
+    try:
+        return defaults.with_overrides(spec.configs)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def place(
+    spec: TopicSpec, image: ClusterImage, default_partitions: int, default_factor: int, start: Start
+) -> Assignment:
+    """Replicas of every partition. Raises ApiError for counts, factors or manual assignments that cannot be."""
+    if spec.assignments:
+        if spec.partitions != -1 or spec.replication_factor != -1:
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST, "give partitions and replication factor, or replica assignments, not both"
+            )
+        return manual_assignment(spec.assignments, image, 0, None)
+    partitions = default_partitions if spec.partitions == -1 else spec.partitions
+    factor = default_factor if spec.replication_factor == -1 else spec.replication_factor
+    check_partition_count(partitions)
+    return assign(partitions, factor, racks_of(image), start, hosts=hosts_of(image))
+
+
+def check_partition_count(partitions: int) -> None:
+    """Raise ApiError POLICY_VIOLATION when a request would create too many partitions at once."""
+    if partitions > MAX_PARTITIONS_PER_REQUEST:
+        raise ApiError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partitions} new partitions at once; the limit of a request is {MAX_PARTITIONS_PER_REQUEST}",
+        )
+
+
+def racks_of(image: ClusterImage) -> dict[int, str | None]:
+    """Live brokers with their racks."""
+    return {node_id: broker.rack for node_id, broker in sorted(image.brokers.items())}
+
+
+def hosts_of(image: ClusterImage) -> dict[int, str]:
+    """The machines of live brokers: named by the operator, else the address that the broker advertises first."""
+    return {
+        node_id: broker.host or (broker.endpoints[0].host if broker.endpoints else f"broker {node_id}")
+        for node_id, broker in sorted(image.brokers.items())
+    }
+
+
+def manual_assignment(
+    given: Mapping[int, Sequence[int]], image: ClusterImage, first_partition: int, factor: int | None
+) -> Assignment:
+    """An assignment by hand, checked: partitions without gaps from `first_partition`, equal and distinct replicas.
+
+    factor: how many replicas are wanted (None: as many as the first partition has). Raises ApiError.
+    """
+    check_partition_count(len(given))
+    expected = range(first_partition, first_partition + len(given))
+    if sorted(given) != list(expected):
+        raise ApiError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"partitions must be numbered from {first_partition} on without a gap",
+        )
+    factor = len(given[first_partition]) if factor is None else factor
+    for partition in expected:
+        _check_replicas(partition, given[partition], image, factor)
+    return [tuple(given[partition]) for partition in expected]
+
+
+def _check_replicas(partition: int, replicas: Sequence[int], image: ClusterImage, factor: int) -> None:
+    if not replicas:
+        problem = "has no replicas"
+    elif len(set(replicas)) != len(replicas):
+        problem = "names a broker twice"
+    elif len(replicas) != factor:
+        problem = f"has {len(replicas)} replicas, not {factor}"
+    else:
+        unknown = [broker for broker in replicas if broker not in image.brokers]
+        if not unknown:
+            return
+        problem = f"names broker {unknown[0]}, which is not alive"
+    raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"partition {partition} {problem}")
+
+
+def grow(
+    topic: TopicImage, count: int, given: Sequence[Sequence[int]] | None, image: ClusterImage, start: Start
+) -> Assignment:
+    """Replicas of the partitions that bring the topic to `count`. Raises ApiError."""
+    present = len(topic.partitions)
+    if count == present:
+        raise ApiError(ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partitions already")
+    if count < present:
+        raise ApiError(
+            ErrorCode.INVALID_PARTITIONS, f"topic {topic.name!r} has {present} partitions; they can only become more"
+        )
+    check_partition_count(count - present)
+    factor = len(topic.partitions[0].replicas)
+    if given is not None:
+        if len(given) != count - present:
+            raise ApiError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{count - present} partitions are added, {len(given)} are assigned",
+            )
+        numbered = {present + index: replicas for index, replicas in enumerate(given)}
+        return manual_assignment(numbered, image, present, factor)
+    return assign(count - present, factor, racks_of(image), start, present, hosts_of(image))
+
+
+# -- steps -----------------------------------------------------------------------------------------------------------
+
+
+def first_states(assignment: Assignment, first_partition: int = 0) -> tuple[PartitionImage, ...]:
+    """New partitions: the first replica leads, epoch 0, everybody is in sync."""
+    return tuple(
+        PartitionImage(first_partition + index, replicas[0], 0, replicas, replicas)
+        for index, replicas in enumerate(assignment)
+    )
+
+
+def topic_node(topic: TopicImage) -> TopicNode:
+    """The assignment node of a topic."""
+    return TopicNode(
+        topic.topic_id,
+        {partition.partition: partition.replicas for partition in topic.partitions},
+        {partition.partition: partition.adding for partition in topic.partitions if partition.adding},
+        {partition.partition: partition.removing for partition in topic.partitions if partition.removing},
+    )
+
+
+def state_ops(topic: str, partitions: Iterable[PartitionImage], controller_epoch: int) -> list[Op]:
+    """Nodes of new partitions."""
+    ops = []
+    for partition in partitions:
+        state = StateNode(partition.leader, partition.leader_epoch, partition.isr, controller_epoch)
+        ops.append(Op("create", partition_path(topic, partition.partition)))
+        ops.append(Op("create", state_path(topic, partition.partition), encode_state(state)))
+    return ops
+
+
+def creation_head(topic: TopicImage, has_config: bool, controller_epoch: int) -> list[Op]:
+    """The multi that decides a creation, with the states of one step."""
+    config = Op("put" if has_config else "create", topic_config_path(topic.name), encode_config(topic.overrides))
+    return [
+        Op("create", topic_path(topic.name), encode_topic(topic_node(topic))),
+        config,
+        Op("create", partitions_path(topic.name)),
+        *state_ops(topic.name, topic.partitions[:STEP_PARTITIONS], controller_epoch),
+    ]
+
+
+def growth_head(
+    topic: TopicImage, node_version: int, added: Sequence[PartitionImage], controller_epoch: int
+) -> list[Op]:
+    """The multi that decides a growth, with the states of one step."""
+    head = Op("put", topic_path(topic.name), encode_topic(topic_node(topic)), node_version)
+    return [head, *state_ops(topic.name, added[:STEP_PARTITIONS], controller_epoch)]
+
+
+def deletion_mark(topic: str) -> list[Op]:
+    """The multi that decides a deletion."""
+    return [Op("create", f"{DELETE_TOPICS}/{topic}")]
+
+
+def deletion(topic: str, present: Sequence[str], has_config: bool) -> list[list[Op]]:
+    """The multis that carry a deletion out. `present`: names under the topic's partitions node."""
+    steps = []
+    for start in range(0, len(present), STEP_PARTITIONS):
+        step = []
+        for partition in present[start : start + STEP_PARTITIONS]:
+            step.append(Op("delete", f"{partitions_path(topic)}/{partition}/state"))
+            step.append(Op("delete", f"{partitions_path(topic)}/{partition}"))
+        steps.append(step)
+    last = [Op("delete", partitions_path(topic)), Op("delete", topic_path(topic))]
+    if has_config:
+        last.append(Op("delete", topic_config_path(topic)))
+    return [*steps, [*last, Op("delete", f"{DELETE_TOPICS}/{topic}")]]

@@ -1,0 +1,125 @@
+"""What an UpdateMetadata request makes of the image.
+
+Zone: pure. The request in, the next image out. Settings are not in the request: whoever calls this has read those of
+topics that are new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
+from ottla.errors import ApiError, ErrorCode
+from ottla.types import Endpoint
+from ottla.wire.messages import UpdateMetadataRequest
+
+MAX_PARTITIONS: Final = 1_000_000
+"""Of one topic: ten times as many as a cluster of ZooKeeper's time ever had in all."""
+LEADER_DURING_DELETE: Final = -2
+"""The leader of a partition whose topic is being deleted."""
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+"""Security protocols by their number in the request."""
+
+_Topic = UpdateMetadataRequest.UpdateMetadataTopicState
+_Partition = UpdateMetadataRequest.UpdateMetadataPartitionState
+MakeTopic = Callable[[str, bytes, tuple[PartitionImage, ...]], TopicImage]
+"""A topic with its settings, from name, id and partitions."""
+
+
+def check_partitions(request: UpdateMetadataRequest) -> None:
+    """Raise ApiError INVALID_REQUEST for a partition number that no topic has: the image keeps a row up to it."""
+    for topic in request.topic_states:
+        for partition in topic.partition_states:
+            if not 0 <= partition.partition_index < MAX_PARTITIONS:
+                message = f"topic {topic.topic_name!r} has no partition {partition.partition_index}"
+                raise ApiError(ErrorCode.INVALID_REQUEST, message)
+
+
+def new_topics(image: ClusterImage, request: UpdateMetadataRequest) -> list[str]:
+    """Names of topics that the image does not have, or has with another id."""
+    return [topic.topic_name for topic in request.topic_states if not _is_deletion(topic) and _is_new(image, topic)]
+
+
+def updated(
+    image: ClusterImage, request: UpdateMetadataRequest, own: BrokerImage, make: MakeTopic
+) -> tuple[ClusterImage, Delta]:
+    """The next image. `own`: this broker as it registered, whose epoch the request does not tell again."""
+    topics = dict(image.topics)
+    ids = dict(image.names_by_id)
+    deleted, changed = [], []
+    for state in request.topic_states:
+        present = topics.get(state.topic_name)
+        if _is_deletion(state):
+            if present is not None and present.topic_id == state.topic_id:
+                del topics[state.topic_name], ids[state.topic_id]
+                deleted.append(state.topic_name)
+            continue
+        if present is not None and present.topic_id != state.topic_id:
+            del ids[present.topic_id]
+            present = None
+        topics[state.topic_name] = _merged(state, present, make)
+        ids[state.topic_id] = state.topic_name
+        changed.append(state.topic_name)
+    brokers = {broker.id: _broker(broker, own) for broker in sorted(request.live_brokers, key=lambda each: each.id)}
+    after = replace(
+        image,
+        epoch=image.epoch + 1,
+        controller_id=request.controller_id,
+        brokers=brokers,
+        topics=topics,
+        names_by_id=ids,
+    )
+    return after, Delta(deleted=tuple(deleted), changed=tuple(changed))
+
+
+def _is_deletion(topic: _Topic) -> bool:
+    return any(partition.leader == LEADER_DURING_DELETE for partition in topic.partition_states)
+
+
+def _is_new(image: ClusterImage, topic: _Topic) -> bool:
+    present = image.topics.get(topic.topic_name)
+    return present is None or present.topic_id != topic.topic_id
+
+
+def _merged(state: _Topic, present: TopicImage | None, make: MakeTopic) -> TopicImage:
+    before = () if present is None else present.partitions
+    partitions = tuple(_partitions(before, {one.partition_index: one for one in state.partition_states}))
+    if present is not None:
+        return present._replace(partitions=partitions)
+    return make(state.topic_name, state.topic_id, partitions)
+
+
+def _partitions(before: tuple[PartitionImage, ...], told: Mapping[int, _Partition]) -> Iterable[PartitionImage]:
+    """In their order; one that nobody has told about yet, below one that was, has no leader."""
+    for index in range(max(len(before), 1 + max(told, default=-1))):
+        if index in told:
+            yield _partition(told[index])
+        elif index < len(before):
+            yield before[index]
+        else:
+            yield PartitionImage(index, NO_LEADER, 0, (), ())
+
+
+def _partition(told: _Partition) -> PartitionImage:
+    return PartitionImage(
+        told.partition_index,
+        told.leader,
+        told.leader_epoch,
+        tuple(told.replicas),
+        tuple(told.isr),
+        told.zk_version,
+        offline=tuple(told.offline_replicas),
+    )
+
+
+def _broker(broker: UpdateMetadataRequest.UpdateMetadataBroker, own: BrokerImage) -> BrokerImage:
+    endpoints = tuple(
+        Endpoint(each.listener, each.host, each.port, _protocol(each.security_protocol)) for each in broker.endpoints
+    )
+    return BrokerImage(broker.id, endpoints, broker.rack, own.epoch if broker.id == own.node_id else 0)
+
+
+def _protocol(number: int) -> str:
+    return PROTOCOLS[number] if 0 <= number < len(PROTOCOLS) else PROTOCOLS[0]

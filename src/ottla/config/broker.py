@@ -1,0 +1,240 @@
+"""Configuration of a broker: all rows, reading them from text, and what follows from several keys together.
+
+Zone: pure. The rows stand in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`. Where text comes
+from (files, environment, flags) stands in `sources`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from ottla.config.broker_coordinators import CoordinatorConfig
+from ottla.config.names import OLD_BROKER_NAMES, harmless, unknown, unsupported
+from ottla.config.rows import ConfigError, Row, Value, parse, render, resolve_ms, rows_of
+from ottla.config.topic import TOPIC_ROWS, TopicConfig
+from ottla.types import Endpoint
+
+PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+_RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
+_ROLL: Final = ("log.roll.ms", "log.roll.hours")
+_JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
+_FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
+
+
+@dataclass(repr=False, frozen=True, slots=True)
+class BrokerConfig(CoordinatorConfig):
+    """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
+
+    `given` holds the text of the keys that were set (current names), so that a value's source can be told.
+    """
+
+    given: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
+        """Read key = text pairs. Returns the configuration and one line per key that needs a word.
+
+        Raises ConfigError naming the key when a value cannot be used, alone or together with others.
+        """
+        warnings: list[str] = []
+        given = _recognized(properties, warnings)
+        config = replace(cls(), given=given, **_parsed(given))
+        _check_together(config)
+        return config, warnings
+
+    def value(self, row: Row) -> Value:
+        """The value of one of BROKER_ROWS."""
+        found: Value = getattr(self, row.attribute)
+        return found
+
+    @property
+    def topic_defaults(self) -> TopicConfig:
+        """What a topic without settings of its own gets from this broker."""
+        values: dict[str, Any] = {}
+        for row in TOPIC_ROWS.values():
+            value = self._topic_default(row)
+            if value is not None:
+                values[row.attribute] = value
+        return TopicConfig(**values)
+
+    def _topic_default(self, row: Row) -> Value:
+        if row.synonyms in (_RETENTION, _ROLL, _JITTER, _FLUSH):
+            return resolve_ms({name: self.value(BROKER_ROWS[name]) for name in row.synonyms}, row.synonyms)  # type: ignore[misc]
+        return self.value(BROKER_ROWS[row.synonyms[0]]) if row.synonyms else None
+
+    @property
+    def endpoints(self) -> tuple[Endpoint, ...]:
+        """Where to listen, from `listeners`. An empty host means every interface; port 0 takes a free one."""
+        return parse_listeners("listeners", self.listeners, self.listener_security_protocol_map)
+
+    @property
+    def advertised_endpoints(self) -> tuple[Endpoint, ...] | None:
+        """What clients are told, where it was configured. Port -1 (written `*`) stands for the bound port."""
+        if self.advertised_listeners is None:
+            return None
+        return parse_listeners("advertised.listeners", self.advertised_listeners, self.listener_security_protocol_map)
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """Name of the listener that brokers use among each other: the named one, else the first of the protocol."""
+        if self.inter_broker_listener_name is not None:
+            return self.inter_broker_listener_name
+        for endpoint in self.endpoints:
+            if endpoint.protocol == self.security_inter_broker_protocol:
+                return endpoint.listener
+        return self.endpoints[0].listener
+
+
+BROKER_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(BrokerConfig)}
+"""Broker keys by name."""
+
+_ALIASES: Final = {"broker.id": "node.id", "log.dir": "log.dirs"}
+_CURRENT_NAMES: Final = frozenset(BROKER_ROWS) | frozenset(_ALIASES)
+
+
+def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
+    """The keys that have a row, under their current names; a word about each of the others."""
+    given: dict[str, str] = {}
+    for name in sorted(properties):
+        text = properties[name]
+        if name in OLD_BROKER_NAMES:
+            current = OLD_BROKER_NAMES[name]
+            warnings.append(f"{name} is an old name of {current}")
+            if current not in properties:
+                given[current] = text
+        elif name in BROKER_ROWS:
+            given[name] = text
+        elif name in _ALIASES:
+            _take_alias(name, properties, given)
+        else:
+            warnings.extend(_word_about(name))
+    return given
+
+
+def _take_alias(name: str, properties: Mapping[str, str], given: dict[str, str]) -> None:
+    """Two keys for one thing: the current one wins; broker.id=-1 asks for a generated number, so it says nothing."""
+    current = _ALIASES[name]
+    text = properties[name].strip()
+    if name == "broker.id" and text == "-1":
+        return
+    if current not in properties:
+        given[current] = text
+    elif name == "broker.id" and properties[current].strip() != text:
+        raise ConfigError("broker.id", f"is {text}, but node.id is {properties[current].strip()}; give one of them")
+
+
+def _word_about(name: str) -> list[str]:
+    if harmless(name):
+        return []
+    reason = unsupported(name)
+    return [f"{name}: {reason}"] if reason is not None else [unknown(name, sorted(_CURRENT_NAMES))]
+
+
+def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
+    """Field values; an empty text of a key that may be absent means absent."""
+    values: dict[str, Any] = {}
+    for name, text in given.items():
+        row = BROKER_ROWS[name]
+        values[row.attribute] = None if row.default is None and not text.strip() else parse(row, text)
+    return values
+
+
+def _check_together(config: BrokerConfig) -> None:
+    listeners = config.endpoints
+    advertised = config.advertised_endpoints
+    names = [endpoint.listener for endpoint in listeners]
+    for endpoint in advertised or ():
+        if endpoint.listener not in names:
+            raise ConfigError("advertised.listeners", f"{endpoint.listener} is not one of the listeners")
+        if endpoint.host == "0.0.0.0":  # noqa: S104 - refused here
+            raise ConfigError("advertised.listeners", "0.0.0.0 cannot be reached by anyone; name a host")
+    if config.inter_broker_listener not in names:
+        raise ConfigError("inter.broker.listener.name", f"{config.inter_broker_listener} is not one of the listeners")
+    if len(set(config.log_dirs)) != len(config.log_dirs):
+        raise ConfigError("log.dirs", "names a directory twice")
+    if "" in config.log_dirs:
+        raise ConfigError("log.dirs", "has an empty entry")
+    if config.zookeeper_connect is not None:
+        parse_zookeeper(config.zookeeper_connect)
+    if config.zookeeper_set_acl and config.ottla_zookeeper_digest is None:
+        raise ConfigError("zookeeper.set.acl", "needs somebody to own the nodes: set ottla.zookeeper.digest")
+    if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
+        raise ConfigError("ottla.zookeeper.digest", "is not user:password")
+    if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
+        raise ConfigError("group.min.session.timeout.ms", "must not be above group.max.session.timeout.ms")
+
+
+def parse_listeners(key: str, entries: tuple[str, ...], protocol_map: tuple[str, ...]) -> tuple[Endpoint, ...]:
+    """`NAME://host:port` entries with their protocols. Raises ConfigError naming `key`."""
+    protocols = _protocols(protocol_map)
+    found = tuple(_endpoint(key, entry, protocols) for entry in entries)
+    if not found:
+        raise ConfigError(key, "must name at least one listener")
+    if len({endpoint.listener for endpoint in found}) != len(found):
+        raise ConfigError(key, "names a listener twice")
+    ports = [endpoint.port for endpoint in found if endpoint.port > 0]
+    if key == "listeners" and len(set(ports)) != len(ports):
+        raise ConfigError(key, "uses a port twice")
+    return found
+
+
+def parse_zookeeper(text: str) -> tuple[tuple[str, ...], str]:
+    """`host:port,host:port/chroot` as the servers, each with its port, and the chroot; nothing for the root.
+
+    Raises ConfigError.
+    """
+    servers, slash, path = text.strip().partition("/")
+    chroot = f"/{path}".rstrip("/") if slash else ""
+    if any(part in ("", ".", "..") for part in chroot[1:].split("/")) and chroot:
+        raise ConfigError("zookeeper.connect", f"{chroot!r} is not a path")
+    return tuple(_server(entry.strip()) for entry in servers.split(",")), chroot
+
+
+def _server(entry: str) -> str:
+    """`host:port`; without a port ZooKeeper's own, and an IPv6 address in brackets."""
+    has_port = re.search(r"(?:^[^:]+|\]):[^:]*$", entry) is not None
+    host, _, port = entry.rpartition(":") if has_port else (entry, "", "2181")
+    if not host or re.search(r"[\s/@]", host) or (":" in host and not (host.startswith("[") and host.endswith("]"))):
+        raise ConfigError("zookeeper.connect", f"{entry!r} is not host:port")
+    return f"{host}:{_port('zookeeper.connect', entry, port)}"
+
+
+def _protocols(entries: tuple[str, ...]) -> dict[str, str]:
+    """NAME → protocol, out of the map's entries and the protocols' own names."""
+    found = {protocol: protocol for protocol in PROTOCOLS}
+    for entry in entries:
+        name, colon, protocol = (part.strip() for part in entry.partition(":"))
+        if not colon or protocol.upper() not in PROTOCOLS:
+            raise ConfigError("listener.security.protocol.map", f"{entry!r} is not NAME:one of {', '.join(PROTOCOLS)}")
+        found[name.upper()] = protocol.upper()
+    return found
+
+
+def _endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpoint:
+    name, separator, address = entry.partition("://")
+    host, colon, port = address.rpartition(":")
+    name = name.strip().upper()
+    if not separator or not colon or not name:
+        raise ConfigError(key, f"{entry!r} is not NAME://host:port")
+    if name not in protocols:
+        raise ConfigError(key, f"{name} has no security protocol; add it to listener.security.protocol.map")
+    if protocols[name] not in SERVED_PROTOCOLS:
+        raise ConfigError(key, f"{name} asks for {protocols[name]}; served is {', '.join(SERVED_PROTOCOLS)}")
+    return Endpoint(name, host.strip("[]"), _port(key, entry, port), protocols[name])
+
+
+def _port(key: str, entry: str, text: str) -> int:
+    if text == "*" and key == "advertised.listeners":
+        return -1
+    if not (text.isascii() and text.isdigit() and len(text) <= 5 and int(text) <= 65535):
+        raise ConfigError(key, f"{entry!r} has no port between 0 and 65535")
+    return int(text)
+
+
+def shown(config: BrokerConfig) -> dict[str, str | None]:
+    """Every key with its value as text, passwords left out."""
+    return {name: None if row.sensitive else render(config.value(row)) for name, row in sorted(BROKER_ROWS.items())}

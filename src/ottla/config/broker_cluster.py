@@ -1,0 +1,202 @@
+"""Keys of replication, controller and metadata store: one row per key.
+
+Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
+Replication works with them; what a topic can set for itself stands in `topic`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.config.broker_log import LogConfig
+from ottla.config.rows import CLUSTER_WIDE, HIGH, LONG_MAX, Type, at_least, key
+
+
+@dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
+class ReplicationConfig(LogConfig):
+    """Keys of replication, controller and metadata store. Sizes in bytes; times in the unit of the key's last word."""
+
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        Type.INT,
+        1,
+        "In-sync replicas without which acks=all is refused; default of the topic key of that name.",
+        at_least(1),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether a replica out of sync may lead when no other is left; records can be lost.",
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    unclean_leader_election_interval_ms: int = key(
+        "unclean.leader.election.interval.ms",
+        Type.LONG,
+        300_000,
+        "How often partitions without a leader are looked at for an unclean election.",
+        at_least(1),
+    )
+    replica_lag_time_max_ms: int = key(
+        "replica.lag.time.max.ms",
+        Type.LONG,
+        30_000,
+        "Time without being caught up after which a follower leaves the in-sync replicas.",
+        importance=HIGH,
+    )
+    replica_socket_timeout_ms: int = key(
+        "replica.socket.timeout.ms", Type.INT, 30_000, "Time-out of a follower's fetch.", importance=HIGH
+    )
+    replica_socket_receive_buffer_bytes: int = key(
+        "replica.socket.receive.buffer.bytes",
+        Type.INT,
+        65_536,
+        "Receive buffer of a follower's connection.",
+        importance=HIGH,
+    )
+    replica_fetch_max_bytes: int = key(
+        "replica.fetch.max.bytes", Type.INT, 1_048_576, "Bytes of one partition that a follower asks for.", at_least(0)
+    )
+    replica_fetch_wait_max_ms: int = key(
+        "replica.fetch.wait.max.ms",
+        Type.INT,
+        500,
+        "How long a leader may hold a follower's empty fetch.",
+        importance=HIGH,
+    )
+    replica_fetch_backoff_ms: int = key(
+        "replica.fetch.backoff.ms", Type.INT, 1000, "Wait of a follower after a failed fetch.", at_least(0)
+    )
+    replica_fetch_min_bytes: int = key(
+        "replica.fetch.min.bytes", Type.INT, 1, "Bytes for which a leader holds a follower's fetch.", importance=HIGH
+    )
+    replica_fetch_response_max_bytes: int = key(
+        "replica.fetch.response.max.bytes",
+        Type.INT,
+        10_485_760,
+        "Bytes of a whole answer that a follower asks for.",
+        at_least(0),
+    )
+    num_replica_fetchers: int = key(
+        "num.replica.fetchers",
+        Type.INT,
+        1,
+        "Fetchers per leader broker.",
+        at_least(1),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    replica_high_watermark_checkpoint_interval_ms: int = key(
+        "replica.high.watermark.checkpoint.interval.ms",
+        Type.LONG,
+        5000,
+        "How often high watermarks are written.",
+        importance=HIGH,
+    )
+    replica_selector_class: str | None = key(
+        "replica.selector.class", Type.STRING, None, "Choice of the replica a consumer reads from."
+    )
+    leader_replication_throttled_rate: int = key(
+        "leader.replication.throttled.rate",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes per second that a leader sends to throttled replicas.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    follower_replication_throttled_rate: int = key(
+        "follower.replication.throttled.rate",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes per second that throttled replicas fetch.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        Type.LONG,
+        LONG_MAX,
+        "Bytes per second of moves between log directories.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    auto_leader_rebalance_enable: bool = key(
+        "auto.leader.rebalance.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether leadership returns to the preferred replica by itself.",
+        importance=HIGH,
+    )
+    leader_imbalance_check_interval_seconds: int = key(
+        "leader.imbalance.check.interval.seconds",
+        Type.LONG,
+        300,
+        "How often leadership is compared with the preferred replicas.",
+        at_least(1),
+        importance=HIGH,
+    )
+    leader_imbalance_per_broker_percentage: int = key(
+        "leader.imbalance.per.broker.percentage",
+        Type.INT,
+        10,
+        "Share of non-preferred leaderships of a broker at which it is rebalanced.",
+        importance=HIGH,
+    )
+    controller_socket_timeout_ms: int = key(
+        "controller.socket.timeout.ms", Type.INT, 30_000, "Time-out of a controller's request to a broker."
+    )
+    zookeeper_connect: str | None = key(
+        "zookeeper.connect", Type.STRING, None, "ZooKeeper ensemble as host:port,host:port/chroot.", importance=HIGH
+    )
+    zookeeper_session_timeout_ms: int = key(
+        "zookeeper.session.timeout.ms",
+        Type.INT,
+        18_000,
+        "Silence after which ZooKeeper ends a broker's session.",
+        at_least(100),
+        importance=HIGH,
+    )
+    zookeeper_connection_timeout_ms: int | None = key(
+        "zookeeper.connection.timeout.ms",
+        Type.INT,
+        None,
+        "After how long without a connection the log says so, again and again; unset, the session time-out.",
+        importance=HIGH,
+    )
+    zookeeper_max_in_flight_requests: int = key(
+        "zookeeper.max.in.flight.requests",
+        Type.INT,
+        10,
+        "Requests to ZooKeeper on their way at one time.",
+        at_least(1),
+        importance=HIGH,
+    )
+    zookeeper_set_acl: bool = key(
+        "zookeeper.set.acl",
+        Type.BOOLEAN,
+        False,
+        "Whether nodes are created with access control lists.",
+        importance=HIGH,
+    )
+    ottla_zookeeper_digest: str | None = key(
+        "ottla.zookeeper.digest",
+        Type.PASSWORD,
+        None,
+        "Credentials for ZooKeeper as user:password; not a key of Kafka, which takes them from a JAAS file.",
+    )
+    reserved_broker_max_id: int = key(
+        "reserved.broker.max.id",
+        Type.INT,
+        1000,
+        "Largest number an operator may give a broker while numbers are also generated.",
+        at_least(0),
+    )
+    broker_id_generation_enable: bool = key(
+        "broker.id.generation.enable",
+        Type.BOOLEAN,
+        True,
+        "Accepted for compatibility: a broker's number is given or 1.",
+    )

@@ -1,0 +1,418 @@
+"""Network, identity and general keys of a broker: one row per key.
+
+Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
+How lists such as the listeners become endpoints stands in `broker`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ottla.config.rows import CLUSTER_WIDE, HIGH, INT_MAX, LOW, PER_BROKER, Type, at_least, between, key, one_of
+from ottla.config.topic import CODECS, GZIP_LEVEL
+
+
+@dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
+class ServerConfig:
+    """Network, identity and general keys of a broker. Sizes in bytes; times in the unit of the key's last word."""
+
+    node_id: int = key(
+        "node.id",
+        Type.INT,
+        1,
+        "Number of this broker in the cluster; unique, and kept with the data.",
+        at_least(0),
+        importance=HIGH,
+        synonyms=("broker.id",),
+    )
+    broker_rack: str | None = key(
+        "broker.rack",
+        Type.STRING,
+        None,
+        "Rack or zone of this broker: replicas are spread over racks, and readers may prefer their own.",
+    )
+    ottla_host: str | None = key(
+        "ottla.host",
+        Type.STRING,
+        None,
+        "Machine of this broker, where its advertised address does not tell: replicas are spread over machines first.",
+    )
+    listeners: tuple[str, ...] = key(
+        "listeners",
+        Type.LIST,
+        ("PLAINTEXT://:9092",),
+        "Where to listen: a list of NAME://host:port; an empty host means every interface.",
+        importance=HIGH,
+        dynamic=PER_BROKER,
+    )
+    advertised_listeners: tuple[str, ...] | None = key(
+        "advertised.listeners",
+        Type.LIST,
+        None,
+        "The addresses told to clients, where they differ from the listeners; * as a port repeats the bound one.",
+        importance=HIGH,
+        dynamic=PER_BROKER,
+    )
+    listener_security_protocol_map: tuple[str, ...] = key(
+        "listener.security.protocol.map",
+        Type.LIST,
+        ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
+        "Security protocol of each listener name.",
+        importance=LOW,
+        dynamic=PER_BROKER,
+    )
+    inter_broker_listener_name: str | None = key(
+        "inter.broker.listener.name", Type.STRING, None, "Listener over which brokers talk to each other."
+    )
+    security_inter_broker_protocol: str = key(
+        "security.inter.broker.protocol",
+        Type.STRING,
+        "PLAINTEXT",
+        "Security protocol between brokers, where no listener is named for it.",
+        one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+    )
+    control_plane_listener_name: str | None = key(
+        "control.plane.listener.name",
+        Type.STRING,
+        None,
+        "Listener kept for requests of the controller.",
+        importance=HIGH,
+    )
+    socket_send_buffer_bytes: int = key(
+        "socket.send.buffer.bytes",
+        Type.INT,
+        102_400,
+        "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",
+        importance=HIGH,
+    )
+    socket_receive_buffer_bytes: int = key(
+        "socket.receive.buffer.bytes",
+        Type.INT,
+        102_400,
+        "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system, and so does not setting it.",
+        importance=HIGH,
+    )
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes",
+        Type.INT,
+        104_857_600,
+        "Largest request frame; a larger one closes the connection.",
+        at_least(1),
+        importance=HIGH,
+    )
+    socket_listen_backlog_size: int = key(
+        "socket.listen.backlog.size",
+        Type.INT,
+        50,
+        "Connections the system queues before they are accepted.",
+        at_least(1),
+    )
+    max_connections: int = key(
+        "max.connections",
+        Type.INT,
+        INT_MAX,
+        "Connections at one time, over all listeners.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    max_connections_per_ip: int = key(
+        "max.connections.per.ip",
+        Type.INT,
+        INT_MAX,
+        "Connections at one time from one address.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    max_connections_per_ip_overrides: tuple[str, ...] = key(
+        "max.connections.per.ip.overrides",
+        Type.LIST,
+        (),
+        "Exceptions to max.connections.per.ip, as host:number.",
+        dynamic=CLUSTER_WIDE,
+    )
+    max_connection_creation_rate: int = key(
+        "max.connection.creation.rate",
+        Type.INT,
+        INT_MAX,
+        "New connections per second.",
+        at_least(0),
+        dynamic=CLUSTER_WIDE,
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms", Type.LONG, 600_000, "Time after which an unused connection is closed."
+    )
+    connection_failed_authentication_delay_ms: int = key(
+        "connection.failed.authentication.delay.ms",
+        Type.INT,
+        100,
+        "Delay before a failed authentication is answered.",
+        at_least(0),
+        importance=LOW,
+    )
+    connections_max_reauth_ms: int = key(
+        "connections.max.reauth.ms",
+        Type.LONG,
+        0,
+        "Lifetime of an authentication before it has to be renewed; 0 is unlimited.",
+    )
+    queued_max_requests: int = key(
+        "queued.max.requests",
+        Type.INT,
+        500,
+        "Requests waiting at one time before no more are read.",
+        at_least(1),
+        importance=HIGH,
+    )
+    queued_max_request_bytes: int = key(
+        "queued.max.request.bytes",
+        Type.LONG,
+        -1,
+        "Bytes of waiting requests before no more are read; -1 sets no limit of its own.",
+    )
+    num_network_threads: int = key(
+        "num.network.threads",
+        Type.INT,
+        3,
+        "Accepted for compatibility: one loop serves all connections.",
+        at_least(1),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    num_io_threads: int = key(
+        "num.io.threads",
+        Type.INT,
+        8,
+        "Accepted for compatibility: requests run on the broker's one loop.",
+        at_least(1),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    background_threads: int = key(
+        "background.threads",
+        Type.INT,
+        10,
+        "Accepted for compatibility: idle work runs on the broker's one loop.",
+        at_least(1),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    request_timeout_ms: int = key(
+        "request.timeout.ms", Type.INT, 30_000, "How long a request to another broker may take.", importance=HIGH
+    )
+    socket_connection_setup_timeout_ms: int = key(
+        "socket.connection.setup.timeout.ms", Type.LONG, 10_000, "First time-out of connecting to another broker."
+    )
+    socket_connection_setup_timeout_max_ms: int = key(
+        "socket.connection.setup.timeout.max.ms",
+        Type.LONG,
+        30_000,
+        "Largest time-out of connecting to another broker after repeated failures.",
+    )
+    message_max_bytes: int = key(
+        "message.max.bytes",
+        Type.INT,
+        1_048_588,
+        "Largest record batch as it is stored; the default of max.message.bytes of topics.",
+        at_least(0),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    max_decompressed_message_bytes: int = key(
+        "max.decompressed.message.bytes",
+        Type.INT,
+        2_147_483_639,
+        "Largest size that a record batch may unpack to when the broker has to look into it.",
+        between(1, 2_147_483_639),
+        dynamic=CLUSTER_WIDE,
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes", Type.INT, 57_671_680, "Most bytes answered to one Fetch.", at_least(1024)
+    )
+    max_incremental_fetch_session_cache_slots: int = key(
+        "max.incremental.fetch.session.cache.slots", Type.INT, 1000, "Incremental fetch sessions kept.", at_least(0)
+    )
+    max_request_partition_size_limit: int = key(
+        "max.request.partition.size.limit",
+        Type.INT,
+        2000,
+        "Most partitions described in one answer of DescribeTopicPartitions.",
+        at_least(1),
+    )
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether asking for a missing topic may create it.",
+        importance=HIGH,
+    )
+    num_partitions: int = key(
+        "num.partitions", Type.INT, 1, "Partitions of a topic that is created without a number.", at_least(1)
+    )
+    default_replication_factor: int = key(
+        "default.replication.factor", Type.INT, 1, "Replicas of a topic that is created without a number.", at_least(1)
+    )
+    delete_topic_enable: bool = key(
+        "delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted.", importance=HIGH
+    )
+    compression_type: str = key(
+        "compression.type",
+        Type.STRING,
+        "producer",
+        "Codec of batches on disk; producer keeps what arrived. Default of the topic key of that name.",
+        one_of(*CODECS),
+        importance=HIGH,
+        dynamic=CLUSTER_WIDE,
+    )
+    compression_gzip_level: int = key(
+        "compression.gzip.level",
+        Type.INT,
+        -1,
+        "Level of gzip where the broker recompresses.",
+        GZIP_LEVEL,
+        dynamic=CLUSTER_WIDE,
+    )
+    compression_lz4_level: int = key(
+        "compression.lz4.level",
+        Type.INT,
+        9,
+        "Level of lz4 where the broker recompresses.",
+        between(1, 17),
+        dynamic=CLUSTER_WIDE,
+    )
+    compression_zstd_level: int = key(
+        "compression.zstd.level",
+        Type.INT,
+        3,
+        "Level of zstd where the broker recompresses.",
+        between(-131_072, 22),
+        dynamic=CLUSTER_WIDE,
+    )
+    fetch_purgatory_purge_interval_requests: int = key(
+        "fetch.purgatory.purge.interval.requests",
+        Type.INT,
+        1000,
+        "Completed fetches kept in the purgatory before they are swept.",
+    )
+    producer_purgatory_purge_interval_requests: int = key(
+        "producer.purgatory.purge.interval.requests",
+        Type.INT,
+        1000,
+        "Completed produces kept in the purgatory before they are swept.",
+    )
+    delete_records_purgatory_purge_interval_requests: int = key(
+        "delete.records.purgatory.purge.interval.requests",
+        Type.INT,
+        1,
+        "Completed DeleteRecords kept in the purgatory before they are swept.",
+    )
+    controlled_shutdown_enable: bool = key(
+        "controlled.shutdown.enable", Type.BOOLEAN, True, "Whether leadership is handed over before a stop."
+    )
+    controlled_shutdown_max_retries: int = key(
+        "controlled.shutdown.max.retries", Type.INT, 3, "Tries of handing leadership over."
+    )
+    controlled_shutdown_retry_backoff_ms: int = key(
+        "controlled.shutdown.retry.backoff.ms", Type.LONG, 5000, "Wait between two tries of handing leadership over."
+    )
+    broker_heartbeat_interval_ms: int = key(
+        "broker.heartbeat.interval.ms", Type.INT, 2000, "Interval of the broker's sign of life."
+    )
+    broker_session_timeout_ms: int = key(
+        "broker.session.timeout.ms", Type.INT, 9000, "Silence after which a broker counts as dead."
+    )
+    inter_broker_protocol_version: str = key(
+        "inter.broker.protocol.version",
+        Type.STRING,
+        "3.9-IV0",
+        "The oldest version among the brokers; followers fetch in a form that it understands.",
+    )
+    telemetry_max_bytes: int = key(
+        "telemetry.max.bytes", Type.INT, 1_048_576, "Largest metrics push of a client.", at_least(1), importance=LOW
+    )
+    metric_reporters: tuple[str, ...] = key(
+        "metric.reporters",
+        Type.LIST,
+        (),
+        "Accepted for compatibility: metrics are served over HTTP.",
+        importance=LOW,
+        dynamic=CLUSTER_WIDE,
+    )
+    metrics_num_samples: int = key(
+        "metrics.num.samples", Type.INT, 2, "Samples kept for a rate.", at_least(1), importance=LOW
+    )
+    metrics_sample_window_ms: int = key(
+        "metrics.sample.window.ms",
+        Type.LONG,
+        30_000,
+        "Time covered by one sample of a rate.",
+        at_least(1),
+        importance=LOW,
+    )
+    metrics_recording_level: str = key(
+        "metrics.recording.level", Type.STRING, "INFO", "Detail of the metrics.", importance=LOW
+    )
+    quota_window_num: int = key(
+        "quota.window.num", Type.INT, 11, "Samples kept for client quotas.", at_least(1), importance=LOW
+    )
+    quota_window_size_seconds: int = key(
+        "quota.window.size.seconds",
+        Type.INT,
+        1,
+        "Time covered by one sample of client quotas.",
+        at_least(1),
+        importance=LOW,
+    )
+    replication_quota_window_num: int = key(
+        "replication.quota.window.num",
+        Type.INT,
+        11,
+        "Samples kept for replication throttles.",
+        at_least(1),
+        importance=LOW,
+    )
+    replication_quota_window_size_seconds: int = key(
+        "replication.quota.window.size.seconds",
+        Type.INT,
+        1,
+        "Time covered by one sample of replication throttles.",
+        at_least(1),
+        importance=LOW,
+    )
+    controller_quota_window_num: int = key(
+        "controller.quota.window.num",
+        Type.INT,
+        11,
+        "Samples kept for the controller mutation quota.",
+        at_least(1),
+        importance=LOW,
+    )
+    controller_quota_window_size_seconds: int = key(
+        "controller.quota.window.size.seconds",
+        Type.INT,
+        1,
+        "Time covered by one sample of the controller mutation quota.",
+        at_least(1),
+        importance=LOW,
+    )
+    alter_log_dirs_replication_quota_window_num: int = key(
+        "alter.log.dirs.replication.quota.window.num",
+        Type.INT,
+        11,
+        "Samples kept for the throttle of moves between log directories.",
+        at_least(1),
+        importance=LOW,
+    )
+    alter_log_dirs_replication_quota_window_size_seconds: int = key(
+        "alter.log.dirs.replication.quota.window.size.seconds",
+        Type.INT,
+        1,
+        "Time covered by one sample of that throttle.",
+        at_least(1),
+        importance=LOW,
+    )
+    ottla_http_listener: str | None = key(
+        "ottla.http.listener",
+        Type.STRING,
+        None,
+        "host:port of the pages /metrics and /health over HTTP; none when it is not set. Not a key of Kafka.",
+    )

@@ -1,0 +1,109 @@
+"""Keys that are not rows: old names, keys of things that are not built, keys without an effect.
+
+Zone: pure. Tables and look-ups; what is said about a key is one line for the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Final
+
+OLD_BROKER_NAMES: Final = {
+    "transactional.id.timeout.ms": "transactional.id.expiration.ms",
+    "max.transaction.timeout.ms": "transaction.max.timeout.ms",
+    "max.message.size": "message.max.bytes",
+}
+"""Names of earlier days, still accepted with a warning."""
+
+OLD_CLIENT_NAMES: Final = {
+    "request.required.acks": "acks",
+    "metadata.broker.list": "bootstrap.servers",
+}
+
+_NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place; ignored"
+_NO_TIER = "there is no remote tier; ignored"
+_NO_CLASSES = "Java classes cannot be loaded; ignored"
+_NOT_YET_SECURE = "this version has no authentication, encryption or authorization; ignored"
+_USE_LISTENERS = "give the address in listeners or advertised.listeners instead; ignored"
+
+UNSUPPORTED: Final = {
+    "replica.lag.max.messages": "a burst of messages threw every follower out; replica.lag.time.max.ms decides",
+    "process.roles": _NO_QUORUM,
+    "controller.listener.names": _NO_QUORUM,
+    "host.name": _USE_LISTENERS,
+    "port": _USE_LISTENERS,
+    "advertised.host.name": _USE_LISTENERS,
+    "advertised.port": _USE_LISTENERS,
+    "authorizer.class.name": _NOT_YET_SECURE,
+    "super.users": _NOT_YET_SECURE,
+    "allow.everyone.if.no.acl.found": _NOT_YET_SECURE,
+    "principal.builder.class": _NO_CLASSES,
+    "create.topic.policy.class.name": _NO_CLASSES,
+    "alter.config.policy.class.name": _NO_CLASSES,
+    "client.quota.callback.class": _NO_CLASSES,
+    "config.providers": "values are taken as they stand, no provider is asked; ignored",
+    "early.start.listeners": _NO_QUORUM,
+    "initial.broker.registration.timeout.ms": _NO_QUORUM,
+    "eligible.leader.replicas.enable": _NO_QUORUM,
+    "cordoned.log.dirs": "log directories cannot be cordoned; ignored",
+    "follower.fetch.last.tiered.offset.enable": _NO_TIER,
+    "unstable.api.versions.enable": "unstable versions are never offered; ignored",
+    "unstable.feature.versions.enable": "unstable versions are never offered; ignored",
+}
+"""Keys of Kafka that mean something which is not here, with the line to say about each."""
+
+UNSUPPORTED_PREFIXES: Final = (
+    ("controller.quorum.", _NO_QUORUM),
+    ("controller.performance.", _NO_QUORUM),
+    ("metadata.log.", _NO_QUORUM),
+    ("metadata.max.", _NO_QUORUM),
+    ("remote.", _NO_TIER),
+    ("rsm.config.", _NO_TIER),
+    ("rlmm.config.", _NO_TIER),
+    ("log.remote.", _NO_TIER),
+    ("ssl.", _NOT_YET_SECURE),
+    ("sasl.", _NOT_YET_SECURE),
+    ("security.providers", _NOT_YET_SECURE),
+    ("delegation.token.", _NOT_YET_SECURE),
+    ("password.encoder.", _NOT_YET_SECURE),
+    ("listener.name.", "settings of one listener are not read yet; ignored"),
+    ("zookeeper.ssl.", "the connection to ZooKeeper is not encrypted; ignored"),
+    ("zookeeper.metadata.migration.", "there is nothing to migrate to; ignored"),
+    ("group.share.", "share groups are not served yet; ignored"),
+    ("share.", "share groups are not served yet; ignored"),
+    ("errors.deadletterqueue.", "share groups are not served yet; ignored"),
+    ("group.streams.", "streams groups are not served; ignored"),
+    ("config.providers.", "values are taken as they stand, no provider is asked; ignored"),
+)
+
+HARMLESS: Final = ("auto.include.jmx.reporter", "zookeeper.clientCnxnSocket", "server.max.startup.time.ms")
+HARMLESS_PREFIXES: Final = ("kafka.metrics.", "confluent.", "internal.")
+"""Settings of the Java virtual machine's surroundings: nothing is lost by passing over them."""
+
+
+def unsupported(name: str) -> str | None:
+    """Why a known key has no effect, or None when it is not such a key."""
+    if name in UNSUPPORTED:
+        return UNSUPPORTED[name]
+    for prefix, reason in UNSUPPORTED_PREFIXES:
+        if name.startswith(prefix):
+            return reason
+    return None
+
+
+def harmless(name: str) -> bool:
+    """Whether a key can be passed over in silence."""
+    return name in HARMLESS or name.startswith(HARMLESS_PREFIXES)
+
+
+def unknown(name: str, known: Iterable[str]) -> str:
+    """The warning for a key nobody knows, with the nearest one that exists."""
+    shown = name if len(name) <= 100 else name[:100] + "…"
+    return f"unknown configuration {shown!r}" + (nearest(name, known) or "; ignored")
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The end of a message about a key nobody knows: the one that was probably meant, or nothing."""
+    near = get_close_matches(name[:100], list(known), n=1, cutoff=0.75)
+    return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,0 +1,152 @@
+"""Where configuration text comes from: Java properties, TOML, environment variables; and which one wins.
+
+Zone: pure. Takes the text of a file, never a file.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from ottla.config.rows import ConfigError
+
+ENVIRONMENT_PREFIX: Final = "KAFKA_"
+_NOT_KEYS: Final = frozenset(
+    {
+        "KAFKA_VERSION",
+        "KAFKA_HEAP_OPTS",
+        "KAFKA_OPTS",
+        "KAFKA_GC_LOG_OPTS",
+        "KAFKA_DEBUG",
+        "KAFKA_HOME",
+        "KAFKA_MODE",
+        "KAFKA_ADVERTISED_HOST_NAME",
+    }
+)
+_NOT_KEY_PREFIXES: Final = ("KAFKA_JMX_", "KAFKA_LOG4J_", "KAFKA_JVM_", "KAFKA_TOOLS_", "KAFKA_CLUSTER_CLI")
+_ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_UNDERSCORES: Final = re.compile(r"_+")
+
+
+def parse_properties(text: str) -> dict[str, str]:
+    """A Java .properties file: comments, continued lines, escapes, `=` or `:` or blanks between key and value.
+
+    A key that stands twice keeps its last value. Raises ConfigError for a broken \\uXXXX.
+    """
+    pairs: dict[str, str] = {}
+    for line in _logical_lines(text):
+        cut = _key_end(line)
+        name = _unescape(line[:cut])
+        rest = line[cut:].lstrip(" \t\f")
+        if rest[:1] in ("=", ":"):
+            rest = rest[1:].lstrip(" \t\f")
+        pairs[name] = _unescape(rest)
+    return pairs
+
+
+def _logical_lines(text: str) -> Iterator[str]:
+    """Lines without comments and blanks, continued ones joined: an odd number of backslashes at the end continues."""
+    pending = ""
+    for raw in re.split(r"\r\n|\n|\r", text):
+        line = raw.lstrip(" \t\f")
+        if not pending and (not line or line[0] in "#!"):
+            continue
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            pending += line[:-1]
+            continue
+        yield pending + line
+        pending = ""
+    if pending:
+        yield pending
+
+
+def _key_end(line: str) -> int:
+    escaped = False
+    for position, letter in enumerate(line):
+        if not escaped and letter in "=: \t\f":
+            return position
+        escaped = letter == "\\" and not escaped
+    return len(line)
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.|$)", _unescape_one, text, flags=re.DOTALL)
+
+
+def _unescape_one(match: re.Match[str]) -> str:
+    body = match.group(1)
+    if len(body) == 5:
+        return chr(int(body[1:], 16))
+    if body == "u":
+        raise ConfigError("properties", "\\u must be followed by four hexadecimal digits")
+    return _ESCAPES.get(body, body)
+
+
+def parse_toml(text: str) -> dict[str, str]:
+    """A TOML file with Kafka's dotted keys; tables and dotted keys mean the same, a list becomes a comma list.
+
+    Raises ConfigError when it is not TOML, or a value has no text form (a date, a list of tables).
+    """
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            "toml", f"{error}; a key that is also the beginning of another one has to be quoted"
+        ) from None
+    return dict(_flattened("", document))
+
+
+def _flattened(prefix: str, table: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flattened(f"{prefix}{name}.", value)
+        else:
+            yield prefix + name, _text_of(prefix + name, value)
+
+
+def _text_of(name: str, value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        return str(value)
+    if isinstance(value, list):
+        return ",".join(_text_of(name, item) for item in value)
+    raise ConfigError(name, "must be a text, a number, true, false or a list of these")
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    """Keys out of KAFKA_… variables: `_` stands for a dot, `__` for an underscore, `___` for a dash."""
+    pairs: dict[str, str] = {}
+    for variable in sorted(environment):
+        if not variable.startswith(ENVIRONMENT_PREFIX) or variable == ENVIRONMENT_PREFIX:
+            continue
+        if variable in _NOT_KEYS or variable.startswith(_NOT_KEY_PREFIXES):
+            continue
+        name = _UNDERSCORES.sub(_separators, variable[len(ENVIRONMENT_PREFIX) :].lower())
+        pairs[name] = environment[variable]
+    return pairs
+
+
+def _separators(match: re.Match[str]) -> str:
+    count = len(match.group())
+    return "-" * (count // 3) + ("", ".", "_")[count % 3]
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """`key=value` as a flag gives it. Raises ConfigError when there is no `=` or no key."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise ConfigError(text[:80], "is not key=value")
+    return name.strip(), value.strip()
+
+
+def layered(*layers: Mapping[str, str]) -> dict[str, str]:
+    """One mapping out of several, the strongest first: flags, environment, file."""
+    merged: dict[str, str] = {}
+    for layer in reversed(layers):
+        merged.update(layer)
+    return merged

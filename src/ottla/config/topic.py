@@ -1,0 +1,353 @@
+"""Configuration of a topic: one row per key, with Kafka's names and defaults.
+
+Zone: pure. `TopicConfig()` is what an unconfigured broker gives a topic. How the broker's own keys become defaults of a
+topic stands in `broker.topic_defaults`; where a value of one topic came from is a matter of `ottla.cluster.configs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from ottla.config.names import nearest
+from ottla.config.rows import (
+    HIGH,
+    LONG_MAX,
+    LOW,
+    Check,
+    ConfigError,
+    Row,
+    Type,
+    at_least,
+    between,
+    key,
+    one_of,
+    parse,
+    rows_of,
+    subset_of,
+)
+
+CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
+GZIP_LEVEL: Final = Check("-1 or between 1 and 9", lambda value: value == -1 or 1 <= value <= 9)
+MESSAGE_FORMATS: Final = Check(
+    "a Kafka version such as 2.8 or 3.0-IV1", lambda value: value[:1].isdigit() and "." in value
+)
+
+
+def _throttled(value: tuple[str, ...]) -> bool:
+    return value == ("*",) or all(
+        partition.isdecimal() and broker.isdecimal()
+        for partition, _, broker in (entry.partition(":") for entry in value)
+    )
+
+
+THROTTLED: Final = Check("* or a list of partition:broker", _throttled)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Settings of one topic, every key resolved. Sizes in bytes, times in milliseconds."""
+
+    cleanup_policy: tuple[str, ...] = key(
+        "cleanup.policy",
+        Type.LIST,
+        ("delete",),
+        "What happens to old data: delete drops segments by age and size, compact keeps each key's last value.",
+        subset_of("compact", "delete"),
+        synonyms=("log.cleanup.policy",),
+    )
+    compression_type: str = key(
+        "compression.type",
+        Type.STRING,
+        "producer",
+        "Codec of the batches on disk; producer keeps whatever the batch arrived with.",
+        one_of(*CODECS),
+        synonyms=("compression.type",),
+    )
+    compression_gzip_level: int = key(
+        "compression.gzip.level",
+        Type.INT,
+        -1,
+        "Level when the broker recompresses with gzip; -1 is the codec's own default.",
+        GZIP_LEVEL,
+        synonyms=("compression.gzip.level",),
+    )
+    compression_lz4_level: int = key(
+        "compression.lz4.level",
+        Type.INT,
+        9,
+        "Level when the broker recompresses with lz4.",
+        between(1, 17),
+        synonyms=("compression.lz4.level",),
+    )
+    compression_zstd_level: int = key(
+        "compression.zstd.level",
+        Type.INT,
+        3,
+        "Level when the broker recompresses with zstd.",
+        between(-131072, 22),
+        synonyms=("compression.zstd.level",),
+    )
+    delete_retention_ms: int = key(
+        "delete.retention.ms",
+        Type.LONG,
+        86_400_000,
+        "How long a compacted topic keeps tombstones, so that a reader from the start sees every deletion.",
+        at_least(0),
+        synonyms=("log.cleaner.delete.retention.ms",),
+    )
+    file_delete_delay_ms: int = key(
+        "file.delete.delay.ms",
+        Type.LONG,
+        60_000,
+        "Time between renaming a dropped segment to .deleted and removing it from the disk.",
+        at_least(0),
+        synonyms=("log.segment.delete.delay.ms",),
+    )
+    flush_messages: int = key(
+        "flush.messages",
+        Type.LONG,
+        LONG_MAX,
+        "Records after which the log is forced to disk; 1 syncs every append before it is acknowledged.",
+        at_least(1),
+        synonyms=("log.flush.interval.messages",),
+    )
+    flush_ms: int = key(
+        "flush.ms",
+        Type.LONG,
+        LONG_MAX,
+        "Longest time a record stays unsynced.",
+        at_least(0),
+        synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+    )
+    follower_replication_throttled_replicas: tuple[str, ...] = key(
+        "follower.replication.throttled.replicas",
+        Type.LIST,
+        (),
+        "Replicas (partition:broker, or *) whose fetching is throttled while they catch up.",
+        THROTTLED,
+    )
+    index_interval_bytes: int = key(
+        "index.interval.bytes",
+        Type.INT,
+        4096,
+        "Bytes of log between two entries of the offset index.",
+        at_least(0),
+        synonyms=("log.index.interval.bytes",),
+    )
+    leader_replication_throttled_replicas: tuple[str, ...] = key(
+        "leader.replication.throttled.replicas",
+        Type.LIST,
+        (),
+        "Replicas (partition:broker, or *) whose leader throttles what it sends them.",
+        THROTTLED,
+    )
+    local_retention_bytes: int = key(
+        "local.retention.bytes",
+        Type.LONG,
+        -2,
+        "Size kept locally when segments are tiered; -2 follows retention.bytes. Without tiering it has no effect.",
+        at_least(-2),
+        synonyms=("log.local.retention.bytes",),
+    )
+    local_retention_ms: int = key(
+        "local.retention.ms",
+        Type.LONG,
+        -2,
+        "Age kept locally when segments are tiered; -2 follows retention.ms. Without tiering it has no effect.",
+        at_least(-2),
+        synonyms=("log.local.retention.ms",),
+    )
+    max_compaction_lag_ms: int = key(
+        "max.compaction.lag.ms",
+        Type.LONG,
+        LONG_MAX,
+        "Longest time a record may stay uncompacted.",
+        at_least(1),
+        synonyms=("log.cleaner.max.compaction.lag.ms",),
+    )
+    max_message_bytes: int = key(
+        "max.message.bytes",
+        Type.INT,
+        1_048_588,
+        "Largest record batch, as it is stored (after compression).",
+        at_least(0),
+        synonyms=("message.max.bytes",),
+    )
+    max_decompressed_message_bytes: int = key(
+        "max.decompressed.message.bytes",
+        Type.INT,
+        2_147_483_639,
+        "Largest size that a record batch may unpack to when the broker has to look into it.",
+        between(1, 2_147_483_639),
+        synonyms=("max.decompressed.message.bytes",),
+    )
+    message_downconversion_enable: bool = key(
+        "message.downconversion.enable",
+        Type.BOOLEAN,
+        True,
+        "Whether batches may be rewritten for readers that only know an older message format.",
+        importance=LOW,
+        synonyms=("log.message.downconversion.enable",),
+    )
+    message_format_version: str = key(
+        "message.format.version",
+        Type.STRING,
+        "3.0-IV1",
+        "Oldest-reader format of a topic that an old broker wrote; new data is always format v2.",
+        MESSAGE_FORMATS,
+        synonyms=("log.message.format.version",),
+    )
+    message_timestamp_after_max_ms: int = key(
+        "message.timestamp.after.max.ms",
+        Type.LONG,
+        3_600_000,
+        "How far a CreateTime stamp may lie ahead of the broker's clock.",
+        at_least(0),
+        synonyms=("log.message.timestamp.after.max.ms",),
+    )
+    message_timestamp_before_max_ms: int = key(
+        "message.timestamp.before.max.ms",
+        Type.LONG,
+        LONG_MAX,
+        "How far a CreateTime stamp may lie behind the broker's clock.",
+        at_least(0),
+        synonyms=("log.message.timestamp.before.max.ms",),
+    )
+    message_timestamp_difference_max_ms: int = key(
+        "message.timestamp.difference.max.ms",
+        Type.LONG,
+        LONG_MAX,
+        "Older key that bounds the stamp on both sides; the before and after keys win where they are set.",
+        at_least(0),
+        synonyms=("log.message.timestamp.difference.max.ms",),
+    )
+    message_timestamp_type: str = key(
+        "message.timestamp.type",
+        Type.STRING,
+        "CreateTime",
+        "Whose time a record carries: the producer's (CreateTime) or the leader's at the append (LogAppendTime).",
+        one_of("CreateTime", "LogAppendTime"),
+        synonyms=("log.message.timestamp.type",),
+    )
+    min_cleanable_dirty_ratio: float = key(
+        "min.cleanable.dirty.ratio",
+        Type.DOUBLE,
+        0.5,
+        "Share of uncompacted bytes at which compaction starts.",
+        between(0, 1),
+        synonyms=("log.cleaner.min.cleanable.ratio",),
+    )
+    min_compaction_lag_ms: int = key(
+        "min.compaction.lag.ms",
+        Type.LONG,
+        0,
+        "Time a record stays uncompacted at least.",
+        at_least(0),
+        synonyms=("log.cleaner.min.compaction.lag.ms",),
+    )
+    min_insync_replicas: int = key(
+        "min.insync.replicas",
+        Type.INT,
+        1,
+        "In-sync replicas without which acks=all is refused and the high watermark stands.",
+        at_least(1),
+        synonyms=("min.insync.replicas",),
+    )
+    preallocate: bool = key(
+        "preallocate",
+        Type.BOOLEAN,
+        False,
+        "Whether a new segment file is created at its full size (as a sparse file).",
+        synonyms=("log.preallocate",),
+    )
+    remote_storage_enable: bool = key(
+        "remote.storage.enable",
+        Type.BOOLEAN,
+        False,
+        "Tiering of old segments; refused: there is no remote tier.",
+        Check("false: there is no remote tier", lambda value: value is False),
+    )
+    retention_bytes: int = key(
+        "retention.bytes",
+        Type.LONG,
+        -1,
+        "Size of a partition beyond which its oldest segments go; -1 is no limit.",
+        at_least(-1),
+        synonyms=("log.retention.bytes",),
+    )
+    retention_ms: int = key(
+        "retention.ms",
+        Type.LONG,
+        604_800_000,
+        "Age (by the largest timestamp in it) at which a segment goes; -1 is no limit.",
+        at_least(-1),
+        synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    )
+    segment_bytes: int = key(
+        "segment.bytes",
+        Type.INT,
+        1_073_741_824,
+        "Size at which a new segment is started.",
+        at_least(14),
+        synonyms=("log.segment.bytes",),
+    )
+    segment_index_bytes: int = key(
+        "segment.index.bytes",
+        Type.INT,
+        10_485_760,
+        "Largest size of a segment's offset index and of its time index.",
+        at_least(4),
+        synonyms=("log.index.size.max.bytes",),
+    )
+    segment_jitter_ms: int = key(
+        "segment.jitter.ms",
+        Type.LONG,
+        0,
+        "Random time taken off segment.ms, so that many partitions do not roll at once.",
+        at_least(0),
+        synonyms=("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    )
+    segment_ms: int = key(
+        "segment.ms",
+        Type.LONG,
+        604_800_000,
+        "Time after which a new segment is started even if the old one is not full.",
+        at_least(1),
+        synonyms=("log.roll.ms", "log.roll.hours"),
+    )
+    unclean_leader_election_enable: bool = key(
+        "unclean.leader.election.enable",
+        Type.BOOLEAN,
+        False,
+        "Whether a replica that is not in sync may lead when no other is left; acknowledged records can be lost.",
+        importance=HIGH,
+        synonyms=("unclean.leader.election.enable",),
+    )
+
+    @property
+    def compact(self) -> bool:
+        """Whether the cleaner works on the topic."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def delete(self) -> bool:
+        """Whether retention by age and size works on the topic."""
+        return "delete" in self.cleanup_policy
+
+    def with_overrides(self, overrides: Mapping[str, str]) -> TopicConfig:
+        """This configuration with the topic's own settings on top. Raises ConfigError (unknown key, bad value)."""
+        values: dict[str, Any] = {}
+        for name in overrides:
+            if name not in TOPIC_ROWS:
+                raise ConfigError(name, "is not a configuration of a topic" + nearest(name, TOPIC_ROWS))
+            values[TOPIC_ROWS[name].attribute] = parse(TOPIC_ROWS[name], overrides[name])
+        config = replace(self, **values)
+        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
+            raise ConfigError("min.compaction.lag.ms", "must not be above max.compaction.lag.ms")
+        return config
+
+
+TOPIC_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(TopicConfig)}
+"""Topic keys by name."""

@@ -1,0 +1,123 @@
+"""A coordinator of this broker: one shard per partition of its internal topic that is led here.
+
+Zone: deterministic. Shards come and go with leadership; finding the shard of a command, and loading, shard by shard in
+turn, live here. What the shards decide is their machine's.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Final, Generic, TypeVar
+
+from ottla.coordinator.runner import Runner, State, Tools
+from ottla.coordinator.shard import Command, Shard, TransactionEnd
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.timing_wheel import Timer
+from ottla.replication.partition import Partition
+
+M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands are
+
+STEP_PAUSE_MS: Final = 1
+"""Between two steps of something long, which take a few milliseconds each: others come in between."""
+
+
+class Coordinator(Generic[M]):
+    """The shards of one internal topic."""
+
+    def __init__(self, topic: str, tools: Tools, make: Callable[[int], M]) -> None:
+        """`make` gives an empty machine for a partition."""
+        self.topic = topic
+        self._tools = tools
+        self._make = make
+        self._runners: dict[int, Runner] = {}
+        self._machines: dict[int, M] = {}
+        self._loading: deque[Runner] = deque()
+        self._timer: Timer | None = None
+        self._stopped = False
+
+    # -- leadership ----------------------------------------------------------------------------------------------------
+
+    def on_role(self, partition: Partition) -> None:
+        """The role of a partition of any topic has changed; looked at once this turn's input is through."""
+        if partition.tp.topic == self.topic and not self._stopped:
+            self._tools.later(lambda: self._look(partition))
+
+    def _look(self, partition: Partition) -> None:
+        index = partition.tp.partition
+        runner = self._runners.get(index)
+        leads = partition.is_leader and partition.offline is None
+        if runner is not None and (not leads or runner.epoch != partition.leader_epoch):
+            runner.resign()
+            del self._runners[index], self._machines[index]
+            runner = None
+        if leads and runner is None:
+            machine = self._machines[index] = self._make(index)
+            fresh = self._runners[index] = Runner(partition, machine, self._tools, self._go_on)
+            if not fresh.is_empty or fresh.load_step():
+                self._loading.append(fresh)
+                self._load_soon()
+
+    def _load_soon(self) -> None:
+        """Plan the next step of loading. It does not wait for an idle moment, which may never come."""
+        if self._loading and self._timer is None:
+            self._timer = self._tools.purgatory.after(STEP_PAUSE_MS, self._load)
+
+    def _load(self) -> None:
+        self._timer = None
+        if self._loading:
+            runner = self._loading.popleft()
+            if runner.load_step():
+                self._loading.append(runner)
+        self._load_soon()
+
+    def _go_on(self) -> None:
+        """The disk has brought what a loader waited for."""
+        self._loading = deque(runner for runner in self._runners.values() if runner.state is State.LOADING)
+        self._load_soon()
+
+    def stop(self) -> None:
+        """Turn everybody away: the logs are about to be closed."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for runner in self._runners.values():
+            runner.resign()
+        self._runners.clear()
+        self._machines.clear()
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def submit(self, index: int, command: Command) -> None:
+        """Give a command to the shard of a partition. Its ticket gets NOT_COORDINATOR when that is not led here."""
+        runner = self._runners.get(index)
+        if runner is None:
+            command.ticket(ApiError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here"))
+        else:
+            runner.submit(command)
+
+    def end_transaction(self, partition: Partition, end: TransactionEnd, offset: int) -> None:
+        """A control batch has been appended to a partition of this topic."""
+        runner = self._runners.get(partition.tp.partition)
+        if runner is not None and runner.epoch == partition.leader_epoch:
+            runner.end_transaction(end, offset)
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """Go on with something long in a turn of its own: others come in between."""
+        self._tools.purgatory.after(STEP_PAUSE_MS, action)
+
+    # -- views ---------------------------------------------------------------------------------------------------------
+
+    def active(self) -> Iterator[tuple[int, M]]:
+        """Partitions whose shards serve, with their machines, which are only to be read."""
+        for index, runner in self._runners.items():
+            if runner.state is State.ACTIVE:
+                yield index, self._machines[index]
+
+    def count(self, state: State) -> int:
+        """Shards in that state."""
+        return sum(runner.state is state for runner in self._runners.values())
+
+    def find(self, index: int) -> Runner | None:
+        """The shard of a partition, while that is led here."""
+        return self._runners.get(index)

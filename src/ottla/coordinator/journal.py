@@ -1,0 +1,80 @@
+"""The journal of a shard over the log of a partition: append → position, committed at the high watermark.
+
+Zone: deterministic. One journal per leader epoch: it is lost when another leads the partition, or in another epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.coordinator.shard import Producer
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import TRANSACTIONAL, Record, encode_batch, encode_one
+from ottla.replication.partition import Partition
+from ottla.replication.watchers import Watcher
+from ottla.seams import Instant
+
+
+class PartitionJournal:
+    """Appends to a partition while it is led here in one epoch."""
+
+    __slots__ = ("_codec", "epoch", "partition")
+
+    def __init__(self, partition: Partition, codec: int = 0) -> None:
+        """`codec`: the number of the compression of batches."""
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self._codec = codec
+
+    @property
+    def lost(self) -> bool:
+        """Whether this journal's time is over: what was applied from it is not to be believed any more."""
+        return not self.partition.is_leader or self.partition.leader_epoch != self.epoch
+
+    @property
+    def committed(self) -> int:
+        """Positions up to this one are committed."""
+        return self.partition.high_watermark
+
+    def append(
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: Producer | None, now: Instant
+    ) -> tuple[int, int]:
+        """Append one batch: (offset of its first record, its position, to be compared with `committed`).
+
+        Raises ApiError, with nothing written: NOT_LEADER_OR_FOLLOWER, NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE,
+        RECORD_LIST_TOO_LARGE, KAFKA_STORAGE_ERROR; INVALID_PRODUCER_EPOCH when the log knows the producer's next epoch.
+        """
+        partition = self.partition
+        if not partition.is_leader or partition.leader_epoch != self.epoch:  # `lost`, without a call
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here any more")
+        if producer is not None:
+            self._check_epoch(producer)
+        base = partition.append_own(memoryview(self._batch(records, producer, now.wall_ms)), now)
+        return base, base + len(records)
+
+    def _batch(
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: Producer | None, wall_ms: int
+    ) -> bytearray:
+        producer_id, epoch, sequence = (-1, -1, -1) if producer is None else (*producer, 0)
+        if len(records) == 1 and not self._codec:
+            attributes = 0 if producer is None else TRANSACTIONAL
+            return encode_one(attributes, wall_ms, *records[0], producer_id, epoch, sequence)
+        return encode_batch(
+            [Record(at, wall_ms, key, value, ()) for at, (key, value) in enumerate(records)],
+            codec=self._codec,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=producer is not None,
+        )
+
+    def _check_epoch(self, producer: Producer) -> None:
+        """What comes late would open a transaction that nobody ends any more."""
+        known = self.partition.log.producers.get(producer.producer_id)
+        if known is not None and known.epoch > producer.epoch:
+            text = f"producer {producer.producer_id} is in epoch {known.epoch}; epoch {producer.epoch} is over"
+            raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
+
+    def watch(self, watcher: Watcher) -> None:
+        """Be told once when something is committed, or the journal is lost."""
+        self.partition.watchers[watcher] = None

@@ -1,0 +1,4 @@
+"""`ottla demo`: the broker, real events and PySpark in one command.
+
+Zone: real.
+"""

@@ -1,0 +1,92 @@
+"""Who dies in the middle of the demo: a worker of Spark, then the broker.
+
+Zone: real. Both are killed without a warning while tasks run, as a machine would lose them; what comes of it is for the
+recount to say.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+from ottla.demo.broker import BrokerProcess
+
+_WORKER = "pyspark.daemon pyspark.worker"
+_NOTICED_S = 3.0
+_LAST_TRY = 3
+"""The batch from which on it is the broker's turn, whether a worker with a task was found or not."""
+
+
+class Deaths:
+    """Asked again and again while the query runs: once its first batch is done, a death per batch, while tasks run."""
+
+    def __init__(self, spark: Any, java: int, broker: BrokerProcess, tell: Callable[[str], None]) -> None:
+        """java: Spark's process, whose workers they are."""
+        self._tracker = spark.sparkContext.statusTracker()
+        self._java = java
+        self._broker = broker
+        self._tell = tell
+        self._next_batch = 1
+        self.workers = 0
+        """Workers that were killed while they had a task."""
+        self.brokers = 0
+
+    def look(self, batches: int) -> None:
+        """So many batches are done: kill whoever is due, if a task runs that will notice. Raises BrokerFailed."""
+        if batches < self._next_batch or not self._stages():
+            return
+        if not self.workers and batches < _LAST_TRY:
+            self._kill_worker(batches)
+        elif not self.brokers:
+            self._kill_broker(batches)
+
+    def _kill_worker(self, batches: int) -> None:
+        """A worker without a task dies unnoticed; then the next look finds another one."""
+        stages = self._stages()
+        for worker in _workers(self._java)[:1]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(worker, signal.SIGKILL)
+            if self._is_noticed(stages):
+                self.workers += 1
+                self._next_batch = batches + 1
+                self._tell(f"killed a Spark worker (process {worker}) in batch {batches}; its task runs again")
+
+    def _is_noticed(self, stages: list[int]) -> bool:
+        until = time.monotonic() + _NOTICED_S
+        while time.monotonic() < until:
+            told = [self._tracker.getStageInfo(stage) for stage in stages]
+            if any(each is not None and each.numFailedTasks for each in told):
+                return True
+            if not set(stages) & set(self._stages()):
+                return False
+            time.sleep(0.01)
+        return False
+
+    def _kill_broker(self, batches: int) -> None:
+        self._broker.kill()
+        gone = time.monotonic()
+        self._broker.start()
+        self.brokers += 1
+        away = time.monotonic() - gone
+        self._tell(f"killed the broker in batch {batches}; it is back after {away:.1f} s, and the batch goes on")
+
+    def _stages(self) -> list[int]:
+        """Stages with tasks that run."""
+        return list(self._tracker.getActiveStageIds())
+
+
+def _workers(java: int) -> list[int]:
+    """The Python processes that run tasks of this Spark: children of its daemon, the newest first."""
+    if shutil.which("ps") is None:  # a bare container: then only the broker dies, and the demo says so
+        return []
+    listed = subprocess.run(["ps", "-A", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    rows = [line.split(None, 2) for line in listed.stdout.splitlines()]
+    ours = {int(row[0]): int(row[1]) for row in rows if len(row) == 3 and _WORKER in row[2]}
+    daemons = {pid for pid, parent in ours.items() if parent == java}
+    return sorted((pid for pid, parent in ours.items() if parent in daemons), reverse=True)

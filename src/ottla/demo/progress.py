@@ -1,0 +1,74 @@
+"""Progress on stderr: one line per step, rewritten in a terminal.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+
+class Progress:
+    """Steps with their time. Without a terminal each step is one line, printed when it is done."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._quiet = quiet
+        self._terminal = not quiet and self._stream.isatty()
+        self._step = ""
+        self._since = time.monotonic()
+        self._shown = 0
+
+    def begin(self, step: str) -> None:
+        """A step begins."""
+        self._step = step
+        self._since = time.monotonic()
+        self.update("")
+
+    def update(self, state: str) -> None:
+        """How far the step is."""
+        if self._terminal:
+            self._rewrite(f"{self._step} {state}".rstrip() + " …")
+
+    def end(self, result: str = "") -> None:
+        """The step is done."""
+        seconds = time.monotonic() - self._since
+        line = f"{self._step} {result}".rstrip() + f" ({seconds:.1f} s)"
+        if self._terminal:
+            self._rewrite(line)
+        elif not self._quiet:
+            self._stream.write(line)
+        self._newline()
+
+    def note(self, text: str) -> None:
+        """Something happened in the middle of the step: a line of its own."""
+        if self._terminal:
+            self._rewrite(f"  {text}")
+        elif not self._quiet:
+            self._stream.write(f"  {text}")
+        self._newline()
+
+    @contextlib.contextmanager
+    def left_alone_on_failure(self) -> Iterator[None]:
+        """What comes out of this block as an exception begins on a line of its own."""
+        try:
+            yield
+        except BaseException:
+            if self._shown:
+                self._newline()
+            raise
+
+    def _newline(self) -> None:
+        if not self._quiet:
+            self._stream.write("\n")
+            self._stream.flush()
+        self._shown = 0
+
+    def _rewrite(self, line: str) -> None:
+        self._stream.write("\r" + line + " " * max(0, self._shown - len(line)))
+        self._stream.flush()
+        self._shown = len(line)

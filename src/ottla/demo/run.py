@@ -1,0 +1,187 @@
+"""The demo from beginning to end: broker, events, pipeline, recount.
+
+Zone: real. Every process and file it makes is gone when it returns or raises, Ctrl-C included; what is printed on
+stdout belongs to the command line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from ottla.client.admin import Admin
+from ottla.client.admin_types import NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError
+from ottla.client.settings import ClientConfig
+from ottla.demo import events, pipeline
+from ottla.demo.broker import BrokerFailed, BrokerProcess
+from ottla.demo.deaths import Deaths
+from ottla.demo.events import Counts, Recount
+from ottla.demo.jvm import SparkProcess
+from ottla.demo.progress import Progress
+from ottla.demo.show import Fact
+from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import Range
+from ottla.spark.options import source_options
+from ottla.spark.reading import read_range
+from ottla.spark.sink_options import sink_options
+from ottla.spark.writing import write_batches
+
+PARTITIONS = 2
+_ROWS = 2_000
+
+
+class Outcome(NamedTuple):
+    """What the demo found."""
+
+    counts: Counts
+    """As the pipeline counted."""
+    problems: list[str]
+    """Where the recount disagrees; empty when everything is right."""
+    facts: Mapping[str, Fact]
+
+
+def run(progress: Progress, cores: int = 2) -> Outcome:
+    """Run the demo. Raises NoJava, SparkFailed, BrokerFailed, errors of the client, KeyboardInterrupt."""
+    began = time.monotonic()
+    with progress.left_alone_on_failure(), contextlib.ExitStack() as stack:
+        stack.enter_context(_ended_politely())
+        directory = stack.enter_context(_directory())
+        progress.begin("broker")
+        broker = stack.enter_context(BrokerProcess(directory / "broker"))
+        spark = SparkProcess(directory, cores)
+        stack.callback(spark.stop)
+        spark.start()  # Java takes seconds, so it starts beside what follows
+        _create_topics(broker.bootstrap)
+        progress.end(f"ready at {broker.bootstrap}, topics {pipeline.RAW} and {pipeline.ENRICHED}")
+        lines = events.load()
+        _produce(broker.bootstrap, lines, progress)
+        recounted = events.recount(lines)
+        counts, deaths = _stream(spark, broker, directory, len(lines), progress)
+        progress.begin("recount")
+        problems = [*_check_enriched(broker.bootstrap, recounted), *events.differences(recounted.counts, counts)]
+        progress.end("agrees" if not problems else f"disagrees in {len(problems)} places")
+        progress.begin("clean up")
+    progress.end("done, nothing is left behind")
+    return Outcome(counts, problems, _facts(lines, counts, problems, deaths, time.monotonic() - began))
+
+
+def _facts(lines: list[bytes], counts: Counts, problems: list[str], deaths: Deaths, seconds: float) -> dict[str, Fact]:
+    return {
+        "events": len(lines),
+        "windows": len({start for start, _ in counts}),
+        "directories": len({directory for _, directory in counts}),
+        "agrees": not problems,
+        "problems": problems,
+        "killed_workers": deaths.workers,
+        "killed_brokers": deaths.brokers,
+        "seconds": round(seconds, 1),
+    }
+
+
+@contextlib.contextmanager
+def _directory() -> Iterator[Path]:
+    """One directory for everything; Spark's workers may still write while it is removed."""
+    with tempfile.TemporaryDirectory(prefix="ottla-demo-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
+
+
+@contextlib.contextmanager
+def _ended_politely() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the demo as Ctrl-C does; while it cleans up, none of them interrupts it."""
+    ours = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in ours}
+
+    def interrupt(*_: object) -> None:
+        for one in ours:
+            signal.signal(one, signal.SIG_IGN)
+        logging.disable()  # whatever was interrupted (a call into Java, say) would tell so at length
+        raise KeyboardInterrupt
+
+    for number in ours:
+        signal.signal(number, interrupt)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _create_topics(bootstrap: str) -> None:
+    with Cluster(ClientConfig.from_mapping({"bootstrap.servers": bootstrap})) as cluster:
+        topics = [NewTopic(name, PARTITIONS, 1) for name in (pipeline.RAW, pipeline.ENRICHED)]
+        for answer in Admin(cluster).create_topics(topics).values():
+            if isinstance(answer, ClientError):
+                raise answer
+
+
+def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
+    """The events into the first topic, keyed by commit, so that one commit's files stay together and in order."""
+    progress.begin("produce")
+    options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": pipeline.RAW})
+    keys = [json.loads(line)["commit"] for line in lines]
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for first in range(0, len(lines), _ROWS):
+            progress.update(f"{first:,} of {len(lines):,} events")
+            some = slice(first, first + _ROWS)
+            yield pa.record_batch([pa.array(keys[some]), pa.array(lines[some], pa.binary())], names=["key", "value"])
+
+    written = write_batches(options, batches())
+    progress.end(f"{written:,} real events into {pipeline.RAW}")
+
+
+def _stream(
+    spark: SparkProcess, broker: BrokerProcess, directory: Path, total: int, progress: Progress
+) -> tuple[Counts, Deaths]:
+    progress.begin("Spark")
+    session = spark.session()
+    deaths = Deaths(session, spark.pid, broker, progress.note)
+    progress.end(f"{session.version} started")
+
+    def enriched(done: int, batches: int) -> None:
+        progress.update(f"{done:,} of {total:,} events")
+        deaths.look(batches)
+
+    try:
+        progress.begin("enrich")
+        pipeline.enrich(session, broker.bootstrap, directory, enriched)
+        progress.end(f"{pipeline.RAW} → {pipeline.ENRICHED}")
+        progress.begin("count")
+        counts = pipeline.count(
+            session, broker.bootstrap, directory, lambda done, _: progress.update(f"{done:,} of {total:,}")
+        )
+        progress.end(f"{pipeline.ENRICHED} → events per half year and directory")
+    except BrokerFailed:
+        raise
+    except Exception as error:
+        raise spark.failure(f"a query failed: {str(error).splitlines()[0]}") from error
+    return counts, deaths
+
+
+def _check_enriched(bootstrap: str, recounted: Recount) -> list[str]:
+    """Read the enriched topic without Spark: every event of the file must be there once, with its directory."""
+    found: Counter[tuple[str, str]] = Counter()
+    options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": pipeline.ENRICHED}, streaming=False)
+    with Lookup(options) as lookup:
+        ends = lookup.latest(lookup.partitions())
+    for where, end in ends.items():
+        for batch in read_range(options, Range(where, 0, end)):
+            for value in batch.column("value").to_pylist():
+                event = json.loads(value)
+                found[events.fingerprint(event), event["directory"]] += 1
+    missing, extra = recounted.lines - found, found - recounted.lines
+    problems = [f"missing in {pipeline.ENRICHED}: {one[0]} in {one[1]}" for one in sorted(missing)[:10]]
+    return problems + [f"not in the file, or too often: {one[0]} in {one[1]}" for one in sorted(extra)[:10]]

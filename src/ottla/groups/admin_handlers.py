@@ -1,0 +1,154 @@
+"""ListGroups, DescribeGroups, DeleteGroups: groups as an administrator sees them.
+
+Zone: deterministic.
+
+Version notes. ListGroups 4 filters by state (KIP-518), 5 by type (KIP-848); case does not matter in filters.
+DescribeGroups 6: a group that does not exist is an error, before that a dead one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.commands import DeleteGroup, Describe
+from ottla.groups.group import Group, GroupState
+from ottla.groups.groups import NOT_ASKED, OPERATIONS, Groups
+from ottla.requests import Context, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+T = TypeVar("T")
+
+_NOT_FOUND_VERSION = 6
+MAX_GROUPS = 10_000
+"""Groups that one request may name."""
+_CLASSIC = "classic"
+
+
+class GroupAdminHandlers:
+    """What tools ask."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
+    def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+        """The groups whose shards are here; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS says so."""
+        states = {name.lower() for name in request.states_filter}
+        types = {name.lower() for name in request.types_filter}
+        response = ListGroupsResponse()
+        if self._groups.loading:
+            response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        if types and _CLASSIC not in types:
+            return response
+        for shard in self._groups.shards():
+            for group in shard.groups.values():
+                if not states or group.state.value.lower() in states:
+                    response.groups.append(
+                        ListGroupsResponse.ListedGroup(
+                            group_id=group.group_id,
+                            protocol_type=group.protocol_type or "",
+                            group_state=group.state.value,
+                            group_type=_CLASSIC,
+                        )
+                    )
+        return response
+
+    @handles(ApiKey.DESCRIBE_GROUPS, 0, 6, resource="Group", operation="Describe")
+    def describe_groups(self, context: Context, request: DescribeGroupsRequest) -> None:
+        """State and members of groups."""
+        names = _checked(request.groups)
+        found: dict[str, DescribeGroupsResponse.DescribedGroup] = {}
+        asked = request.include_authorized_operations
+
+        def answered(group_id: str, outcome: Group | ApiError | None) -> None:
+            row = found[group_id] = _described(group_id, outcome, context.api_version)
+            row.authorized_operations = OPERATIONS if asked and not row.error_code else NOT_ASKED
+            if len(found) == len(names):
+                context.reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
+
+        for name in names:
+            self._groups.submit(Describe(_for_group(answered, name), name))
+        if not names:
+            context.reply(DescribeGroupsResponse())
+
+    @handles(ApiKey.DELETE_GROUPS, 0, 3, resource="Group", operation="Delete")
+    def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
+        """Delete groups without members, with all that they have committed."""
+        names = _checked(request.groups_names)
+        codes: dict[str, ErrorCode] = {}
+
+        def answered(group_id: str, outcome: ErrorCode | ApiError | None) -> None:
+            if outcome is None:
+                again = DeleteGroup(_for_group(answered, group_id), group_id)
+                self._groups.coordinator.soon(lambda: self._groups.submit(again))
+                return
+            codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
+            if len(codes) == len(names):
+                context.reply(DeleteGroupsResponse(results=[_deleted(name, codes[name]) for name in names]))
+
+        for name in names:
+            self._groups.submit(DeleteGroup(_for_group(answered, name), name))
+        if not names:
+            context.reply(DeleteGroupsResponse())
+
+
+def _checked(names: list[str]) -> list[str]:
+    """Each name once. Raises ApiError INVALID_REQUEST for too many."""
+    if len(names) > MAX_GROUPS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_GROUPS} groups at once")
+    return list(dict.fromkeys(names))
+
+
+def _for_group(answered: Callable[[str, T], None], group_id: str) -> Callable[[T], None]:
+    return lambda outcome: answered(group_id, outcome)
+
+
+def _deleted(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.DeletableGroupResult:
+    result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+    if code:
+        result.error_message = f"{code.name.lower().replace('_', ' ')}: {group_id[:200]!r}"
+    return result
+
+
+def _described(group_id: str, outcome: Group | ApiError | None, version: int) -> DescribeGroupsResponse.DescribedGroup:
+    row = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
+    if isinstance(outcome, ApiError):
+        row.error_code = outcome.code
+        row.error_message = outcome.message
+    elif outcome is None:
+        row.group_state = GroupState.DEAD.value
+        if version >= _NOT_FOUND_VERSION:
+            row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            row.error_message = f"there is no group {group_id[:200]!r}"
+    else:
+        _describe(row, outcome)
+    return row
+
+
+def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
+    """Metadata and assignments only while they hold, as Kafka does."""
+    stable = group.state is GroupState.STABLE
+    row.group_state = group.state.value
+    row.protocol_type = group.protocol_type or ""
+    row.protocol_data = group.protocol or "" if stable else ""
+    row.members = [
+        DescribeGroupsResponse.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]

@@ -1,0 +1,136 @@
+"""Offsets: who may commit, what a fetch finds, what may be deleted.
+
+Zone: pure.
+
+Rules
+- Without members anybody may commit who claims no generation (consumers that assign partitions themselves, tools).
+  With members only those of the present generation, and not before they have their assignment.
+- In the name of a transactional producer (KIP-447) the member is checked only if it is named at all.
+- A position that a transaction is about to move is not stable; who requires stability is told so per partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ottla.config.broker import BrokerConfig
+from ottla.coordinator.shard import Answer, Effect, Outcome
+from ottla.errors import ErrorCode
+from ottla.groups.calendar import Key, Kind
+from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found
+from ottla.groups.group import CONSUMER, Group, GroupState
+from ottla.groups.offsets import Offsets
+from ottla.groups.rebalancing import Timed
+from ottla.groups.records import OffsetCommitted
+from ottla.groups.safeguards import GroupSafeguards
+from ottla.seams import Instant
+
+_NS_PER_MS = 1_000_000
+
+
+def commit(
+    group: Group | None, command: Commit, limits: BrokerConfig, now: Instant, safeguards: GroupSafeguards
+) -> Outcome:
+    """Decide about an OffsetCommit or TxnOffsetCommit."""
+    code = _may_commit(group, command)
+    if code and (safeguards.generation_check or command.generation < 0):
+        return _answered([code] * len(command.items), command.ticket)
+    codes: list[ErrorCode] = []
+    records: list[OffsetCommitted] = []
+    longest = limits.offset_metadata_max_bytes
+    for topic, partition, position in command.items:
+        if len(position.metadata) > longest:
+            codes.append(ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        else:
+            codes.append(ErrorCode.NONE)
+            records.append(OffsetCommitted(command.group_id, topic, partition, position))
+    answer: tuple[Effect, ...] = (Answer(command.ticket, codes),)  # type: ignore[arg-type]
+    if not records:
+        return Outcome(now=answer)
+    heard = _heard_of(group, command, now)
+    if not safeguards.answer_when_committed:
+        return Outcome(heard, records, answer, (), command.producer)
+    return Outcome(heard, records, (), answer, command.producer)
+
+
+def _may_commit(group: Group | None, command: Commit) -> ErrorCode:
+    generation, transactional = command.generation, command.producer is not None
+    if group is None:
+        return ErrorCode.NONE if generation < 0 else ErrorCode.GROUP_ID_NOT_FOUND
+    empty = group.state is GroupState.EMPTY
+    if generation < 0 and empty:
+        return ErrorCode.NONE
+    if generation >= 0 or command.member_id or command.instance_id is not None:
+        code = group.check_member(command.member_id, command.instance_id)
+        if code:
+            return code
+        if generation != group.generation:
+            return ErrorCode.ILLEGAL_GENERATION
+    elif not transactional and not empty:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if not transactional and group.state is GroupState.COMPLETING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _heard_of(group: Group | None, command: Commit, now: Instant) -> tuple[object, ...]:
+    """A commit is a sign of life, unless the member waits in a request anyway."""
+    member = None if group is None else group.members.get(command.member_id)
+    if member is None or member.join is not None or member.sync is not None:
+        return ()
+    key = Key(Kind.SESSION, command.group_id, command.member_id)
+    return (Timed(key, now.mono_ns + member.session_timeout_ms * _NS_PER_MS),)
+
+
+def _answered(codes: Sequence[ErrorCode], ticket: object) -> Outcome:
+    return Outcome(now=(Answer(ticket, codes),))  # type: ignore[arg-type]
+
+
+def fetch(offsets: Offsets, command: FetchOffsets) -> Outcome:
+    """What is committed; told once everything that was applied so far is."""
+    found = list(_found(offsets, command))
+    return Outcome(committed=(Answer(command.ticket, found),))  # type: ignore[arg-type]
+
+
+def _found(offsets: Offsets, command: FetchOffsets) -> Iterator[Found]:
+    group_id, stable = command.group_id, command.require_stable
+    if command.wanted is None:
+        places = [place for place, _ in offsets.of_group(group_id)]
+        if stable:
+            known = dict.fromkeys(places)
+            places += [place for place in offsets.open_of_group(group_id) if place not in known]
+    else:
+        places = [(topic, partition) for topic, partitions in command.wanted for partition in partitions]
+    for place in places:
+        if stable and offsets.is_open(group_id, place):
+            yield Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        else:
+            yield Found(*place, offsets.get(group_id, place))
+
+
+def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Outcome:
+    """Decide about an OffsetDelete (KIP-496): not of topics that members consume."""
+    code = _may_delete(group)
+    if group is None or code:
+        return Outcome(now=(Answer(command.ticket, (code, ())),))  # type: ignore[arg-type]
+    consumed = None if group.state is GroupState.EMPTY else group.subscribed_topics()
+    unknown = group.state is not GroupState.EMPTY and consumed is None
+    codes: list[ErrorCode] = []
+    records: list[OffsetCommitted] = []
+    for topic, partition in command.places:
+        if unknown or (consumed is not None and topic in consumed):
+            codes.append(ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC)
+            continue
+        codes.append(ErrorCode.NONE)
+        if offsets.get(command.group_id, (topic, partition)) is not None:
+            records.append(OffsetCommitted(command.group_id, topic, partition, None))
+    answer = Answer(command.ticket, (ErrorCode.NONE, codes))  # type: ignore[arg-type]
+    return Outcome(records=records, committed=(answer,))
+
+
+def _may_delete(group: Group | None) -> ErrorCode:
+    if group is None:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER:
+        return ErrorCode.NON_EMPTY_GROUP
+    return ErrorCode.NONE

@@ -1,0 +1,176 @@
+"""SyncGroup, Heartbeat, LeaveGroup of classic groups, and what happens to members in time.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+from ottla.config.broker import BrokerConfig
+from ottla.coordinator.shard import Answer, Outcome
+from ottla.errors import ErrorCode
+from ottla.groups.calendar import Key, Kind
+from ottla.groups.commands import Heartbeat, Leave, Sync
+from ottla.groups.group import Group, GroupState, SyncResult
+from ottla.groups.rebalancing import (
+    Draft,
+    Timed,
+    delay_over,
+    prepare,
+    remove_member,
+    without_member,
+    without_pending,
+)
+from ottla.seams import Instant
+
+_NS_PER_MS = 1_000_000
+_new = tuple.__new__  # a third of the time of the classes' own, and heartbeats are many
+
+
+def check(group: Group | None, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
+    """Whether this is a member of the present generation."""
+    if group is None:
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    if instance_id is not None or member_id not in group.members:
+        code = group.check_member(member_id, instance_id)
+        if code:
+            return code
+    return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
+
+
+def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Outcome:
+    """Decide about a Heartbeat. Hot: there are more of them than of anything else here."""
+    ticket, group_id, generation, member_id, instance_id = command
+    code = check(group, member_id, instance_id, generation)
+    if code:
+        code = code if group_id else ErrorCode.INVALID_GROUP_ID
+        return Outcome(now=(Answer(ticket, code),))  # type: ignore[arg-type]
+    assert group is not None
+    if group.state is GroupState.PREPARING_REBALANCE:
+        code = ErrorCode.REBALANCE_IN_PROGRESS
+    session_ns = group.members[member_id].session_timeout_ms * _NS_PER_MS
+    alive = _new(Timed, (_new(Key, (Kind.SESSION, group_id, member_id)), now.mono_ns + session_ns))
+    return _new(Outcome, ((alive,), (), (_new(Answer, (ticket, code)),), (), None))
+
+
+def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Outcome:
+    """Decide about a SyncGroup: the leader's brings the assignment, which holds for all once it is committed."""
+    code = check(group, command.member_id, command.instance_id, command.generation)
+    if group is not None and not code:
+        code = _check_protocol(group, command)
+    if group is None or code:
+        code = code if command.group_id else ErrorCode.INVALID_GROUP_ID
+        return Outcome(now=(Answer(command.ticket, SyncResult(code)),))  # type: ignore[arg-type]
+    draft = Draft(group, limits, now)
+    member = draft.group.members[command.member_id]
+    _has_synced(draft, command.member_id)
+    if group.state is GroupState.STABLE:
+        draft.session(member)
+        result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
+        draft.committed.append(Answer(command.ticket, result))  # type: ignore[arg-type]
+        return draft.outcome()
+    if member.sync is not None:
+        draft.answer(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.group.put(member._replace(sync=command.ticket))
+    if group.leader == command.member_id:
+        _assign(draft, command)
+    else:
+        draft.at(Kind.SESSION, None, command.member_id)  # alive as long as its request waits
+    return draft.outcome()
+
+
+def _check_protocol(group: Group, command: Sync) -> ErrorCode:
+    if command.protocol_type not in (None, group.protocol_type) or command.protocol not in (None, group.protocol):
+        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    if group.state is GroupState.PREPARING_REBALANCE:
+        return ErrorCode.REBALANCE_IN_PROGRESS
+    return ErrorCode.NONE
+
+
+def _has_synced(draft: Draft, member_id: str) -> None:
+    pending = draft.group.pending_sync
+    if pending.pop(member_id, member_id) is None and not pending:
+        draft.at(Kind.SYNC, None)
+
+
+def _assign(draft: Draft, command: Sync) -> None:
+    group = draft.group
+    group.become(GroupState.STABLE, draft.now.wall_ms)
+    for member in list(group.members.values()):
+        assignment = command.assignments.get(member.member_id, b"")
+        group.put(member._replace(assignment=assignment, sync=None))
+        if member.sync is not None:
+            result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, assignment)
+            draft.committed.append(Answer(member.sync, result))  # type: ignore[arg-type]
+            draft.session(member)
+    draft.save()
+
+
+def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Outcome:
+    """Decide about a LeaveGroup, member by member."""
+    if group is None:
+        code = ErrorCode.UNKNOWN_MEMBER_ID if command.group_id else ErrorCode.INVALID_GROUP_ID
+        return _left(command, [code] * len(command.members))
+    draft = Draft(group, limits, now)
+    codes = [_leave_one(draft, *identity) for identity in command.members]
+    if any(code is ErrorCode.NONE for code in codes):
+        draft.now_effects.append(Answer(command.ticket, codes))  # type: ignore[arg-type]
+        return draft.outcome()
+    return _left(command, codes)
+
+
+def _left(command: Leave, codes: list[ErrorCode]) -> Outcome:
+    return Outcome(now=(Answer(command.ticket, codes),))  # type: ignore[arg-type]
+
+
+def _leave_one(draft: Draft, member_id: str, instance_id: str | None) -> ErrorCode:
+    group = draft.group
+    if not member_id and instance_id is not None:
+        member_id = group.statics.get(instance_id, "")
+    if member_id in group.pending and instance_id is None:
+        without_pending(draft, member_id)
+        return ErrorCode.NONE
+    code = group.check_member(member_id, instance_id)
+    if not code:
+        without_member(draft, member_id)
+    return code
+
+
+# -- in time -----------------------------------------------------------------------------------------------------------
+
+
+def on_time(group: Group | None, key: Key, limits: BrokerConfig, now: Instant) -> Outcome:
+    """A deadline of a group has come."""
+    if group is None:
+        return Outcome((Timed(key, None),))
+    draft = Draft(group, limits, now)
+    draft.events.append(Timed(key, None))
+    if key.kind is Kind.SESSION:
+        _session_over(draft, key.member_id)
+    elif key.kind is Kind.JOIN:
+        if group.state is GroupState.PREPARING_REBALANCE:
+            delay_over(draft)
+    else:
+        _sync_over(draft)
+    return draft.outcome()
+
+
+def _session_over(draft: Draft, member_id: str) -> None:
+    """Nothing was heard of a member for its session time-out."""
+    group = draft.group
+    if member_id in group.pending:
+        without_pending(draft, member_id)
+    elif member_id in group.members:
+        member = group.members[member_id]
+        if member.is_new or (member.join is None and member.sync is None):
+            without_member(draft, member_id)
+
+
+def _sync_over(draft: Draft) -> None:
+    """Members that have joined did not ask for their assignment: they are out, and the others begin anew."""
+    group = draft.group
+    missing = [member_id for member_id in group.pending_sync if member_id in group.members]
+    for member_id in missing:
+        remove_member(draft, member_id)
+    group.pending_sync = {}
+    if missing and group.state in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+        prepare(draft)

@@ -1,0 +1,266 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: requests to commands, results to responses.
+
+Zone: deterministic.
+
+Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a retention time; 6 leader epochs;
+7 static members; 9 GROUP_ID_NOT_FOUND; 10 topic ids. OffsetFetch 2: all offsets of a group, and an error of the whole;
+7 stable offsets; 8 several groups; 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found, Item
+from ottla.groups.groups import Groups
+from ottla.groups.records import Position
+from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing
+from ottla.requests import Context, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+R = TypeVar("R")
+_AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopics
+_Part = OffsetFetchResponse.OffsetFetchResponsePartitions
+_GROUP_ERROR_VERSION = 2
+_MANY_VERSION = 8
+_NO_GROUP_VERSION = 9
+"""From here on a member of a group that there is not is told so; before, that its generation is wrong."""
+MAX_GROUPS = 10_000
+"""Groups looked up by one request."""
+
+
+class OffsetHandlers:
+    """Positions of groups."""
+
+    def __init__(self, groups: Groups, now_ms: Callable[[], int]) -> None:
+        """`now_ms` gives the wall time."""
+        self._groups = groups
+        self._now_ms = now_ms
+
+    def _exists(self, topic: str, partition: int) -> bool:
+        return 0 <= partition < self._groups.topics.partitions(topic)
+
+    # -- OffsetCommit --------------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.OFFSET_COMMIT, 0, 10, resource="Group", operation="Read", also=(("Topic", "Read"),))
+    def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
+        """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""
+        version = context.api_version
+        if version >= COMMIT_BY_ID:
+            fill_names(request.topics, self._groups.topics)
+        items = list(self._items(request))
+        known = [item for item in items if self._exists(item.topic, item.partition)]
+
+        def answer(outcome: Sequence[ErrorCode] | ApiError) -> None:
+            codes = codes_for(outcome, len(known), version >= _NO_GROUP_VERSION)
+            context.reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID))
+
+        if items and not known:
+            answer([])
+            return
+        self._groups.submit(
+            Commit(
+                answer,
+                request.group_id,
+                request.generation_id_or_member_epoch,
+                request.member_id,
+                request.group_instance_id,
+                known,
+            )
+        )
+
+    def _items(self, request: OffsetCommitRequest) -> Iterator[Item]:
+        now_ms = self._now_ms()
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        for topic in request.topics:
+            for each in topic.partitions:
+                stamp = now_ms if each.commit_timestamp < 0 else each.commit_timestamp
+                position = Position(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    stamp,
+                    min(expire_ms, 2**63 - 1),
+                )
+                yield Item(topic.name, each.partition_index, position)
+
+    # -- OffsetFetch ---------------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.OFFSET_FETCH, 0, 10, resource="Group", operation="Describe", also=(("Topic", "Describe"),))
+    def offset_fetch(self, context: Context, request: OffsetFetchRequest) -> None:
+        """Answered when everything that a group's coordinator has taken so far is committed.
+
+        It also needs Describe on each topic.
+        """
+        if context.api_version >= _MANY_VERSION:
+            self._fetch_many(context, request)
+            return
+        topics = request.topics
+        wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+
+        def answer(outcome: Sequence[Found] | ApiError) -> None:
+            context.reply(_old_fetch_response(outcome, wanted or (), context.api_version))
+
+        self._groups.submit(FetchOffsets(answer, request.group_id, wanted, request.require_stable))
+
+    def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
+        if len(request.groups) > MAX_GROUPS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_GROUPS} groups at once")
+        by_id = context.api_version >= COMMIT_BY_ID
+        gather: Gather[_Group] = Gather(lambda groups: context.reply(OffsetFetchResponse(groups=groups)))
+        for group in request.groups:
+            topics = group.topics
+            if by_id and topics is not None:
+                fill_names(topics, self._groups.topics)
+                topics = [topic for topic in topics if topic.name]
+            wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+            ticket = self._ticket(group, by_id, gather.slot())
+            self._groups.submit(FetchOffsets(ticket, group.group_id, wanted, request.require_stable))
+        gather.close()
+
+    def _ticket(
+        self, group: _AskedGroup, by_id: bool, done: Callable[[_Group], None]
+    ) -> Callable[[Sequence[Found] | ApiError], None]:
+        def answered(outcome: Sequence[Found] | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                done(_Group(group_id=group.group_id, error_code=outcome.code))
+                return
+            topics = _found_topics(outcome)
+            if by_id:
+                topics = [*self._with_ids(group, topics), *_unknown_topics(group)]
+            done(_Group(group_id=group.group_id, topics=topics))
+
+        return answered
+
+    def _with_ids(self, group: _AskedGroup, topics: list[_Topic]) -> Iterator[_Topic]:
+        """With their ids. A topic that was not asked for by its id, and is gone, cannot be told of."""
+        asked = {topic.name: topic.topic_id for topic in group.topics or ()}
+        for topic in topics:
+            topic_id = asked.get(topic.name) or self._groups.topics.id_of(topic.name)
+            if topic_id is not None:
+                topic.topic_id = topic_id
+                yield topic
+
+    # -- OffsetDelete --------------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.OFFSET_DELETE, 0, 0, resource="Group", operation="Delete", also=(("Topic", "Read"),))
+    def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
+        """Answered when the tombstones are committed."""
+        places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+        known = [place for place in places if self._exists(*place)]
+
+        def answer(outcome: tuple[ErrorCode, Sequence[ErrorCode]] | ApiError) -> None:
+            whole, codes = (commit_code(outcome.code), ()) if isinstance(outcome, ApiError) else outcome
+            if whole:
+                context.reply(OffsetDeleteResponse(error_code=whole))
+            else:
+                context.reply(_delete_response(request, dict(zip(known, codes, strict=True))))
+
+        self._groups.submit(DeleteOffsets(answer, request.group_id, known))
+
+
+def commit_code(code: ErrorCode) -> ErrorCode:
+    """What a committer is told of an error of the log."""
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return code
+
+
+def codes_for(outcome: Sequence[ErrorCode] | ApiError, count: int, says_no_group: bool) -> Sequence[ErrorCode]:
+    """One for each of so many positions. `says_no_group`: whether the asker knows GROUP_ID_NOT_FOUND."""
+    if isinstance(outcome, ApiError):
+        return [commit_code(outcome.code)] * count
+    if not says_no_group and outcome and outcome[0] is ErrorCode.GROUP_ID_NOT_FOUND:
+        return [ErrorCode.ILLEGAL_GENERATION] * count
+    return outcome
+
+
+def _commit_response(
+    request: OffsetCommitRequest, known: Sequence[Item], codes: Sequence[ErrorCode], by_id: bool
+) -> OffsetCommitResponse:
+    by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        rows = [
+            OffsetCommitResponse.OffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=by_place.get((topic.name, each.partition_index), missing(topic, by_id)),
+            )
+            for each in topic.partitions
+        ]
+        row = OffsetCommitResponse.OffsetCommitResponseTopic
+        response.topics.append(row(name=topic.name, topic_id=topic.topic_id, partitions=rows))
+    return response
+
+
+def _old_fetch_response(
+    outcome: Sequence[Found] | ApiError, wanted: Sequence[tuple[str, Sequence[int]]], version: int
+) -> OffsetFetchResponse:
+    """One group. Before version 2 an error of the whole is that of every partition."""
+    response = OffsetFetchResponse()
+    if isinstance(outcome, ApiError):
+        response.error_code = outcome.code
+        none = [Found(topic, each, None, outcome.code) for topic, partitions in wanted for each in partitions]
+        outcome = none if version < _GROUP_ERROR_VERSION else []
+    for name, found in _by_topic(outcome).items():
+        rows = [_row(OffsetFetchResponse.OffsetFetchResponsePartition, each) for each in found]
+        response.topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=rows))
+    return response
+
+
+def _found_topics(found: Sequence[Found]) -> list[_Topic]:
+    rows = {name: [_row(_Part, each) for each in parts] for name, parts in _by_topic(found).items()}
+    return [_Topic(name=name, partitions=parts) for name, parts in rows.items()]
+
+
+def _unknown_topics(group: _AskedGroup) -> Iterator[_Topic]:
+    for topic in group.topics or ():
+        if not topic.name:
+            none = [Found("", each, None, missing(topic, by_id=True)) for each in topic.partition_indexes]
+            yield _Topic(topic_id=topic.topic_id, partitions=[_row(_Part, each) for each in none])
+
+
+def _row(row_type: Callable[..., R], each: Found) -> R:
+    """One partition: both shapes of the answer have the same fields."""
+    position = each.position
+    return row_type(
+        partition_index=each.partition,
+        committed_offset=-1 if position is None else position.offset,
+        committed_leader_epoch=-1 if position is None else position.leader_epoch,
+        metadata="" if position is None else position.metadata,
+        error_code=each.code,
+    )
+
+
+def _by_topic(found: Sequence[Found]) -> dict[str, list[Found]]:
+    topics: dict[str, list[Found]] = {}
+    for each in found:
+        topics.setdefault(each.topic, []).append(each)
+    return topics
+
+
+def _delete_response(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        rows = [
+            OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                partition_index=each.partition_index,
+                error_code=codes.get((topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
+            for each in topic.partitions
+        ]
+        response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    return response

@@ -1,0 +1,175 @@
+"""The journal of groups: entries, and the records of `__consumer_offsets` that stand for them.
+
+Zone: pure. Kafka's own schemas. Offsets, of which there are many, are packed and unpacked here by hand; everything else
+goes through the declared messages.
+"""
+
+from __future__ import annotations
+
+from struct import Struct, error
+from struct import pack as pack_now
+from typing import Final, NamedTuple
+
+from ottla.record.internal.groups import (
+    GROUP_RECORDS,
+    GroupMetadataKey,
+    GroupMetadataValue,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from ottla.record.internal.parsing import UnknownType, parse_record
+from ottla.wire.codec import encode_bytes
+
+_OFFSET_KEY: Final = 1
+_GROUP_KEY: Final = 2
+_OFFSET_VERSION: Final = 3
+_EXPIRING_VERSION: Final = 1
+"""The only one with an expiry time of its own; it has no leader epoch."""
+_GROUP_VERSION: Final = 3
+_SHORT: Final = Struct(">h")
+_INT: Final = Struct(">i")
+_KEY_HEAD: Final = Struct(">hh")
+_VALUE_HEAD: Final = Struct(">hqih")
+"""Version 3: version, offset, leader epoch, length of the metadata."""
+_LONG: Final = Struct(">q")
+_PLAIN_VALUE: Final = Struct(">hqihq")
+"""Version 3 without metadata: version, offset, leader epoch, 0, time of the commit."""
+_new = tuple.__new__  # a third of the time of the classes' own, and this runs for every offset that is loaded
+
+
+class Position(NamedTuple):
+    """A committed offset of one partition."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    commit_ms: int = -1
+    expire_ms: int = -1
+    """Wall time from which it may be forgotten; -1: offsets.retention.minutes decides."""
+
+
+class OffsetCommitted(NamedTuple):
+    """A group's position in a partition; None: it has none any more."""
+
+    group_id: str
+    topic: str
+    partition: int
+    position: Position | None
+
+
+class GroupSaved(NamedTuple):
+    """A generation of a group; None: the group is gone."""
+
+    group_id: str
+    value: GroupMetadataValue | None
+
+
+class GroupCodec:
+    """Entries to records and back."""
+
+    __slots__ = ("_names", "_prefix")
+
+    def __init__(self) -> None:
+        self._prefix: bytes | None = None
+        """All but the partition of the last offset's key: the next one is mostly of the same group and topic."""
+        self._names = ("", "")
+
+    def encode(self, entry: object) -> tuple[bytes, bytes | None]:
+        """Key and value; no value deletes the key."""
+        if isinstance(entry, OffsetCommitted):
+            return _offset_key(entry), None if entry.position is None else _offset_value(entry.position)
+        assert isinstance(entry, GroupSaved), entry
+        key = _SHORT.pack(_GROUP_KEY) + encode_bytes(GroupMetadataKey(group=entry.group_id), 0)
+        if entry.value is None:
+            return key, None
+        return key, _SHORT.pack(_GROUP_VERSION) + encode_bytes(entry.value, _GROUP_VERSION)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> object | None:
+        """The entry; None for a record of a kind that is not known here. Raises CorruptRecord."""
+        found = self._unpack(key, value)
+        if found is not None:
+            return found
+        try:
+            record = parse_record(GROUP_RECORDS, key, value)
+        except UnknownType:
+            return None
+        message = record.key
+        if isinstance(message, OffsetCommitKey):
+            assert record.value is None or isinstance(record.value, OffsetCommitValue)
+            position = None if record.value is None else _position(record.value)
+            return OffsetCommitted(message.group, message.topic, message.partition, position)
+        if isinstance(message, GroupMetadataKey):
+            assert record.value is None or isinstance(record.value, GroupMetadataValue)
+            return GroupSaved(message.group, record.value)
+        return None
+
+    def _unpack(self, key: bytes | None, value: bytes | None) -> OffsetCommitted | None:
+        """An offset as it is written nowadays; None when that is not what it is. Hot: a shard may have millions."""
+        if key is None:
+            return None
+        try:
+            prefix = key[:-4]
+            if prefix != self._prefix:
+                names = _names_in(prefix)
+                if names is None:
+                    return None
+                self._prefix, self._names = prefix, names
+            group_id, topic = self._names
+            (partition,) = _INT.unpack_from(key, len(prefix))
+            position = None if value is None else _unpack_position(value)
+        except (error, UnicodeDecodeError):
+            return None
+        if position is None and value is not None:
+            return None
+        return _new(OffsetCommitted, (group_id, topic, partition, position))
+
+
+def _position(value: OffsetCommitValue) -> Position:
+    return Position(value.offset, value.leader_epoch, value.metadata, value.commit_timestamp, value.expire_timestamp)
+
+
+def _offset_key(entry: OffsetCommitted) -> bytes:
+    group, topic = entry.group_id.encode(), entry.topic.encode()
+    return b"".join(
+        (_KEY_HEAD.pack(_OFFSET_KEY, len(group)), group, _SHORT.pack(len(topic)), topic, _INT.pack(entry.partition))
+    )
+
+
+def _offset_value(position: Position) -> bytes:
+    metadata = position.metadata.encode()
+    if position.expire_ms < 0:
+        head = _VALUE_HEAD.pack(_OFFSET_VERSION, position.offset, position.leader_epoch, len(metadata))
+        return head + metadata + _LONG.pack(position.commit_ms)
+    head = pack_now(">hqh", _EXPIRING_VERSION, position.offset, len(metadata))
+    return head + metadata + pack_now(">qq", position.commit_ms, position.expire_ms)
+
+
+def _names_in(prefix: bytes) -> tuple[str, str] | None:
+    """Group and topic of an offset's key without its last four bytes; None when that is not what it is.
+
+    Raises struct.error, UnicodeDecodeError.
+    """
+    kind, size = _KEY_HEAD.unpack_from(prefix)
+    if kind != _OFFSET_KEY or size < 0:
+        return None
+    topic_at = 6 + size
+    (length,) = _SHORT.unpack_from(prefix, topic_at - 2)
+    if length < 0 or len(prefix) != topic_at + length:
+        return None
+    return prefix[4 : topic_at - 2].decode(), prefix[topic_at:].decode()
+
+
+def _unpack_position(value: bytes) -> Position | None:
+    """A position as it is written nowadays; None when that is not what it is.
+
+    Raises struct.error, UnicodeDecodeError.
+    """
+    if len(value) == _PLAIN_VALUE.size:
+        version, offset, leader_epoch, size, commit_ms = _PLAIN_VALUE.unpack(value)
+        plain = version == _OFFSET_VERSION and not size
+        return _new(Position, (offset, leader_epoch, "", commit_ms, -1)) if plain else None
+    version, offset, leader_epoch, size = _VALUE_HEAD.unpack_from(value)
+    if version != _OFFSET_VERSION or size < 0 or len(value) != 24 + size:
+        return None
+    (commit_ms,) = _LONG.unpack_from(value, 16 + size)
+    return Position(offset, leader_epoch, value[16 : 16 + size].decode(), commit_ms)

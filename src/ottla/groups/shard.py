@@ -1,0 +1,206 @@
+"""The groups of one partition of `__consumer_offsets`, as a machine of the coordinator runtime.
+
+Zone: deterministic. The state, and who decides about which command; every change comes through `apply`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from ottla.config.broker import BrokerConfig
+from ottla.coordinator.shard import NOTHING, Answer, Command, Origin, Outcome, TransactionEnd
+from ottla.errors import ApiError
+from ottla.groups import commits, upkeep
+from ottla.groups.calendar import Calendar, Key, Kind
+from ottla.groups.commands import (
+    Commit,
+    DeleteGroup,
+    DeleteOffsets,
+    Describe,
+    FetchOffsets,
+    ForgetTopics,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+)
+from ottla.groups.group import Group, tickets_of
+from ottla.groups.joining import join
+from ottla.groups.membership import heartbeat, leave, on_time, sync
+from ottla.groups.offsets import Offsets
+from ottla.groups.rebalancing import Becomes, Forgotten, Rebalanced, Timed
+from ottla.groups.records import GroupSaved, OffsetCommitted
+from ottla.groups.safeguards import GroupSafeguards
+from ottla.groups.upkeep import Swept
+from ottla.metrics import Histogram
+from ottla.seams import Instant
+from ottla.types import NO_PRODUCER_ID
+
+_NS_PER_MS: Final = 1_000_000
+_SWEEP: Final = Key(Kind.SWEEP)
+REBALANCE_BOUNDS_MS: Final = (1, 10, 50, 100, 500, 1000, 3000, 5000, 10_000, 30_000, 60_000, 300_000)
+
+
+class GroupShard:
+    """State machine: see `ottla.coordinator.shard.Shard`."""
+
+    def __init__(self, limits: Callable[[], BrokerConfig], safeguards: GroupSafeguards | None = None) -> None:
+        """`limits` gives the broker's settings in force."""
+        self._limits = limits
+        self._safeguards = safeguards or GroupSafeguards()
+        self._calendar = Calendar()
+        self._sweeping: deque[str] = deque()
+        self.groups: dict[str, Group] = {}
+        """Only to be read."""
+        self.offsets = Offsets()
+        """Only to be read."""
+        self.rebalances = 0
+        """Begun."""
+        self.rebalance_ms = Histogram(REBALANCE_BOUNDS_MS)
+        """How long those took that are over."""
+
+    # -- deciding ------------------------------------------------------------------------------------------------------
+
+    def handle(self, command: Command, now: Instant) -> Outcome:
+        """Decide about a command of `commands`."""
+        if type(command) is Heartbeat:
+            return heartbeat(self.groups.get(command.group_id), command, now)
+        return _DECISIONS[type(command)](self, command, now)
+
+    def _join(self, command: Join, now: Instant) -> Outcome:
+        return join(self.groups.get(command.group_id), command, self._limits(), now)
+
+    def _sync(self, command: Sync, now: Instant) -> Outcome:
+        return sync(self.groups.get(command.group_id), command, self._limits(), now)
+
+    def _leave(self, command: Leave, now: Instant) -> Outcome:
+        return leave(self.groups.get(command.group_id), command, self._limits(), now)
+
+    def _commit(self, command: Commit, now: Instant) -> Outcome:
+        return commits.commit(self.groups.get(command.group_id), command, self._limits(), now, self._safeguards)
+
+    def _fetch(self, command: FetchOffsets, _: Instant) -> Outcome:
+        stable = command.require_stable and self._safeguards.stable_positions
+        return commits.fetch(self.offsets, command._replace(require_stable=stable))
+
+    def _delete_offsets(self, command: DeleteOffsets, _: Instant) -> Outcome:
+        return commits.delete(self.groups.get(command.group_id), self.offsets, command)
+
+    def _describe(self, command: Describe, _: Instant) -> Outcome:
+        return Outcome(committed=(Answer(command.ticket, self.groups.get(command.group_id)),))  # type: ignore[arg-type]
+
+    def _delete_group(self, command: DeleteGroup, _: Instant) -> Outcome:
+        return upkeep.delete_group(self.groups.get(command.group_id), self.offsets, command)
+
+    def _forget_topics(self, command: ForgetTopics, _: Instant) -> Outcome:
+        groups = list(self.groups) if command.groups is None else command.groups
+        return upkeep.forget_topics(groups, self.offsets, command)
+
+    # -- applying ------------------------------------------------------------------------------------------------------
+
+    def apply(self, entry: object, origin: Origin) -> None:
+        """Take a record, the end of a transaction, or an event. The only method that changes anything."""
+        if type(entry) is Timed:
+            key, deadline_ns = entry
+            if deadline_ns is None:
+                self._calendar.clear(key)
+            else:
+                self._calendar.set(key, deadline_ns)
+        elif type(entry) is OffsetCommitted:
+            if entry.position is not None and entry.group_id not in self.groups:
+                self.groups[entry.group_id] = Group(entry.group_id)
+            waits = self._safeguards.pending_positions
+            self.offsets.take(entry, origin.offset, origin.producer_id if waits else NO_PRODUCER_ID)
+        elif type(entry) is Becomes:
+            self.groups[entry.group.group_id] = entry.group
+        elif type(entry) is GroupSaved:
+            self._save(entry)
+        elif type(entry) is TransactionEnd:
+            self.offsets.end_transaction(entry.producer_id, entry.commit)
+        else:
+            self._note(entry)
+
+    def _save(self, entry: GroupSaved) -> None:
+        if entry.value is not None:
+            self.groups[entry.group_id] = Group.from_value(entry.group_id, entry.value)
+        else:
+            self.groups.pop(entry.group_id, None)
+            self.offsets.forget(entry.group_id)
+
+    def _note(self, event: object) -> None:
+        if isinstance(event, Rebalanced):
+            if event.took_ms is None:
+                self.rebalances += 1
+            else:
+                self.rebalance_ms.observe(event.took_ms)
+        elif isinstance(event, Forgotten):
+            self.groups.pop(event.group_id, None)
+        elif isinstance(event, Swept):
+            self._sweeping.popleft()
+        else:
+            assert isinstance(event, SweepBegins), event
+            self._sweeping = deque(self.groups)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def on_loaded(self, now: Instant) -> Outcome:
+        """Members that were found again have their session time from now on."""
+        sessions = [
+            Timed(
+                Key(Kind.SESSION, group.group_id, member.member_id),
+                now.mono_ns + member.session_timeout_ms * _NS_PER_MS,
+            )
+            for group in self.groups.values()
+            for member in group.members.values()
+        ]
+        return Outcome((*sessions, self._next_sweep(now)))
+
+    def _next_sweep(self, now: Instant) -> Timed:
+        return Timed(_SWEEP, now.mono_ns + self._limits().offsets_retention_check_interval_ms * _NS_PER_MS)
+
+    def deadline(self) -> int | None:
+        """Monotonic ns at which `on_time` has something to do; 0: it has already."""
+        if self._sweeping:
+            return 0
+        first = self._calendar.first()
+        return None if first is None else first[0]
+
+    def on_time(self, now: Instant) -> Outcome:
+        """What is due first; members before expired offsets."""
+        first = self._calendar.first()
+        if first is not None and first[0] <= now.mono_ns:
+            key = first[1]
+            if key.kind is Kind.SWEEP:
+                return Outcome((SweepBegins(), self._next_sweep(now)))
+            return on_time(self.groups.get(key.group_id), key, self._limits(), now)
+        if self._sweeping:
+            group_id = self._sweeping[0]
+            minutes = self._limits().offsets_retention_minutes
+            return upkeep.sweep(group_id, self.groups.get(group_id), self.offsets, minutes, now.wall_ms)
+        return NOTHING
+
+    def waiting(self) -> Sequence[Callable[[ApiError], None]]:
+        """Everybody who waits for a rebalance."""
+        return tickets_of(self.groups.values())
+
+
+class SweepBegins:
+    """Volatile: all groups are to be looked through for what has expired."""
+
+
+_DECISIONS: Final[Mapping[type, Callable[..., Outcome]]] = MappingProxyType(
+    {
+        Join: GroupShard._join,
+        Sync: GroupShard._sync,
+        Leave: GroupShard._leave,
+        Commit: GroupShard._commit,
+        FetchOffsets: GroupShard._fetch,
+        DeleteOffsets: GroupShard._delete_offsets,
+        Describe: GroupShard._describe,
+        DeleteGroup: GroupShard._delete_group,
+        ForgetTopics: GroupShard._forget_topics,
+    }
+)

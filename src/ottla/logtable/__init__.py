@@ -1,0 +1,19 @@
+"""The log as a table: `spark.read.format("ottla-log")` on the data directories of a broker, or a copy of them.
+
+Zone: real. A tool for people, like `storage/dump`: reads ordinary files, never runs inside a broker and needs none.
+Only what a user's own script imports is named here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.on_demand import names_on_demand
+
+if TYPE_CHECKING:
+    from ottla.logtable.source import OttlaLog
+
+__all__ = ["OttlaLog"]
+
+# PySpark is large, and this package is looked at by all.
+__getattr__, __dir__ = names_on_demand(globals(), {"ottla.logtable.source": "OttlaLog"})

@@ -1,0 +1,203 @@
+"""Batches of a segment as rows of the table.
+
+Zone: pure. What a batch says of all its records is laid out once per batch and repeated by index; the records are
+decoded in `ottla.client.columnar`. Only the formats before batches (v0, v1) go record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.client.columnar import HEADER_TYPE, Columns, decode
+from ottla.record import legacy
+from ottla.record.batch import BatchHeader
+from ottla.record.errors import CorruptRecord
+from ottla.types import TopicPartition
+
+SCHEMA: Final = (
+    "topic string, partition int, offset bigint, timestamp timestamp, timestampType int, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>, leaderEpoch int, producerId bigint, producerEpoch int, "
+    "sequence int, transaction string, control string, compression string, batchBaseOffset bigint, "
+    "batchLastOffset bigint, magic int, segment string, position bigint, belowLogStart boolean"
+)
+_RECORD_FIELDS: Final = [
+    ("offset", pa.int64()),
+    ("timestamp", pa.timestamp("us", tz="UTC")),
+    ("timestampType", pa.int32()),
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("headers", pa.list_(pa.field("element", HEADER_TYPE))),
+    ("sequence", pa.int32()),
+    ("belowLogStart", pa.bool_()),
+]
+_BATCH_FIELDS: Final = [
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("leaderEpoch", pa.int32()),
+    ("producerId", pa.int64()),
+    ("producerEpoch", pa.int32()),
+    ("transaction", pa.string()),
+    ("control", pa.string()),
+    ("compression", pa.string()),
+    ("batchBaseOffset", pa.int64()),
+    ("batchLastOffset", pa.int64()),
+    ("magic", pa.int32()),
+    ("segment", pa.string()),
+    ("position", pa.int64()),
+]
+_BATCH_SCHEMA: Final = pa.schema(_BATCH_FIELDS)
+_TYPES: Final = dict(_RECORD_FIELDS + _BATCH_FIELDS)
+_NAMES: Final = [each.split()[0] for each in SCHEMA.replace("key: string, value: binary", "").split(", ")]
+ARROW_SCHEMA: Final = pa.schema([(name, _TYPES[name]) for name in _NAMES])
+_CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+_LAST_MS: Final = (2**63 - 1) // 1000
+"""Spark counts microseconds: a timestamp beyond (the year 294247) is shown as this one."""
+_LAST_OFFSET: Final = 2**63 - 1
+_NO_TIMESTAMP_TYPE: Final = -1
+
+
+class Place(NamedTuple):
+    """Where batches were found."""
+
+    where: TopicPartition
+    segment: str
+    log_start: int
+
+
+class Found(NamedTuple):
+    """A batch that is shown."""
+
+    at: int
+    """In the bytes that it was read with."""
+    position: int
+    """In the segment."""
+    header: BatchHeader
+    transaction: str | None
+    control: str | None
+
+
+def rows_of(data: memoryview, batches: Sequence[Found], place: Place) -> pa.RecordBatch:
+    """The records of some batches. Raises CorruptRecord."""
+    batches = [each for each in batches if each.header.record_count]
+    columns = decode(data, [each.at for each in batches], headers=True)
+    counts = np.array([each.header.record_count for each in batches], np.int64)
+    numbers = np.repeat(np.arange(len(batches)), counts)
+    about = _about(batches, place).take(_numbers(pa.int64(), numbers))
+    fields = {**_fields(columns, batches, numbers, place), **{name: about.column(name) for name, _ in _BATCH_FIELDS}}
+    return pa.RecordBatch.from_arrays([fields[name] for name in _NAMES], schema=ARROW_SCHEMA)
+
+
+def _fields(
+    columns: Columns, batches: Sequence[Found], numbers: npt.NDArray[np.int64], place: Place
+) -> dict[str, pa.Array]:
+    micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
+    bases = np.array([each.header.base_offset for each in batches], np.int64)[numbers]
+    firsts = np.array([each.header.base_sequence for each in batches], np.int64)[numbers]
+    sequences = ((firsts + columns.offsets - bases) & 0x7FFFFFFF).astype(np.int32)
+    below = np.packbits(columns.offsets < place.log_start, bitorder="little")
+    return {
+        "offset": _numbers(pa.int64(), columns.offsets),
+        "timestamp": _numbers(_TYPES["timestamp"], micros, columns.timestamps != -1),
+        "timestampType": _numbers(pa.int32(), columns.timestamp_types),
+        "key": columns.keys,
+        "value": columns.values,
+        "headers": columns.headers,
+        "sequence": _numbers(pa.int32(), sequences, firsts >= 0),
+        "belowLogStart": pa.Array.from_buffers(pa.bool_(), len(numbers), [None, pa.py_buffer(below)]),
+    }
+
+
+def _about(batches: Iterable[Found], place: Place) -> pa.RecordBatch:
+    """One row per batch."""
+    rows = [
+        {
+            "topic": place.where.topic,
+            "partition": place.where.partition,
+            "leaderEpoch": _known(header.leader_epoch),
+            "producerId": _known(header.producer_id),
+            "producerEpoch": _known(header.producer_epoch),
+            "transaction": transaction,
+            "control": control,
+            "compression": _codec(header.codec),
+            "batchBaseOffset": header.base_offset,
+            "batchLastOffset": header.last_offset,
+            "magic": header.magic,
+            "segment": place.segment,
+            "position": position,
+        }
+        for _, position, header, transaction, control in batches
+    ]
+    return pa.RecordBatch.from_pylist(rows, schema=_BATCH_SCHEMA)
+
+
+def old_rows(data: bytes, position: int, place: Place, max_bytes: int) -> pa.RecordBatch:
+    """The messages of an entry of format v0 or v1. Raises CorruptRecord."""
+    entry = legacy.message_at(data, 0)
+    if not entry.valid:
+        raise CorruptRecord(f"the message at offset {entry.offset} does not match its checksum")
+    codec = _codec(entry.codec)
+    rows = [_old_row(message, entry, codec, position, place) for message in legacy.messages_in(entry, max_bytes)]
+    if any(not 0 <= row["offset"] <= _LAST_OFFSET for row in rows):
+        raise CorruptRecord("an offset that cannot be")
+    for row in rows:
+        row["batchBaseOffset"] = rows[0]["offset"]
+    return pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
+
+
+def _old_row(message: legacy.Message, entry: legacy.Message, codec: str, position: int, place: Place) -> dict[str, Any]:
+    stamp = int(bool(entry.attributes & legacy.TIMESTAMP_TYPE)) if message.magic else _NO_TIMESTAMP_TYPE
+    return {
+        "topic": place.where.topic,
+        "partition": place.where.partition,
+        "offset": message.offset,
+        "timestamp": None if message.timestamp == -1 else max(-_LAST_MS, min(message.timestamp, _LAST_MS)) * 1000,
+        "timestampType": stamp,
+        "key": message.key,
+        "value": message.value,
+        "compression": codec,
+        "batchLastOffset": entry.offset,
+        "magic": message.magic,
+        "segment": place.segment,
+        "position": position,
+        "belowLogStart": message.offset < place.log_start,
+    }
+
+
+def behind(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
+    """The rows from offset `start` on."""
+    offsets = rows.column(_NAMES.index("offset")).to_numpy()
+    return rows.slice(int(np.searchsorted(offsets, start)))
+
+
+def groups(batches: Iterable[Found], packed_bytes: int) -> Iterator[list[Found]]:
+    """Batches to decode together: few enough that what they decompress to stays small."""
+    group: list[Found] = []
+    packed = 0
+    for each in batches:
+        group.append(each)
+        packed += each.header.size if each.header.codec else 0
+        if packed >= packed_bytes:
+            yield group
+            group, packed = [], 0
+    if group:
+        yield group
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _codec(number: int) -> str:
+    return _CODECS[number] if number < len(_CODECS) else f"unknown({number})"
+
+
+def _numbers(kind: pa.DataType, numbers: npt.NDArray[Any], valid: npt.NDArray[np.bool_] | None = None) -> pa.Array:
+    bits = None
+    if valid is not None and not valid.all():
+        bits = pa.py_buffer(np.packbits(valid, bitorder="little"))
+    return pa.Array.from_buffers(kind, len(numbers), [bits, pa.py_buffer(np.ascontiguousarray(numbers))])

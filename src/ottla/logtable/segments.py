@@ -1,0 +1,92 @@
+"""Which segments there are in some directories, and where their logs begin.
+
+Zone: real. Reads names and one checkpoint; what is in a segment is read by `walk`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from ottla.logtable.errors import LogChanged
+from ottla.logtable.options import LogOptions
+from ottla.spark.errors import BadOption
+from ottla.storage import layout
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
+from ottla.types import TopicPartition
+
+
+class Log(NamedTuple):
+    """A partition's log on disk."""
+
+    where: TopicPartition
+    files: tuple[str, ...]
+    """Its segments, by base offset."""
+    start: int
+    """The first offset that consumers see; files may begin before it."""
+
+
+def find_logs(options: LogOptions) -> list[Log]:
+    """All logs that are asked for, by partition.
+
+    Raises BadOption: no directory, no log in it, the same partition twice, a topic or partition that is not there.
+    """
+    found: dict[TopicPartition, str] = {}
+    for path in options.paths:
+        for where, directory in _directories(path):
+            if where in found:
+                raise BadOption(
+                    "path",
+                    f"holds {where} twice, in {found[where]} and {directory}: name the directories of one broker",
+                )
+            found[where] = directory
+    chosen = _chosen(found, options)
+    return [Log(where, _files(found[where]), _start(found[where], where)) for where in chosen]
+
+
+def _directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
+    """The logs in a data directory; or `path` itself, when it is the directory of one."""
+    try:
+        names = sorted(os.listdir(path))
+    except OSError as error:
+        raise BadOption("path", f"cannot be read: {path}: {error.strerror}") from error
+    itself = layout.parse_log_dir(os.path.basename(os.path.abspath(path)))
+    if itself is not None and any(_is_segment(name) for name in names):
+        return [(itself, path)]
+    parsed = [(layout.parse_log_dir(name), os.path.join(path, name)) for name in names]
+    logs = [(where, each) for where, each in parsed if where is not None and os.path.isdir(each)]
+    if not logs:
+        raise BadOption("path", f"{path} holds no directory of a partition, such as orders-0")
+    return logs
+
+
+def _chosen(found: Iterable[TopicPartition], options: LogOptions) -> list[TopicPartition]:
+    topics = {where.topic for where in found}
+    if missing := sorted(options.topics - topics):
+        raise BadOption("topic", f"{missing[0]!r} is not in the directories; there are: {', '.join(sorted(topics))}")
+    chosen = [where for where in sorted(found) if not options.topics or where.topic in options.topics]
+    if missing_numbers := sorted(options.partitions - {where.partition for where in chosen}):
+        raise BadOption("partition", f"{missing_numbers[0]} is not in the directories")
+    return [where for where in chosen if not options.partitions or where.partition in options.partitions]
+
+
+def _files(directory: str) -> tuple[str, ...]:
+    return tuple(os.path.join(directory, name) for name in sorted(os.listdir(directory)) if _is_segment(name))
+
+
+def _is_segment(name: str) -> bool:
+    parsed = layout.parse_file_name(name)
+    return parsed is not None and parsed.kind == layout.LOG and not parsed.state
+
+
+def _start(directory: str, where: TopicPartition) -> int:
+    """From the data directory's checkpoint; 0 where there is none, as for a copy of a single partition."""
+    path = os.path.join(os.path.dirname(os.path.abspath(directory)), layout.LOG_STARTS)
+    try:
+        with open(path, "rb") as file:
+            return parse_offsets(file.read()).get(where, 0)
+    except FileNotFoundError:
+        return 0
+    except (OSError, CorruptCheckpoint) as error:
+        raise LogChanged(path, f"the starts of the logs cannot be read: {error}") from error

@@ -1,0 +1,93 @@
+"""How the transactions in a log ended.
+
+Zone: real. A batch of a transaction belongs to the next marker of its producer in the partition: that is how brokers
+know it, and the cleaner keeps a marker as long as there is data before it. `.txnindex` files are not needed.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.logtable.errors import CorruptLog
+from ottla.logtable.walk import headers
+from ottla.record.batch import BatchHeader, records_of
+from ottla.record.control import ControlType, control_type
+from ottla.record.errors import CorruptRecord
+from ottla.storage.dump.files import BatchFile
+
+COMMITTED: Final = "committed"
+ABORTED: Final = "aborted"
+OPEN: Final = "open"
+_CONTROL_MAX_BYTES: Final = 65_536
+
+
+class Outcomes:
+    """What became of the transactions that have data in one segment."""
+
+    def __init__(self, files: Sequence[str], *, skip: bool) -> None:
+        """files: the segment, and those behind it, which are looked into as far as it has transactions that end there.
+
+        Raises CorruptLog, LogChanged.
+        """
+        self._ends: dict[int, tuple[array[int], bytearray]] = {}
+        waiting: set[int] = set()
+        for number, path in enumerate(files):
+            if number and not waiting:
+                break
+            for file, position, header in headers(path, last=path == files[-1], skip=skip):
+                if header.is_control:
+                    self._note(file, position, header, skip=skip)
+                    waiting.discard(header.producer_id)
+                elif header.is_transactional and not number:
+                    waiting.add(header.producer_id)
+                if number and not waiting:
+                    break
+
+    def of(self, header: BatchHeader) -> str | None:
+        """COMMITTED, ABORTED or OPEN; None for a batch that is in no transaction."""
+        if not header.is_transactional or header.is_control:
+            return None
+        offsets, commits = self._ends.get(header.producer_id, _NO_ENDS)
+        place = bisect_right(offsets, header.base_offset)
+        return OPEN if place == len(offsets) else COMMITTED if commits[place] else ABORTED
+
+    def _note(self, file: BatchFile, position: int, header: BatchHeader, *, skip: bool) -> None:
+        kind = marker_type(file, position, header, skip=skip)
+        if kind in (ControlType.COMMIT, ControlType.ABORT):
+            offsets, commits = self._ends.setdefault(header.producer_id, (array("q"), bytearray()))
+            offsets.append(header.base_offset)
+            commits.append(kind == ControlType.COMMIT)
+
+
+_NO_ENDS: Final = (array("q"), bytearray())
+
+
+def marker_type(file: BatchFile, position: int, header: BatchHeader, *, skip: bool) -> int | None:
+    """The control type of a control batch; None when it is empty, or broken and `skip`. Raises CorruptLog."""
+    try:
+        batch = file.read(position, min(header.size, _CONTROL_MAX_BYTES))
+        record = next(records_of(batch, max_bytes=_CONTROL_MAX_BYTES), None)
+        return None if record is None else control_type(record.key)
+    except CorruptRecord as error:
+        if skip:
+            return None
+        raise CorruptLog(file.path, position, error.message) from error
+
+
+def first_open_offset(files: Sequence[str], *, skip: bool) -> int | None:
+    """Where the first transaction begins that has not ended: the last stable offset. None when there is none.
+
+    Reads the headers of the whole log. Raises CorruptLog, LogChanged.
+    """
+    opened: dict[int, int] = {}
+    for path in files:
+        for file, position, header in headers(path, last=path == files[-1], skip=skip):
+            if header.is_control:
+                if marker_type(file, position, header, skip=skip) in (ControlType.COMMIT, ControlType.ABORT):
+                    opened.pop(header.producer_id, None)
+            elif header.is_transactional:
+                opened.setdefault(header.producer_id, header.base_offset)
+    return min(opened.values(), default=None)

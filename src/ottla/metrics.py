@@ -1,0 +1,177 @@
+"""What a broker counts: counters, gauges and histograms under the names that Kafka's dashboards know.
+
+Zone: pure. Numbers only, no clock and no I/O. The hot path adds to plain ints that live where the work is done; a
+metric is a function that reads them when somebody looks. Names follow the rule that the JMX exporters of Kafka
+distributions use: `kafka_<domain>_<type>_<name>`, lower case, a counter ends in `_total`, a share of 100 in `_percent`.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+Labels = Mapping[str, str]
+Read = Callable[[], "float | Iterable[tuple[Labels, float]]"]
+"""Gives the value now, or one per combination of labels."""
+
+LATENCY_BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 5000, 30000)
+"""Upper ends of the buckets of a time in milliseconds."""
+
+
+class Kind(Enum):
+    """How a reader may use the numbers."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Sample(NamedTuple):
+    """One number with its labels. `suffix` belongs to the name (histograms: _bucket, _sum, _count)."""
+
+    suffix: str
+    labels: Labels
+    value: float
+
+
+class Metric(NamedTuple):
+    """One row of the registry: name, kind, meaning, and how to read it."""
+
+    name: str
+    kind: Kind
+    help: str
+    samples: Callable[[], Iterable[Sample]]
+
+
+class Histogram:
+    """Counts of values by size. `observe` is two list operations; nothing is kept per value."""
+
+    __slots__ = ("bounds", "counts", "total")
+
+    def __init__(self, bounds: Sequence[float] = LATENCY_BOUNDS_MS) -> None:
+        assert list(bounds) == sorted(bounds), "bounds rise"
+        self.bounds = tuple(bounds)
+        self.counts = [0] * (len(self.bounds) + 1)
+        self.total: float = 0
+
+    def observe(self, value: float) -> None:
+        """Count one value."""
+        self.counts[bisect_left(self.bounds, value)] += 1
+        self.total += value
+
+    @property
+    def count(self) -> int:
+        """How many values there were."""
+        return sum(self.counts)
+
+    def quantile(self, share: float) -> float:
+        """The upper end of the bucket in which that share (0…1) of the values ends; 0 without values, inf above all."""
+        wanted, seen = share * self.count, 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            seen += count
+            if count and seen >= wanted:
+                return bound
+        return 0.0
+
+    def samples(self, labels: Labels | None = None) -> Iterator[Sample]:
+        """Cumulative buckets, sum and count."""
+        labels = labels or {}
+        seen = 0
+        for bound, count in zip((*self.bounds, float("inf")), self.counts, strict=True):
+            seen += count
+            yield Sample("_bucket", {**labels, "le": _number(bound)}, seen)
+        yield Sample("_sum", labels, self.total)
+        yield Sample("_count", labels, seen)
+
+
+class Registry:
+    """All metrics of one broker, each under one name."""
+
+    def __init__(self) -> None:
+        self._metrics: dict[str, Metric] = {}
+
+    def counter(self, name: str, help_text: str, read: Read) -> None:
+        """A number that only grows; the name ends in `_total`."""
+        assert name.endswith("_total"), name
+        self._add(name, Kind.COUNTER, help_text, lambda: _read(read))
+
+    def gauge(self, name: str, help_text: str, read: Read) -> None:
+        """A number that goes up and down."""
+        self._add(name, Kind.GAUGE, help_text, lambda: _read(read))
+
+    def histogram(self, name: str, help_text: str, read: Callable[[], Iterable[tuple[Labels, Histogram]]]) -> None:
+        """Histograms by labels."""
+        self._add(
+            name,
+            Kind.HISTOGRAM,
+            help_text,
+            lambda: (sample for labels, histogram in read() for sample in histogram.samples(labels)),
+        )
+
+    def _add(self, name: str, kind: Kind, help_text: str, samples: Callable[[], Iterable[Sample]]) -> None:
+        assert name not in self._metrics, f"metric {name} is declared twice"
+        self._metrics[name] = Metric(name, kind, help_text, samples)
+
+    def __iter__(self) -> Iterator[Metric]:
+        """Metrics by name."""
+        for name in sorted(self._metrics):
+            yield self._metrics[name]
+
+    def value(self, name: str, **labels: str) -> float:
+        """One number; KeyError when there is none with exactly these labels."""
+        for sample in self._metrics[name].samples():
+            if not sample.suffix and sample.labels == labels:
+                return sample.value
+        raise KeyError((name, labels))
+
+    def total(self, name: str) -> float | None:
+        """The sum over all labels; None for a metric that is not there."""
+        metric = self._metrics.get(name)
+        return None if metric is None else sum(sample.value for sample in metric.samples() if not sample.suffix)
+
+    def render(self) -> str:
+        """The text that Prometheus reads (exposition format 0.0.4)."""
+        return "".join(self.parts())
+
+    def parts(self) -> Iterator[str]:
+        """The same metric by metric, each read when it is its turn."""
+        for metric in self:
+            lines = [
+                f"# HELP {metric.name} {_escaped(metric.help)}",
+                f"# TYPE {metric.name} {metric.kind.value}",
+                *(
+                    f"{metric.name}{sample.suffix}{_labels(sample.labels)} {_number(sample.value)}"
+                    for sample in metric.samples()
+                ),
+                "",
+            ]
+            yield "\n".join(lines)
+
+
+def _read(read: Read) -> Iterator[Sample]:
+    found = read()
+    if isinstance(found, (int, float)):
+        yield Sample("", {}, found)
+        return
+    for labels, value in found:
+        yield Sample("", labels, value)
+
+
+def _labels(labels: Labels) -> str:
+    if not labels:
+        return ""
+    pairs = (f'{name}="{_escaped(value, quotes=True)}"' for name, value in labels.items())
+    return "{" + ",".join(pairs) + "}"
+
+
+def _escaped(text: str, quotes: bool = False) -> str:
+    text = text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace('"', '\\"') if quotes else text
+
+
+def _number(value: float) -> str:
+    if value == float("inf"):
+        return "+Inf"
+    return str(int(value)) if value == int(value) else repr(value)

@@ -1,0 +1,46 @@
+"""Pipelines: steps from topic to topic on PySpark, exactly once, with retries and dead letters.
+
+Zone: real. Names are imported when they are asked for: the errors and steps need neither Spark nor Arrow.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.on_demand import names_on_demand
+
+if TYPE_CHECKING:
+    from ottla.pipeline.errors import BadOutput, BadPipeline, NullField, Poison, RecordTooLarge, StepFailed
+    from ottla.pipeline.functions import Out, Record, map_batches, map_rows
+    from ottla.pipeline.pipeline import Pipeline, PipelinePlan, Running, StepPlan
+    from ottla.pipeline.progress import StepProgress
+    from ottla.pipeline.status import StepStatus
+
+_HOMES: Final = {
+    "ottla.pipeline.errors": "BadOutput BadPipeline NullField Poison RecordTooLarge StepFailed",
+    "ottla.pipeline.functions": "Out Record map_batches map_rows",
+    "ottla.pipeline.pipeline": "Pipeline PipelinePlan Running StepPlan",
+    "ottla.pipeline.progress": "StepProgress",
+    "ottla.pipeline.status": "StepStatus",
+}
+
+__all__ = [
+    "BadOutput",
+    "BadPipeline",
+    "NullField",
+    "Out",
+    "Pipeline",
+    "PipelinePlan",
+    "Poison",
+    "Record",
+    "RecordTooLarge",
+    "Running",
+    "StepFailed",
+    "StepPlan",
+    "StepProgress",
+    "StepStatus",
+    "map_batches",
+    "map_rows",
+]
+
+__getattr__, __dir__ = names_on_demand(globals(), _HOMES)

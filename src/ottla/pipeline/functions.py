@@ -1,0 +1,327 @@
+"""What users write for a step: functions over records or over Arrow batches, and how they are called.
+
+Zone: pure. A function that raises fails its record, not the batch: what came of the others and which failed is returned
+side by side. Where records go then is in `routing`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.pipeline.errors import BadOutput, NullField, RecordTooLarge
+from ottla.retry import headers as trails
+
+Headers = tuple[tuple[str, bytes | None], ...]
+Bytes = bytes | str | None
+
+HEADERS_TYPE: Final = pa.list_(
+    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
+)
+ROWS_TYPE: Final = pa.schema([("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS_TYPE)])
+ERROR: Final = "_error"
+_OVERHEAD: Final = 90
+"""Bytes of a batch with one record besides its key, value and headers, generously."""
+
+
+class _Same(enum.Enum):
+    SAME = "same"
+
+
+SAME: Final = _Same.SAME
+
+
+class Record(NamedTuple):
+    """A record as a step's function sees it: at every attempt the one that was read first."""
+
+    key: bytes | None
+    value: bytes | None
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    headers: Headers
+    """The application's own."""
+    attempt: int
+    """1 for the first."""
+
+
+class Out(NamedTuple):
+    """A record that a step makes; key and headers are the input's unless said otherwise. Text is written as UTF-8."""
+
+    value: Bytes
+    key: Bytes | _Same = SAME
+    headers: Iterable[tuple[str, Bytes]] | _Same = SAME
+
+
+RowResult = Bytes | Out | Sequence["Bytes | Out"]
+
+
+class Limits(NamedTuple):
+    """What every record that a step makes is held to."""
+
+    max_bytes: int = 1_000_000
+    required: tuple[str, ...] = ()
+    """Of key and value: those that must not be null."""
+
+
+class Failed(NamedTuple):
+    """An input row that failed."""
+
+    row: int
+    error: Exception
+
+
+class Applied(NamedTuple):
+    """What came of a batch."""
+
+    made: list[pa.RecordBatch]
+    """Of ROWS_TYPE."""
+    failed: list[Failed]
+
+
+@dataclass(frozen=True)
+class RowFunction:
+    """A step's function over single records; see `map_rows`."""
+
+    function: Callable[[Record], RowResult]
+
+    def apply(self, batch: pa.RecordBatch, limits: Limits, levels: Mapping[str, int]) -> Applied:
+        """Call it for every row of a batch of the source. `levels`: how many retries lie before each topic."""
+        keys: list[bytes | None] = []
+        values: list[bytes | None] = []
+        headers: list[list[tuple[str, bytes | None]]] = []
+        failed: list[Failed] = []
+        for row, record in enumerate(records_of(batch, levels)):
+            try:
+                made = [_made(each, record) for each in _each(self.function(record))]
+                for one in made:
+                    _check(one, limits)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - whatever a user's function raises fails its record
+                failed.append(Failed(row, error))
+            else:
+                for key, value, own in made:
+                    keys.append(key)
+                    values.append(value)
+                    headers.append(list(own))
+        return Applied([_rows(keys, values, headers)] if keys else [], failed)
+
+
+@dataclass(frozen=True)
+class BatchFunction:
+    """A step's function over Arrow record batches; see `map_batches`."""
+
+    function: Callable[[pa.RecordBatch], Any]
+
+    def apply(self, batch: pa.RecordBatch, limits: Limits, levels: Mapping[str, int]) -> Applied:  # noqa: ARG002
+        """Call it for a batch; where it raises, for ever smaller parts, until the rows that fail are found."""
+        made: list[pa.RecordBatch] = []
+        failed: list[Failed] = []
+        parts = [(0, batch)]
+        while parts:
+            first, part = parts.pop()
+            try:
+                rows, wrong = self._call(part, limits)
+            except MemoryError:
+                raise
+            except Exception as error:  # noqa: BLE001 - as above
+                if part.num_rows == 1:
+                    failed.append(Failed(first, error))
+                else:
+                    half = part.num_rows // 2
+                    parts += [(first + half, part.slice(half)), (first, part.slice(0, half))]
+            else:
+                made.append(rows)
+                failed += [Failed(first + row, error) for row, error in wrong]
+        return Applied([rows for rows in made if rows.num_rows], failed)
+
+    def _call(self, part: pa.RecordBatch, limits: Limits) -> tuple[pa.RecordBatch, list[Failed]]:
+        found = _table(self.function(part))
+        wrong: list[Failed] = []
+        if ERROR in found.schema.names:
+            if found.num_rows != part.num_rows:
+                raise BadOutput(f"{found.num_rows} rows with {ERROR} for {part.num_rows}: there must be one for each")
+            reasons = reasons_of(found.column(ERROR))
+            wrong = [Failed(row, StepSaid(reason)) for row, reason in reasons.items()]
+            found = found.filter(pa.array([row not in reasons for row in range(found.num_rows)], pa.bool_()))
+        rows = to_rows(found)
+        if (problem := next(iter(problems_of(rows, limits).values()), None)) is not None:
+            raise problem
+        return rows, wrong
+
+
+class StepSaid(Exception):
+    """A row that a step itself marked as failed, in the column `_error`."""
+
+
+def map_rows(function: Callable[[Record], RowResult]) -> RowFunction:
+    """Make a step of a function that is called for every record.
+
+    It returns the value of the record to write (bytes or text; the key and headers stay), an `Out`, a list of these, or
+    None for nothing. An exception fails this record alone: it is retried, or ends in the dead letters.
+    """
+    return RowFunction(function)
+
+
+def map_batches(function: Callable[[pa.RecordBatch], Any]) -> BatchFunction:
+    """Make a step of a function over Arrow record batches with the columns of the source.
+
+    It returns a RecordBatch, a Table or a mapping of arrays with `value`, and `key` and `headers` if there are any.
+    With a column `_error` (null or false: none) there is one row for each that it got, and those that have one fail. An
+    exception makes it be called again for smaller parts of the batch, until the rows at fault are alone: it must not
+    change anything outside.
+    """
+    return BatchFunction(function)
+
+
+# -- rows in -----------------------------------------------------------------------------------------------------------
+
+
+def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Record]:
+    """The records of a batch of the source, as they were read first."""
+    names = batch.schema.names
+    columns = [batch.column(names.index(name)) for name in ("key", "value", "topic", "partition", "offset")]
+    times = batch.column(names.index("timestamp")).cast(pa.int64())
+    headers = batch.column(names.index("headers"))
+    lists = (*(column.to_pylist() for column in columns), times.to_pylist(), headers.to_pylist())
+    for key, value, topic, partition, offset, micros, own in zip(*lists, strict=True):
+        found = headers_of(own)
+        level = levels.get(topic, 0)
+        first = (trails.read(found).origin if level else None) or trails.Origin(
+            topic, partition, offset, (micros or 0) // 1000
+        )
+        where = (first.topic, first.partition, first.offset, first.timestamp)
+        yield Record(key, value, *where, trails.plain(found), level + 1)
+
+
+def headers_of(found: Iterable[Mapping[str, Any]] | None) -> Headers:
+    """Headers out of Arrow's rows."""
+    return tuple((each["key"], each["value"]) for each in found or ())
+
+
+# -- rows out ----------------------------------------------------------------------------------------------------------
+
+
+def _each(result: Any) -> Sequence[Any]:
+    if result is None:
+        return ()
+    return result if isinstance(result, list) else (result,)
+
+
+def _made(result: Any, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
+    if not isinstance(result, Out):
+        if not isinstance(result, bytes | bytearray | memoryview | str):
+            raise BadOutput(
+                f"the step returned {type(result).__name__}: return bytes, str, Out, a list of these, or None"
+            )
+        return record.key, _bytes(result, "value"), record.headers
+    key = record.key if isinstance(result.key, _Same) else _bytes(result.key, "key")
+    if isinstance(result.headers, _Same):
+        return key, _bytes(result.value, "value"), record.headers
+    return key, _bytes(result.value, "value"), tuple(_header(each) for each in result.headers)
+
+
+def _header(pair: Any) -> tuple[str, bytes | None]:
+    if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
+        raise BadOutput(f"the header {pair!r:.100} is no pair of a name and a value")
+    return pair[0], _bytes(pair[1], f"header {pair[0]}")
+
+
+def _bytes(given: Any, what: str) -> bytes | None:
+    if given is None or isinstance(given, bytes):
+        return given
+    if isinstance(given, str):
+        return given.encode()
+    if isinstance(given, bytearray | memoryview):
+        return bytes(given)
+    raise BadOutput(f"the {what} is {type(given).__name__}: it must be bytes, str or None")
+
+
+def _check(made: tuple[bytes | None, bytes | None, Headers], limits: Limits) -> None:
+    key, value, headers = made
+    size = len(key or b"") + len(value or b"") + sum(len(n.encode()) + len(v or b"") + 10 for n, v in headers)
+    if size + _OVERHEAD > limits.max_bytes:
+        raise too_large(size, limits)
+    for name, field in (("key", key), ("value", value)):
+        if field is None and name in limits.required:
+            raise null_field(name)
+
+
+def too_large(size: int, limits: Limits) -> RecordTooLarge:
+    """The error for a record of `size` bytes."""
+    return RecordTooLarge(f"the record has {size} bytes, and a step writes at most {limits.max_bytes - _OVERHEAD}")
+
+
+def null_field(name: str) -> NullField:
+    """The error for a record without what must be there."""
+    return NullField(f"the {name} is null, and the step says that there must be one")
+
+
+def _rows(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Any]) -> pa.RecordBatch:
+    pairs = [[{"key": name, "value": value} for name, value in own] for own in headers]
+    arrays = [pa.array(keys, pa.binary()), pa.array(values, pa.binary()), pa.array(pairs, HEADERS_TYPE)]
+    return pa.RecordBatch.from_arrays(arrays, schema=ROWS_TYPE)
+
+
+def rows_of(keys: Sequence[Any], values: Sequence[Any], headers: Sequence[Headers]) -> pa.RecordBatch:
+    """Rows of ROWS_TYPE out of Python's values."""
+    return _rows(keys, values, headers)
+
+
+def _table(found: Any) -> pa.RecordBatch:
+    """What a batch function returned, as one record batch. Raises BadOutput."""
+    if isinstance(found, pa.Table):
+        batches = found.combine_chunks().to_batches()
+        return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=found.schema)
+    if isinstance(found, pa.RecordBatch):
+        return found
+    if isinstance(found, Mapping):
+        return pa.RecordBatch.from_pydict({str(name): column for name, column in found.items()})
+    raise BadOutput(f"the step returned {type(found).__name__}: return a RecordBatch, a Table or a mapping of arrays")
+
+
+def to_rows(found: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns that are written, as ROWS_TYPE. Raises BadOutput."""
+    names = found.schema.names
+    if "value" not in names:
+        raise BadOutput(f"there is no column `value` among {', '.join(names)}")
+    arrays = []
+    for field in ROWS_TYPE:
+        column = found.column(names.index(field.name)) if field.name in names else pa.nulls(found.num_rows, field.type)
+        try:
+            arrays.append(column if column.type == field.type else column.cast(field.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+            raise BadOutput(f"the column `{field.name}` is {column.type}: it must be {field.type}") from error
+    return pa.RecordBatch.from_arrays(arrays, schema=ROWS_TYPE)
+
+
+def problems_of(rows: pa.RecordBatch, limits: Limits) -> dict[int, Exception]:
+    """Rows that may not be written, and why."""
+    sizes = pc.add(
+        pc.fill_null(pc.binary_length(rows.column(0)), 0).cast(pa.int64()),
+        pc.fill_null(pc.binary_length(rows.column(1)), 0).cast(pa.int64()),
+    )
+    large = pc.indices_nonzero(pc.greater(sizes, limits.max_bytes - _OVERHEAD)).to_pylist()
+    found: dict[int, Exception] = {row: too_large(sizes[row].as_py(), limits) for row in large}
+    for number, name in ((0, "key"), (1, "value")):
+        column = rows.column(number)
+        if name in limits.required and column.null_count:
+            found |= {row: null_field(name) for row in pc.indices_nonzero(column.is_null()).to_pylist()}
+    return found
+
+
+def reasons_of(column: pa.Array) -> dict[int, str]:
+    """The rows that a column `_error` (text, or true and false) marks, and why. Raises BadOutput."""
+    if pa.types.is_boolean(column.type):
+        return {row: "marked by the step" for row, wrong in enumerate(column.to_pylist()) if wrong}
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type) or pa.types.is_null(column.type):
+        return {row: reason for row, reason in enumerate(column.to_pylist()) if reason is not None}
+    raise BadOutput(f"the column {ERROR} is {column.type}: it must be string or boolean")

@@ -1,0 +1,94 @@
+"""How far the steps of a pipeline are, out of the progress of their queries.
+
+Zone: pure. Spark's documents in, figures out; printing is in `show`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from ottla.spark.metrics import behind_by_partition
+
+METRICS: Final = "ottla"
+"""The name of the metrics that a step's query counts."""
+COUNTED: Final = ("rows_out", "retries", "dead")
+"""The names of the counts."""
+
+
+class StepProgress(NamedTuple):
+    """One step, since its query was started."""
+
+    step: str
+    guarantee: str
+    """exactly once, and by what; or at least once."""
+    batches: int = 0
+    rows_in: int = 0
+    """Records read, retries included."""
+    rows_out: int = 0
+    """Records written to the step's topic."""
+    retries: int = 0
+    """Records sent to a retry topic."""
+    dead: int = 0
+    """Records sent to the dead letters."""
+    rows_per_s: float = 0.0
+    """Of the last batch."""
+    lag: int = 0
+    """Offsets of the sources that are not read yet, at the last batch."""
+    waiting: int = 0
+    """Offsets of the retry topics that are not read yet, at the last batch: waiting for their time, mostly."""
+
+    def line(self) -> str:
+        """One line for people."""
+        parts = [
+            f"{self.step}: {self.batches:,} batches",
+            f"{self.rows_in:,} read",
+            f"{self.rows_out:,} written",
+            f"{self.rows_per_s:,.0f} rows/s",
+            f"lag {self.lag:,}",
+        ]
+        for count, what in ((self.retries, "retried"), (self.waiting, "waiting"), (self.dead, "dead")):
+            if count:
+                parts.append(f"{count:,} {what}")
+        return " · ".join(parts)
+
+
+class Counter:
+    """Adds up the progress of one query; documents come in order, and may be seen more than once."""
+
+    def __init__(self, step: str, guarantee: str, sources: Iterable[str], retries: Iterable[str]) -> None:
+        self._sources = frozenset(sources)
+        self._retries = frozenset(retries)
+        self._last = -1
+        self._sum = StepProgress(step, guarantee)
+
+    def add(self, documents: Iterable[Mapping[str, Any]]) -> StepProgress:
+        """Add what is new of a query's `recentProgress`; the figures so far."""
+        for document in documents:
+            counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
+            figures = {name: _number(counted, name) for name in COUNTED}
+            if document["batchId"] > self._last and (document.get("numInputRows") or any(figures.values())):
+                self._last = document["batchId"]
+                self._sum = self._sum._replace(
+                    batches=self._sum.batches + 1,
+                    rows_in=self._sum.rows_in + document["numInputRows"],
+                    rows_per_s=float(document.get("processedRowsPerSecond") or 0.0),
+                    rows_out=self._sum.rows_out + figures["rows_out"],
+                    retries=self._sum.retries + figures["retries"],
+                    dead=self._sum.dead + figures["dead"],
+                )
+            self._sum = self._behind(document)
+        return self._sum
+
+    def _behind(self, document: Mapping[str, Any]) -> StepProgress:
+        behind = [one for source in document.get("sources", ()) for one in behind_by_partition(source).items()]
+        if not behind:
+            return self._sum
+        lag = sum(size for where, size in behind if where.topic in self._sources)
+        waiting = sum(size for where, size in behind if where.topic in self._retries)
+        return self._sum._replace(lag=lag, waiting=waiting)
+
+
+def _number(counted: Any, name: str) -> int:
+    value = counted.get(name) if isinstance(counted, Mapping) else getattr(counted, name, None)
+    return int(value or 0)

@@ -1,0 +1,80 @@
+"""Where a pipeline stands, asked of its cluster alone: Spark need not run.
+
+Zone: real. The queries of a pipeline tell its consumer group how far they are; the rest is offsets of topics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.client.admin import Admin
+from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin_types import EARLIEST, LATEST
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, RefusedError, values_of
+from ottla.client.metadata import TopicView
+from ottla.errors import ErrorCode
+from ottla.pipeline.steps import Step, group_of
+from ottla.types import TopicPartition
+
+Offsets = Mapping[TopicPartition, int]
+
+
+class StepStatus(NamedTuple):
+    """A step. Counts are of offsets: with transactions a little more than of records."""
+
+    step: str
+    lag: int
+    """Of the sources, not read yet."""
+    waiting: int
+    """In the retry topics, not read yet."""
+    dead: int
+    """In the dead letters."""
+    missing: tuple[str, ...] = ()
+    """Topics that are not there (yet)."""
+
+
+def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[StepStatus]:
+    """Ask the cluster. Raises ClientError."""
+    names = {topic for step in steps for topic in (*step.places, *step.dead_topics)}
+    there = _partitions(cluster, names)
+    first = _offsets(cluster, there, EARLIEST)
+    last = _offsets(cluster, there, LATEST)
+    found = []
+    for step in steps:
+        group = GroupAdmin(cluster).group_offsets(group_of(pipeline, step, steps))
+        read = {where: at.offset for where, at in group.items() if isinstance(at, GroupOffset)}
+        behind = {where: max(0, end - max(first[where], read.get(where, 0))) for where, end in last.items()}
+        missing = sorted({*step.places, *step.dead_topics} - {where.topic for where in there})
+        found.append(
+            StepStatus(
+                step.name,
+                _sum(behind, step.sources),
+                _sum(behind, step.retry_topics),
+                _sum({where: last[where] - first[where] for where in last}, step.dead_topics),
+                tuple(missing),
+            )
+        )
+    return found
+
+
+def _sum(sizes: Offsets, topics: Iterable[str]) -> int:
+    wanted = set(topics)
+    return sum(size for where, size in sizes.items() if where.topic in wanted)
+
+
+def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
+    found: list[TopicPartition] = []
+    for name, view in Admin(cluster).describe_topics(sorted(names)).items():
+        if isinstance(view, TopicView):
+            found += [TopicPartition(name, number) for number in view.partitions]
+        elif not (isinstance(view, RefusedError) and view.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            assert isinstance(view, ClientError)
+            raise view
+    return found
+
+
+def _offsets(cluster: Cluster, places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
+    asked = dict.fromkeys(places, at)
+    return {where: found.offset for where, found in values_of(Admin(cluster).list_offsets(asked)).items()}

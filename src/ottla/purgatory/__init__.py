@@ -1,0 +1,4 @@
+"""A request that cannot be answered yet waits here.
+
+Zone: deterministic.
+"""

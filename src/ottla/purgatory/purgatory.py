@@ -1,0 +1,147 @@
+"""The purgatory: where a request that cannot be answered yet waits for an event or its time-out.
+
+Zone: deterministic. Delayed operations, their watch keys and the one alarm live here; what an operation waits for is
+its own business (replication, groups, …).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+
+from ottla.purgatory.timing_wheel import Timer, TimingWheel
+from ottla.seams import Clock
+
+_NS_PER_MS = 1_000_000
+PURGE_INTERVAL = 1000
+"""Watchers of completed operations are swept from a key's list when it has grown by so many."""
+
+
+class DelayedOperation(Timer):
+    """A request that waits. It completes exactly once: by an event (`try_complete`) or by its time-out."""
+
+    __slots__ = ("completed",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.completed = False
+
+    def complete(self) -> bool:
+        """Finish now, whatever the condition says. False if it was finished before."""
+        if self.completed:
+            return False
+        self.completed = True
+        self.cancel()
+        self.on_complete()
+        return True
+
+    def abandon(self) -> None:
+        """Finish without an answer: the client is gone."""
+        self.completed = True
+        self.cancel()
+
+    def expire(self) -> None:
+        """The time-out."""
+        if not self.completed:
+            self.on_expire()
+            self.complete()
+
+    def try_complete(self) -> bool:
+        """Check the condition; if it holds, `complete()`. Returns whether the operation is finished."""
+        raise AssertionError("a delayed operation says what it waits for")
+
+    def on_complete(self) -> None:
+        """Answer the request."""
+        raise AssertionError("a delayed operation says how it answers")
+
+    def on_expire(self) -> None:
+        """Called before `on_complete` when the time-out ended the wait."""
+
+
+class After(Timer):
+    """Something to be done at a time; `cancel` takes it back."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        super().__init__()
+        self._action = action
+
+    def expire(self) -> None:
+        """The time has come."""
+        self._action()
+
+
+class Purgatory:
+    """Delayed operations, watched by key and by deadline."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._wheel = TimingWheel(clock.now().mono_ns // _NS_PER_MS)
+        self._watched: dict[Hashable, list[DelayedOperation]] = {}
+        self._sweep_at: dict[Hashable, int] = {}
+        self._alarm_ms: int | None = None
+
+    def try_complete_else_watch(self, operation: DelayedOperation, keys: Sequence[Hashable], timeout_ms: int) -> bool:
+        """Complete at once if possible, else wait for an event on one of the keys, or for the time-out."""
+        if operation.try_complete():
+            return True
+        for key in keys:
+            self._watch(key, operation)
+        self.arm(operation, timeout_ms)
+        return operation.completed
+
+    def _watch(self, key: Hashable, operation: DelayedOperation) -> None:
+        watchers = self._watched.setdefault(key, [])
+        watchers.append(operation)
+        if len(watchers) > self._sweep_at.get(key, PURGE_INTERVAL):
+            watchers[:] = [each for each in watchers if not each.completed]
+            self._sweep_at[key] = len(watchers) + PURGE_INTERVAL
+
+    def arm(self, timer: Timer, delay_ms: int) -> None:
+        """Let a timer expire after `delay_ms` (at once, within this call, when that is 0)."""
+        deadline = self._clock.now().mono_ns // _NS_PER_MS + delay_ms
+        if not self._wheel.add(timer, deadline):
+            timer.expire()
+            return
+        if self._alarm_ms is None or deadline < self._alarm_ms:
+            self._set_alarm()
+
+    def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Do something later, in a turn of its own: at the earliest in a millisecond."""
+        timer = After(action)
+        self.arm(timer, max(1, delay_ms))
+        return timer
+
+    def check(self, key: Hashable) -> int:
+        """An event on `key`: let its watchers look again. Returns how many completed."""
+        watchers = self._watched.get(key)
+        if watchers is None:
+            return 0
+        completed = sum([each.try_complete() for each in list(watchers) if not each.completed])
+        self._forget_completed(key)
+        return completed
+
+    def _forget_completed(self, key: Hashable) -> None:
+        left = [each for each in self._watched.get(key, ()) if not each.completed]
+        if left:
+            self._watched[key] = left
+        else:
+            self._watched.pop(key, None)
+            self._sweep_at.pop(key, None)
+
+    def watched(self, key: Hashable) -> int:
+        """How many operations watch `key` (finished ones included until they are swept)."""
+        return len(self._watched.get(key, ()))
+
+    def on_alarm(self) -> None:
+        """The clock's alarm: expire what is due and ask for the next one."""
+        self._alarm_ms = None
+        for timer in self._wheel.advance(self._clock.now().mono_ns // _NS_PER_MS):
+            timer.expire()
+        self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        upcoming = self._wheel.next_ms()
+        if upcoming != self._alarm_ms:
+            self._alarm_ms = upcoming
+            self._clock.alarm(None if upcoming is None else upcoming * _NS_PER_MS)

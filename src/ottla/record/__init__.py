@@ -1,0 +1,4 @@
+"""Record batches: headers, codecs, control records.
+
+Zone: pure.
+"""

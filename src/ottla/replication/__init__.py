@@ -1,0 +1,4 @@
+"""One partition across brokers; the only writer of a log.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,205 @@
+"""The way of a leader to the controller: proposals of ISRs, batched and asked until there is a definite word (KIP-497).
+
+Zone: deterministic. Which ISR to propose, and what an answer means, is the partition's; where the controller is, the
+fence's. One request is in flight at a time and carries what has gathered until then, one proposal per partition.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.purgatory.timing_wheel import Timer
+from ottla.replication.control import NO_CONTROLLER, ControlFence
+from ottla.replication.partition import Partition
+from ottla.replication.state import IsrOutcome, IsrProposal
+from ottla.seams import Failure
+from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
+
+RETRY_MS: Final = 50
+"""Between an attempt that brought no word and the next one (Kafka's)."""
+LANE: Final = "alter-partition"
+"""A connection of its own: behind a request that waits for a topic to be made, ISRs would stand still."""
+VERSION: Final = 3
+DEFINITE: Final = frozenset(
+    {
+        ErrorCode.NONE,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.INELIGIBLE_REPLICA,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+        ErrorCode.OPERATION_NOT_ATTEMPTED,
+    }
+)
+"""What a controller may say of a partition so that asking again would bring nothing else."""
+
+_Key = tuple[bytes, int]
+_logger = logging.getLogger(__name__)
+
+
+class _Item(NamedTuple):
+    partition: Partition
+    proposal: IsrProposal
+
+
+class AlterPartitionChannel:
+    """Implements `IsrChannel` for all partitions of a broker."""
+
+    def __init__(
+        self,
+        fence: ControlFence,
+        peers: Peers,
+        purgatory: Purgatory,
+        later: Callable[[Callable[[], None]], None],
+        timeout_ms: int,
+    ) -> None:
+        """`timeout_ms`: controller.socket.timeout.ms, after which an answer is not waited for any more.
+
+        Registers itself with the fence: what an earlier controller was asked is asked of the next one at once.
+        """
+        self._fence = fence
+        self._peers = peers
+        self._purgatory = purgatory
+        self._later = later
+        self._timeout_ms = timeout_ms
+        self._items: dict[_Key, _Item] = {}
+        """Proposals without an answer, one per partition; in flight or not yet sent."""
+        self._sent: dict[_Key, _Item] = {}
+        self._attempt = 0
+        """Number of the newest request: answers to earlier ones come too late."""
+        self._in_flight = False
+        self._planned = False
+        self._pause: Timer | None = None
+        self._complaint = ""
+        """What was said last about a controller that does not answer as it should."""
+        fence.on_new_controller = self._start_over
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        """Ask for another ISR. A proposal of the same partition that has no answer yet is given up for this one: it
+        was made in a state that the partition has left, and is told OPERATION_NOT_ATTEMPTED or nothing that matters.
+        """
+        key = (partition.log.topic_id, partition.tp.partition)
+        older = self._items.get(key)
+        if older is not None:
+            self._tell(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))
+        self._items[key] = _Item(partition, proposal)
+        self._plan()
+
+    def _plan(self) -> None:
+        """Send when this turn's input is through, so that what it proposes travels together."""
+        if not self._planned and not self._in_flight and self._pause is None:
+            self._planned = True
+            self._later(self._send)
+
+    def _send(self) -> None:
+        self._planned = False
+        if not self._items or self._in_flight:
+            return
+        if self._fence.controller_id == NO_CONTROLLER:
+            self._retry_later()
+            return
+        self._in_flight = True
+        self._attempt += 1
+        attempt = self._attempt
+        self._sent = dict(self._items)
+        request = _request(self._fence, self._sent)
+        controller = self._fence.controller_id
+        self._peers.ask(
+            controller, request, VERSION, self._timeout_ms, lambda answer: self._answered(attempt, answer), LANE
+        )
+
+    def _start_over(self) -> None:
+        """There is a new controller. What the old one was asked may have happened: the new one's answer will tell."""
+        self._in_flight = False
+        self._attempt += 1
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
+        if self._items:
+            self._plan()
+
+    def _retry_later(self) -> None:
+        self._pause = self._purgatory.after(RETRY_MS, self._resume)
+
+    def _resume(self) -> None:
+        self._pause = None
+        self._send()
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def _answered(self, attempt: int, answer: AlterPartitionResponse | Failure) -> None:
+        if attempt != self._attempt:
+            return
+        self._in_flight = False
+        sent, self._sent = self._sent, {}
+        if isinstance(answer, Failure) or answer.error_code:
+            why = str(answer) if isinstance(answer, Failure) else ErrorCode(answer.error_code).name
+            self._complain(f"the controller {self._fence.controller_id} does not take ISR changes: {why}")
+            self._retry_later()
+            return
+        self._complaint = ""
+        undecided = self._settle(sent, answer)
+        if undecided:
+            self._retry_later()
+        elif self._items:
+            self._plan()
+
+    def _complain(self, complaint: str) -> None:
+        """Once, however often it is tried again."""
+        if complaint != self._complaint:
+            self._complaint = complaint
+            _logger.info("%s; trying again", complaint)
+
+    def _settle(self, sent: dict[_Key, _Item], answer: AlterPartitionResponse) -> bool:
+        """Tell the partitions what has been decided. Whether anything that was sent has no definite answer."""
+        for topic in answer.topics:
+            for row in topic.partitions:
+                key = (topic.topic_id, row.partition_index)
+                item = sent.get(key)
+                if item is None or row.error_code not in DEFINITE:
+                    continue
+                del sent[key]
+                if self._items.get(key) is item:
+                    del self._items[key]
+                    self._tell(item, _outcome(item.proposal, row))
+        return any(self._items.get(key) is item for key, item in sent.items())
+
+    def _tell(self, item: _Item, outcome: IsrOutcome) -> None:
+        self._later(lambda: item.partition.isr_answered(outcome))
+
+
+def _request(fence: ControlFence, items: dict[_Key, _Item]) -> AlterPartitionRequest:
+    topics: dict[bytes, AlterPartitionRequest.TopicData] = {}
+    for (topic_id, index), (_, proposal) in items.items():
+        data = AlterPartitionRequest.PartitionData(partition_index=index, leader_epoch=proposal.leader_epoch)
+        data.partition_epoch = proposal.partition_epoch
+        data.new_isr_with_epochs = _members(fence, zip(proposal.isr, proposal.broker_epochs, strict=True))
+        topic = topics.setdefault(topic_id, AlterPartitionRequest.TopicData(topic_id=topic_id))
+        topic.partitions.append(data)
+    return AlterPartitionRequest(broker_id=fence.node_id, broker_epoch=fence.broker_epoch, topics=list(topics.values()))
+
+
+def _members(fence: ControlFence, members: Iterable[tuple[int, int]]) -> list[AlterPartitionRequest.BrokerState]:
+    """The proposed ISR; this broker's own epoch is put in here, as of now."""
+    state = AlterPartitionRequest.BrokerState
+    return [
+        state(broker_id=each, broker_epoch=fence.broker_epoch if each == fence.node_id else epoch)
+        for each, epoch in members
+    ]
+
+
+def _outcome(proposal: IsrProposal, row: AlterPartitionResponse.PartitionData) -> IsrOutcome:
+    error = ErrorCode(row.error_code)
+    if error:
+        return IsrOutcome(proposal, error)
+    return IsrOutcome(proposal, error, tuple(row.isr), row.leader_epoch, row.partition_epoch)

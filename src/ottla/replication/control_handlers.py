@@ -1,0 +1,247 @@
+"""LeaderAndIsr and StopReplica: the controller's orders, carried out strictly in the order in which they came.
+
+Zone: deterministic. Fencing, order and the shape of requests and answers; what an order means is `replica_manager`'s.
+
+API 4, versions 0-7: 1 is_new, 2 broker epoch (KIP-380), 3 reassignments (KIP-455), 5 topic ids (KIP-516).
+API 5, versions 0-4: 1 broker epoch, 3 leader epochs (KIP-570).
+
+An order waits until the one before is answered, and until the settings of its topics are known. It is fenced when its
+turn comes, and again after every wait. Large ones are carried out a few partitions per turn. A request that the
+controller sent before one that is here already (it came over a connection that the controller had given up) is refused:
+a deletion that comes late would hit the topic that was made since.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.control import ControlFence
+from ottla.replication.replica_manager import ReplicaManager, StopOrder
+from ottla.replication.safeguards import ReplicationSafeguards
+from ottla.replication.state import PartitionState
+from ottla.requests import Context, handles
+from ottla.seams import Clock
+from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+)
+
+PARTITIONS_PER_STEP: Final = 50
+"""How many partitions one turn changes: making one log is a handful of system calls."""
+_IDS_FROM: Final = 5
+_HALF: Final = 1 << 30
+
+Errors = dict[TopicPartition, ErrorCode]
+Prepare = Callable[[Sequence[str], Callable[[], None]], None]
+"""(topics, then): see that the settings of these topics are known, then call back once, in a later turn."""
+
+
+class _Request(Protocol):
+    controller_id: int
+    controller_epoch: int
+    broker_epoch: int
+
+
+class _Order:
+    """A request in the queue."""
+
+    __slots__ = ("context", "errors", "perform", "request", "respond", "topics", "work")
+
+    def __init__(
+        self,
+        context: Context,
+        request: _Request,
+        topics: Sequence[str],
+        work: Sequence[tuple[TopicPartition, Any]],
+        perform: Callable[[_Request, Mapping[TopicPartition, Any]], Errors],
+        respond: Callable[[Errors], object],
+    ) -> None:
+        self.context = context
+        self.request = request
+        self.topics = topics
+        """Whose settings have to be known first."""
+        self.work = deque(work)
+        self.perform = perform
+        self.respond = respond
+        self.errors: Errors = {}
+
+
+class ControlHandlers:
+    """Takes the orders."""
+
+    def __init__(
+        self,
+        replicas: ReplicaManager,
+        fence: ControlFence,
+        clock: Clock,
+        purgatory: Purgatory,
+        prepare: Prepare,
+        safeguards: ReplicationSafeguards | None = None,
+    ) -> None:
+        self.on_applied: Callable[[Sequence[TopicPartition]], None] = _nobody
+        """Told the partitions of a LeaderAndIsr once it has been carried out, before it is answered."""
+        self._replicas = replicas
+        self._fence = fence
+        self._clock = clock
+        self._purgatory = purgatory
+        self._prepare = prepare
+        self._safeguards = safeguards or ReplicationSafeguards()
+        self._queue: deque[_Order] = deque()
+        self._newest = (0, -1)
+        """Controller epoch and correlation id of the newest order so far."""
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    @handles(ApiKey.LEADER_AND_ISR, 0, 7, resource="Cluster", operation="ClusterAction", inter_broker=True)
+    def leader_and_isr(self, context: Context, request: LeaderAndIsrRequest) -> None:
+        """Lead and follow. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+        states = _states(request)
+        topics = sorted({tp.topic for tp, _ in states})
+        by_id = context.api_version >= _IDS_FROM
+        ids = {tp.topic: topic_id for tp, (topic_id, _) in states}
+
+        def respond(errors: Errors) -> LeaderAndIsrResponse:
+            self.on_applied([tp for tp, _ in states])
+            return _answer_by_id(errors, ids) if by_id else _answer_by_name(errors)
+
+        self._enqueue(_Order(context, request, topics, states, self._lead_and_follow, respond))
+
+    @handles(ApiKey.STOP_REPLICA, 0, 4, resource="Cluster", operation="ClusterAction", inter_broker=True)
+    def stop_replica(self, context: Context, request: StopReplicaRequest) -> None:
+        """Stop replicas, and delete them. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
+        orders = _stop_orders(request)
+        self._enqueue(_Order(context, request, (), orders, self._stop, _stopped))
+
+    def _lead_and_follow(self, request: _Request, states: Mapping[TopicPartition, Any]) -> Errors:
+        return self._replicas.apply(states, request.controller_epoch, self._clock.now())
+
+    def _stop(self, _: _Request, orders: Mapping[TopicPartition, StopOrder]) -> Errors:
+        return self._replicas.stop_replicas(orders)
+
+    # -- the queue -----------------------------------------------------------------------------------------------------
+
+    def _enqueue(self, order: _Order) -> None:
+        self._queue.append(order)
+        if len(self._queue) == 1:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Carry out orders as long as none of them has to wait."""
+        while self._queue:
+            order = self._queue[0]
+            if self._refused(order, first=True):
+                continue
+            if order.topics:
+                self._prepare(order.topics, self._go_on)
+                return
+            if not self._step(order):
+                return
+
+    def _go_on(self) -> None:
+        """The order at the head of the queue has waited long enough."""
+        order = self._queue[0]
+        if self._refused(order) or self._step(order):
+            self._begin()
+
+    def _step(self, order: _Order) -> bool:
+        """Do a turn's worth. Whether the order is answered."""
+        some = dict(order.work.popleft() for _ in range(min(PARTITIONS_PER_STEP, len(order.work))))
+        order.errors.update(order.perform(order.request, some))
+        if order.work:
+            self._purgatory.after(0, self._go_on)
+            return False
+        self._queue.popleft()
+        order.context.reply(order.respond(order.errors))
+        return True
+
+    def _refused(self, order: _Order, first: bool = False) -> bool:
+        """Whether the order at the head of the queue is not obeyed; it is answered then."""
+        request = order.request
+        try:
+            self._fence.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+            if first:
+                self._check_order(order)
+        except ApiError as error:
+            self._queue.popleft()
+            order.context.reply(error)
+            return True
+        return False
+
+    def _check_order(self, order: _Order) -> None:
+        """Raises ApiError STALE_CONTROLLER_EPOCH for a request that its controller sent before the newest one here."""
+        epoch, number = order.request.controller_epoch, order.context.correlation_id
+        newest_epoch, newest = self._newest
+        late = epoch == newest_epoch and newest >= 0 and (newest - number) & 0x7FFFFFFF < _HALF
+        if late and self._safeguards.control_order:
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} comes after request {newest}")
+        self._newest = (epoch, number)
+
+
+def _states(request: LeaderAndIsrRequest) -> list[tuple[TopicPartition, tuple[bytes, PartitionState]]]:
+    """What a request of any version says, partition by partition."""
+    rows = [(each.topic_name, ZERO_UUID, each) for each in request.ungrouped_partition_states]
+    rows += [
+        (topic.topic_name, topic.topic_id, each) for topic in request.topic_states for each in topic.partition_states
+    ]
+    return [(TopicPartition(name, each.partition_index), (topic_id, _state(each))) for name, topic_id, each in rows]
+
+
+def _state(each: LeaderAndIsrRequest.LeaderAndIsrPartitionState) -> PartitionState:
+    return PartitionState(
+        each.leader,
+        each.leader_epoch,
+        tuple(each.isr),
+        each.partition_epoch,
+        tuple(each.replicas),
+        tuple(each.adding_replicas),
+        tuple(each.removing_replicas),
+        each.is_new,
+    )
+
+
+def _answer_by_id(errors: Errors, ids: Mapping[str, bytes]) -> LeaderAndIsrResponse:
+    topics: dict[bytes, LeaderAndIsrResponse.LeaderAndIsrTopicError] = {}
+    for tp, code in errors.items():
+        empty = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=ids[tp.topic])
+        one = LeaderAndIsrResponse.LeaderAndIsrPartitionError(partition_index=tp.partition, error_code=code)
+        topics.setdefault(ids[tp.topic], empty).partition_errors.append(one)
+    return LeaderAndIsrResponse(topics=list(topics.values()))
+
+
+def _answer_by_name(errors: Errors) -> LeaderAndIsrResponse:
+    one = LeaderAndIsrResponse.LeaderAndIsrPartitionError
+    rows = [one(topic_name=tp.topic, partition_index=tp.partition, error_code=code) for tp, code in errors.items()]
+    return LeaderAndIsrResponse(partition_errors=rows)
+
+
+def _stop_orders(request: StopReplicaRequest) -> list[tuple[TopicPartition, StopOrder]]:
+    """What a request of any version says. Before version 3 it has no epochs, and deletes all or none."""
+    old = StopOrder(NO_EPOCH, request.delete_partitions)
+    orders = [(TopicPartition(each.topic_name, each.partition_index), old) for each in request.ungrouped_partitions]
+    orders += [
+        (TopicPartition(topic.name, index), old) for topic in request.topics for index in topic.partition_indexes
+    ]
+    orders += [
+        (TopicPartition(topic.topic_name, each.partition_index), StopOrder(each.leader_epoch, each.delete_partition))
+        for topic in request.topic_states
+        for each in topic.partition_states
+    ]
+    return orders
+
+
+def _stopped(errors: Errors) -> StopReplicaResponse:
+    one = StopReplicaResponse.StopReplicaPartitionError
+    rows = [one(topic_name=tp.topic, partition_index=tp.partition, error_code=code) for tp, code in errors.items()]
+    return StopReplicaResponse(partition_errors=rows)
+
+
+def _nobody(_: Sequence[TopicPartition]) -> None:
+    """Nobody is to be told."""

@@ -1,0 +1,79 @@
+"""DeleteRecords on a partition: the log start moves up, and the answer waits until every live replica has followed.
+
+Zone: deterministic. API 21's work on one partition; the request is the handler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import DelayedOperation, Purgatory
+from ottla.replication.leaders import Leaders
+from ottla.replication.partition import Partition
+from ottla.types import NO_EPOCH
+
+_HIGH_WATERMARK: Final = -1
+
+Deleted = Callable[["int | ApiError"], None]
+"""Gets the low watermark: the smallest log start of the live replicas."""
+
+
+class DelayedDeleteRecords(DelayedOperation):
+    """Waits until the low watermark of a partition has reached an offset."""
+
+    __slots__ = ("_done", "_leaders", "_offset", "_partition", "_why")
+
+    def __init__(self, partition: Partition, offset: int, leaders: Leaders, done: Deleted) -> None:
+        super().__init__()
+        self._partition = partition
+        self._offset = offset
+        self._leaders = leaders
+        self._done = done
+        self._why: ApiError | None = None
+
+    def try_complete(self) -> bool:
+        """Case A: every live replica has let go of the records. Case B: leadership is lost."""
+        try:
+            self._partition.check_leader(NO_EPOCH)
+        except ApiError as error:
+            self._why = error
+        else:
+            if self._low_watermark() < self._offset:
+                return self.completed
+        return self.completed or self.complete()
+
+    def _low_watermark(self) -> int:
+        partition = self._partition
+        starts = [start for node, start in partition.log_starts() if self._leaders.is_alive(node)]
+        return min([partition.log.start_offset, *starts])
+
+    def on_expire(self) -> None:
+        """The leader has let go of them; some follower has not said that it has."""
+        self._why = ApiError(ErrorCode.REQUEST_TIMED_OUT, "not every replica has deleted the records in time")
+
+    def on_complete(self) -> None:
+        """Answer."""
+        self._done(self._why or self._low_watermark())
+
+
+def delete_records(
+    partition: Partition, offset: int, timeout_ms: int, leaders: Leaders, purgatory: Purgatory, done: Deleted
+) -> None:
+    """Move the log start up to `offset`, -1: the high watermark; `done` is told now or later.
+
+    Raises ApiError OFFSET_OUT_OF_RANGE above the high watermark, POLICY_VIOLATION on a compacted-only topic,
+    NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
+    """
+    partition.check_leader(NO_EPOCH)
+    if "delete" not in partition.config.cleanup_policy:
+        message = f"{partition.tp} is compacted, records cannot be deleted by offset"
+        raise ApiError(ErrorCode.POLICY_VIOLATION, message)
+    target = partition.high_watermark if offset == _HIGH_WATERMARK else offset
+    if not 0 <= target <= partition.high_watermark:
+        message = f"offset {offset} is not between 0 and the high watermark {partition.high_watermark}"
+        raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
+    partition.raise_start(max(target, partition.log.start_offset))
+    waiting = DelayedDeleteRecords(partition, target, leaders, done)
+    purgatory.try_complete_else_watch(waiting, (partition,), max(0, timeout_ms))

@@ -1,0 +1,71 @@
+"""OffsetForLeaderEpoch: where a leader epoch ended in a log (KIP-101, KIP-279, KIP-320).
+
+Zone: deterministic.
+
+API 23. Versions 0-4. Answered by the leader alone, to followers (of before Fetch v12) and to consumers that look for
+truncation; each partition for itself.
+
+Behaviour
+- The end of the latest epoch is the log end; of an earlier one, the start of the next. Of an epoch without an entry,
+  the largest one below is answered with its own end; one above the latest is -1, -1.
+
+Version notes: 1 the answer's leader epoch, 2 the asker's current leader epoch (fenced), 3 replica id, 4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.hosted import Hosted
+from ottla.replication.leaders import Leaders, missing
+from ottla.requests import Context, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+MAX_PARTITIONS: Final = 50_000
+"""Partitions that one request may name: answering takes the loop's time."""
+
+_End = OffsetForLeaderEpochResponse.EpochEndOffset
+
+
+class EpochHandlers:
+    """Answers out of the leader epochs of the logs led here."""
+
+    def __init__(self, hosted: Hosted, leaders: Leaders) -> None:
+        self._hosted = hosted
+        self._leaders = leaders
+
+    @handles(
+        ApiKey.OFFSET_FOR_LEADER_EPOCH,
+        0,
+        4,
+        resource="Topic",
+        operation="Describe",
+        also=(("Cluster", "ClusterAction"),),
+    )
+    def offset_for_leader_epoch(
+        self, _context: Context, request: OffsetForLeaderEpochRequest
+    ) -> OffsetForLeaderEpochResponse:
+        """Where a leader epoch ended, per partition."""
+        total = sum(len(topic.partitions) for topic in request.topics)
+        if total > MAX_PARTITIONS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
+        result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
+        return OffsetForLeaderEpochResponse(
+            topics=[
+                result(topic=topic.topic, partitions=[self._end_of(topic.topic, one) for one in topic.partitions])
+                for topic in request.topics
+            ]
+        )
+
+    def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> _End:
+        try:
+            partition = self._hosted.find(topic, one.partition)
+            if partition is None:
+                raise missing(self._leaders, topic, one.partition)
+            partition.check_leader(one.current_leader_epoch)
+        except ApiError as error:
+            return _End(partition=one.partition, error_code=error.code)
+        epoch, end = partition.log.epochs.end_offset_for(one.leader_epoch)
+        return _End(partition=one.partition, leader_epoch=epoch, end_offset=end)

@@ -1,0 +1,470 @@
+"""Fetch: regions of segment files on their way to a reader; no byte of them passes through here.
+
+Zone: deterministic.
+
+API 1. Versions 0-18; a reader older than version 10 that meets zstd, or older than 4 that meets format v2, is
+answered with an error instead of bytes it cannot read.
+
+Behaviour
+- Answered when `min_bytes` are there, a partition has an error, or `max_wait_ms` has passed; until then the request
+  waits in the purgatory, and the next request of the connection behind it.
+- At least one whole batch is returned to the first partition that has one, however large (KIP-74).
+- read_committed stops at the last stable offset and carries the aborted transactions in the order of first offsets.
+- A fetch of a replica (replica_id ≥ 0) acknowledges what lies below its offset, and reads up to the log end. A log that
+  parts from the leader's is answered with the place, and with nothing else (KIP-595).
+- Consumers may read from followers from version 11 on, up to the high watermark those know; with a rack and
+  replica.selector.class the leader names the replica to read from instead of sending bytes (KIP-392).
+
+Version notes: 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 rack, 12 flexible, diverging epoch, 13 topic ids
+(KIP-516), 15 the replica's broker epoch (KIP-903), 16 current leaders and their addresses (KIP-951).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import DelayedOperation, Purgatory
+from ottla.replication.fetch_answers import Told, is_rare, rare_answer
+from ottla.replication.fetch_session import END, MARK, FetchPartition, FetchSession, FetchSessions, Row
+from ottla.replication.hosted import Hosted
+from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.partition import Partition
+from ottla.replication.selector import ReplicaView, Selector
+from ottla.replication.throttle import Throttle
+from ottla.requests import Declaration
+from ottla.seams import Failure, Gate, Peer, Slot, World
+from ottla.storage.errors import Cold
+from ottla.types import NO_EPOCH
+from ottla.wire import hot
+from ottla.wire.apis import ApiKey
+from ottla.wire.header import response_header
+
+DECLARATION: Final = Declaration(
+    ApiKey.FETCH, 0, 18, resource="Topic", operation="Read", also=(("Cluster", "ClusterAction"),)
+)
+"""Followers need the right to act in the cluster, and none on topics."""
+MAX_VERSION: Final = DECLARATION.max_version
+_TOPIC_ID_VERSION: Final = 13
+_FOLLOWER_VERSION: Final = 11
+"""From here on consumers know that they may read from a follower."""
+_V2_VERSION: Final = 4
+"""The first version that carries record batches of format v2."""
+READ_COMMITTED: Final = 1
+_NO_REPLICA: Final = -1
+_MAX_BYTES: Final = 2**31 - 1
+NO_RECORDS: Final = b""
+"""Nothing to read is an empty field, as Kafka sends it: librdkafka takes a null one for a parse error."""
+
+
+class PendingFetch(DelayedOperation):
+    """One Fetch request, from its first look at the logs to its answer."""
+
+    __slots__ = (
+        "_handler",
+        "bytes_read",
+        "cold",
+        "committed",
+        "correlation_id",
+        "full",
+        "max_bytes",
+        "min_bytes",
+        "overdue",
+        "partial",
+        "rack",
+        "replica_epoch",
+        "replica_id",
+        "scheduled",
+        "session",
+        "settled",
+        "slot",
+        "touched",
+        "version",
+    )
+
+    def __init__(
+        self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
+    ) -> None:
+        super().__init__()
+        self._handler = handler
+        self.slot = slot
+        self.version = version
+        self.correlation_id = correlation_id
+        self.session = session
+        self.full = full
+        self.committed = False
+        self.replica_id = _NO_REPLICA
+        self.replica_epoch = NO_EPOCH
+        self.rack = ""
+        """The consumer's, where another replica than the leader may be nearer to it."""
+        self.min_bytes = 0
+        self.max_bytes = 0
+        self.bytes_read = 0
+        self.cold = 0
+        """Partitions whose bytes are being brought into memory."""
+        self.partial: list[tuple[FetchPartition, Partition]] = []
+        """Partitions that had something just now: if that is not enough, their next change counts too."""
+        self.touched: dict[FetchPartition, None] = {}
+        self.settled = False
+        self.scheduled = False
+        self.overdue = False
+
+    def try_complete(self) -> bool:
+        """Case A: enough bytes. Case B: a partition has an error, or bytes of a segment that will not grow any more.
+
+        Case C: overdue, and only warming kept it. Anything else goes on waiting.
+        """
+        self.scheduled = False
+        if not self.completed and (self._handler.collect(self) or (self.overdue and not self.cold)):
+            return self.complete()
+        return self.completed
+
+    def expire(self) -> None:
+        """Time is up; bytes that are on their way into memory are still waited for, for they are there to be read."""
+        self.overdue = True
+        if not self.cold:
+            super().expire()
+
+    def wake(self) -> None:
+        """A partition has changed: look again once this turn's input is through."""
+        if not self.scheduled:
+            self.scheduled = True
+            self._handler.later(self._look_again)
+
+    def _look_again(self) -> None:
+        self.try_complete()
+
+    def warmed(self) -> None:
+        """Bytes that were cold are in memory now."""
+        self.cold -= 1
+        self.wake()
+
+    def on_complete(self) -> None:
+        self.session.on_dirty = None
+        self._handler.answer(self)
+
+    def abandon(self) -> None:
+        """The reader is gone."""
+        super().abandon()
+        self.session.on_dirty = None
+        if not self.session.session_id:
+            self.session.close()
+
+
+class FetchHandler:
+    """Answers Fetch requests."""
+
+    def __init__(
+        self,
+        world: World,
+        hosted: Hosted,
+        purgatory: Purgatory,
+        sessions: FetchSessions,
+        later: Callable[[Callable[[], None]], None],
+        leaders: Leaders | None = None,
+        selector: Selector | None = None,
+        throttle: Throttle | None = None,
+    ) -> None:
+        """`leaders` and `selector` (replica.selector.class): for answers that send somebody elsewhere.
+
+        `throttle`: what followers that catch up may be given (leader.replication.throttled.*).
+        """
+        self._throttle = throttle
+        self._world = world
+        self._now = world.clock.now
+        self._leaders: Leaders = leaders or NoLeaders()
+        self._selector = selector
+        self._hosted = hosted
+        self._purgatory = purgatory
+        self._sessions = sessions
+        self.later = later
+        self._waiting: dict[Peer, PendingFetch] = {}
+        self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
+        self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
+        self._header = [response_header(1, version, 0)[4:] for version in range(MAX_VERSION + 1)]
+
+    def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Decode, read what is there, answer or wait. Raises MalformedMessage."""
+        request = self._decode[version](frame, pos)
+        _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
+        try:
+            by_id = version >= _TOPIC_ID_VERSION
+            session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id)
+        except ApiError as error:
+            self._send(slot, version, correlation_id, [], error.code, 0)
+            return Gate.NEXT
+        pending = PendingFetch(self, slot, version, correlation_id, session, full)
+        pending.committed = isolation == READ_COMMITTED
+        pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
+        pending.max_bytes = max_bytes if version >= 3 else _MAX_BYTES
+        if request.replica_id > _NO_REPLICA:
+            self._for_replica(pending, request)
+        elif self._selector is not None:
+            pending.rack = request.rack_id
+        return self._start(pending, max_wait_ms)
+
+    def _start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
+        if pending.try_complete():
+            return Gate.NEXT
+        pending.session.on_dirty = pending.wake
+        self._waiting[pending.slot.peer] = pending
+        self._purgatory.arm(pending, max(0, max_wait_ms))
+        return Gate.NEXT if pending.completed else Gate.WAIT
+
+    def _for_replica(self, pending: PendingFetch, request: hot.FetchRequest) -> None:
+        pending.replica_id = request.replica_id
+        pending.replica_epoch = request.replica_epoch
+        pending.committed = False
+        # Who lets consumers read from followers does not let them wait for the next record to learn what is committed.
+        session = pending.session
+        session.waits_for = END if self._selector is None else END | MARK
+        session.registered(request.replica_epoch)
+        session.dirty.update(session.unsaid)
+        session.unsaid.clear()
+
+    def on_gone(self, peer: Peer) -> None:
+        """The connection is over: whatever waits for it need not."""
+        pending = self._waiting.pop(peer, None)
+        if pending is not None:
+            pending.abandon()
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def collect(self, pending: PendingFetch) -> bool:
+        """Read the partitions that may have something new. True when the request can be answered now."""
+        topics: Any = self._hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self._hosted.by_name
+        for each in list(pending.session.dirty):
+            pending.touched[each] = None
+            topic = topics.get(each.topic)
+            partition = None if topic is None else topic.partitions.get(each.index)
+            if partition is None:
+                _fail(pending, each, missing(self._leaders, each.topic, each.index).code)
+                continue
+            self._look(pending, each, partition)
+            if topic is not None and each.row is not None and each.row[1]:
+                topic.failed_fetches += 1
+        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
+            return True
+        for each, partition in pending.partial:
+            each.watch(partition)
+        pending.partial.clear()
+        return False
+
+    def _look(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
+        try:
+            if pending.replica_id != _NO_REPLICA:
+                self._read_as_replica(pending, each, partition)
+            elif not pending.rack or not self._elsewhere(pending, each, partition):
+                _read_as_consumer(pending, each, partition)
+        except ApiError as error:
+            _fail(pending, each, error.code)
+        except Cold as reason:
+            pending.cold += 1
+            each.warmed = True
+            partition.log.disk.warm(reason.regions, lambda _: pending.warmed())
+        except Failure:
+            _fail(pending, each, ErrorCode.KAFKA_STORAGE_ERROR)
+
+    def _read_as_replica(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
+        """Take the fetch offset as an acknowledgement, then look for what lies behind it."""
+        each.diverging = partition.note_fetch(
+            pending.replica_id,
+            pending.replica_epoch,
+            each.leader_epoch,
+            each.fetch_offset,
+            each.last_epoch,
+            each.log_start,
+            self._now(),
+            each,
+        )
+        if each.diverging is not None:
+            _say_only(pending, each, partition)
+            return
+        start = partition.log.start_offset
+        if each.told_log_start not in (start, -1) or (
+            self._selector is not None and 0 <= each.told_high_watermark < partition.high_watermark
+        ):
+            pending.settled = True
+        if self._throttle is None or self._throttle.idle or not self._throttle.applies(partition.tp):
+            _read(pending, each, partition, partition.log.end_offset, None)
+        else:
+            self._read_throttled(pending, each, partition, self._throttle)
+
+    def _read_throttled(
+        self, pending: PendingFetch, each: FetchPartition, partition: Partition, throttle: Throttle
+    ) -> None:
+        """A replica in sync is never held back; another one gets nothing while too much has been given (KIP-73)."""
+        now_ns = self._now().mono_ns
+        taken = 0 if each.region is None else each.region.size
+        hold = pending.replica_id not in partition.isr and throttle.exceeded(now_ns)
+        _read(pending, each, partition, each.fetch_offset if hold else partition.log.end_offset, None)
+        if each.region is not None:
+            throttle.record(each.region.size - taken, now_ns)
+        elif hold:
+            pending.session.dirty[each] = None  # time alone changes that: its next fetch looks again
+
+    def _elsewhere(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
+        """Send a consumer to a replica nearer to it, if there is one."""
+        partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
+        assert self._selector is not None
+        if not partition.is_leader:
+            return False
+        views = [
+            ReplicaView(node, end_offset, caught_up_ns, at.rack)
+            for node, end_offset, caught_up_ns in partition.readable_at(each.fetch_offset)
+            if (at := self._leaders.address(node, pending.slot.peer.listener)) is not None
+        ]
+        preferred = self._selector(partition.node_id, views, pending.rack)
+        if preferred == partition.node_id:
+            return False
+        _say_only(pending, each, partition, preferred)
+        return True
+
+    # -- answering -------------------------------------------------------------------------------------------------
+
+    def answer(self, pending: PendingFetch) -> None:
+        """Send what was collected; keep the session ready for its next request."""
+        self._waiting.pop(pending.slot.peer, None)
+        session = pending.session
+        topics: list[tuple[Any, bytes, list[Row]]] = []
+        told: list[Told] = []
+        rows: list[Row] = []
+        last: Any = None
+        by_id, rare = pending.version >= _TOPIC_ID_VERSION, False
+        for each in session.partitions.values() if pending.full else pending.touched:
+            row = each.row
+            assert row is not None, "every partition that was touched has something to say"
+            if pending.replica_id != _NO_REPLICA:
+                row = _as_of_now(each, row)
+                if 0 <= row[2] < each.fetch_offset:
+                    session.unsaid[each] = None
+            if not pending.full and not _worth_telling(each, row):
+                continue
+            if each.topic != last:
+                last = each.topic
+                rows = []
+                topics.append(("", last, rows) if by_id else (last, bytes(16), rows))
+            rows.append(row)
+            told.append((each, row))
+            rare = rare or is_rare(pending.version, each, row)
+            _told(session, each, row)
+        if not session.session_id:
+            session.close()
+        if rare:
+            self._send_rare(pending, told)
+        else:
+            self._send(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
+
+    def _send_rare(self, pending: PendingFetch, told: list[Told]) -> None:
+        slot, version = pending.slot, pending.version
+        session_id, listener = pending.session.session_id, slot.peer.listener
+        head = pending.correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
+        body = rare_answer(told, version, session_id, self._hosted, self._leaders, listener)
+        self._world.network.reply(slot, [head, *body])
+
+    def _send(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        topics: list[tuple[Any, bytes, list[Row]]],
+        error: int,
+        session_id: int,
+    ) -> None:
+        head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
+        self._world.network.reply(slot, [head, *self._encode[version](topics, 0, error, session_id)])
+
+
+def _read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
+    partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
+    if each.last_epoch >= 0:
+        each.diverging = partition.parting(each.fetch_offset, each.last_epoch)
+        if each.diverging is not None:
+            _say_only(pending, each, partition)
+            return
+    limit = partition.last_stable_offset if pending.committed else partition.high_watermark
+    _read(pending, each, partition, limit, [] if pending.committed else None)
+
+
+def _read(
+    pending: PendingFetch, each: FetchPartition, partition: Partition, limit: int, aborted: list[tuple[int, int]] | None
+) -> None:
+    """Look for bytes below `limit` that this request may still take; watch the partition if there are none."""
+    mark = partition.high_watermark
+    stable = partition.last_stable_offset
+    log = partition.log
+    taken = 0 if each.region is None else each.region.size
+    each.region = None
+    each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
+    pending.bytes_read -= taken
+    budget = pending.max_bytes - pending.bytes_read
+    if budget <= 0 and pending.bytes_read:
+        return
+    size = min(budget, each.max_bytes)
+    region = partition.read(each.fetch_offset, size, limit, pending.bytes_read == 0, each.warmed)
+    each.warmed = False
+    if region is None:
+        if each.fetch_offset >= limit:
+            del pending.session.dirty[each]
+            each.watch(partition)
+        return
+    if pending.version < _V2_VERSION:
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "this reader cannot take record batches of format v2")
+    if pending.committed:
+        found = log.segments.aborted_in(region, each.fetch_offset, limit, log.end_offset)
+        aborted = [(one.producer_id, one.first_offset) for one in found]
+        if partition.shared.safeguards.aborted_in_order:
+            aborted.sort(key=itemgetter(1))
+    pending.bytes_read += region.size
+    if pending.replica_id == _NO_REPLICA:
+        partition.bytes_out += region.size - taken
+    else:
+        partition.shared.replication_bytes_out += region.size - taken
+    if region.file is log.segments.active.file:
+        pending.partial.append((each, partition))
+    else:
+        pending.settled = True  # waiting would not bring more: the next fetch reads the next segment
+    each.region = region
+    each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, region)
+    if pending.bytes_read < pending.min_bytes:  # what comes may be enough; until then this region is read anew
+        each.watch(partition)
+
+
+def _as_of_now(each: FetchPartition, row: Row) -> Row:
+    """A follower that found nothing and waited for it is at least told what was committed meanwhile."""
+    partition = each.partition
+    if partition is None or row[1] or each.region is not None or row[2] == partition.high_watermark:
+        return row
+    return (row[0], 0, partition.high_watermark, partition.last_stable_offset, *row[4:])
+
+
+def _say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:
+    """Where logs part, or whom to ask instead: no records."""
+    each.region = None
+    marks = (partition.high_watermark, partition.last_stable_offset, partition.log.start_offset)
+    each.row = (each.index, 0, *marks, [] if pending.committed else None, preferred, NO_RECORDS)
+    pending.settled = True
+
+
+def _fail(pending: PendingFetch, each: FetchPartition, code: ErrorCode) -> None:
+    each.row = (each.index, code, -1, -1, -1, None, -1, NO_RECORDS)
+    each.region = each.diverging = None
+    pending.settled = True
+
+
+def _worth_telling(each: FetchPartition, row: Row) -> bool:
+    """An incremental answer leaves out what the reader knows already (KIP-227)."""
+    news = row[2] != each.told_high_watermark or row[4] != each.told_log_start
+    return news or each.region is not None or row[1] != 0 or row[6] >= 0 or each.diverging is not None
+
+
+def _told(session: FetchSession, each: FetchPartition, row: Row) -> None:
+    """Remember what the reader knows; a partition that got bytes comes last next time, so that none starves."""
+    each.told_high_watermark = row[2]
+    each.told_log_start = row[4]
+    if each.region is not None:
+        each.region = None
+        session.dirty.pop(each, None)  # it is not there when somebody closed the session meanwhile
+        session.dirty[each] = None

@@ -1,0 +1,275 @@
+"""Incremental fetch sessions (KIP-227): what a reader asked for last time, and what has changed since.
+
+Zone: deterministic. A session never rescans its partitions: a partition that has nothing new is watched, and puts
+itself back into `dirty` when it changes; a fetch looks at the dirty ones only. A fetch without a session is a session
+that lives for one request.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.partition import Partition
+from ottla.replication.state import NEVER, EpochEnd
+from ottla.seams import Clock, Entropy, Part, Region
+from ottla.types import NO_EPOCH
+
+FINAL_EPOCH: Final = -1
+"""Epoch of a fetch without a session (or that closes one)."""
+INITIAL_EPOCH: Final = 0
+"""Epoch of a full fetch that asks for a new session."""
+NO_SESSION: Final = 0
+_EPOCH_MAX: Final = 2**31 - 1
+MARK: Final = 1
+"""A reader of what is committed waits for the high watermark."""
+END: Final = 2
+"""A replica waits for the log end."""
+DEFAULT_SLOTS: Final = 1000
+"""max.incremental.fetch.session.cache.slots."""
+EVICTION_NS: Final = 120_000 * 1_000_000
+"""min.incremental.fetch.session.eviction.ms: a session used more recently than this keeps its slot."""
+
+Asked = tuple[Any, int, int, int, int, int, int]
+"""(topic, partition, current leader epoch, fetch offset, last fetched epoch, log start offset, max bytes)."""
+Row = tuple[int, int, int, int, int, list[tuple[int, int]] | None, int, Part]
+"""(partition, error, high watermark, last stable offset, log start offset, aborted, preferred replica, records)."""
+Key = tuple[Any, int]
+
+
+class FetchPartition:
+    """One partition of a session: where the reader is, and what it was told last."""
+
+    __slots__ = (
+        "diverging",
+        "fetch_offset",
+        "index",
+        "last_epoch",
+        "leader_epoch",
+        "log_start",
+        "max_bytes",
+        "partition",
+        "region",
+        "row",
+        "session",
+        "told_high_watermark",
+        "told_log_start",
+        "topic",
+        "warmed",
+    )
+
+    def __init__(self, session: FetchSession, asked: Asked) -> None:
+        self.session = session
+        self.topic = asked[0]
+        self.index = asked[1]
+        self.partition: Partition | None = None
+        self.region: Region | None = None
+        self.row: Row | None = None
+        """What the present request will be answered, until it is."""
+        self.diverging: EpochEnd | None = None
+        """Where the asking replica's log parts from the leader's (KIP-595)."""
+        self.warmed = False
+        """What was cold has been warmed: the next read may wait rather than ask again."""
+        self.told_high_watermark = -1
+        self.told_log_start = -1
+        self.ask(asked)
+
+    def ask(self, asked: Asked) -> None:
+        """The reader's newest wish."""
+        self.leader_epoch = asked[2]
+        self.fetch_offset = asked[3]
+        self.last_epoch = asked[4]
+        self.log_start = asked[5]
+        self.max_bytes = asked[6]
+
+    @property
+    def used_ns(self) -> int:
+        """When its session was asked last."""
+        return self.session.used_ns
+
+    @property
+    def previous_ns(self) -> int:
+        """When its session was asked before that."""
+        return self.session.previous_ns
+
+    def replaced(self) -> None:
+        """Another session has named this replica's partition. A request of a connection that is gone may arrive after
+        those of the one that followed; whose reader lives asks again, and is noted again then."""
+        if self.session.partitions.get((self.topic, self.index)) is self:
+            self.session.unsaid[self] = None
+
+    def watch(self, partition: Partition) -> None:
+        """Nothing more to read: be told when there is. A replica reads up to the log end, others what is committed."""
+        self.partition = partition
+        waits_for = self.session.waits_for
+        if waits_for & END:
+            partition.end_watchers[self] = None
+        if waits_for & MARK:
+            partition.watchers[self] = None
+
+    def unwatch(self) -> None:
+        """No longer interested."""
+        if self.partition is not None:
+            self.partition.watchers.pop(self, None)
+            self.partition.end_watchers.pop(self, None)
+            self.partition = None
+
+    def wake(self) -> None:
+        """The partition has changed."""
+        session = self.session
+        if session.waits_for == END | MARK:
+            self.unwatch()
+        self.partition = None
+        session.dirty[self] = None
+        if session.on_dirty is not None:
+            session.on_dirty()
+
+
+class FetchSession:
+    """The partitions of one reader, and those of them that may have something to say."""
+
+    __slots__ = (
+        "broker_epoch",
+        "by_id",
+        "dirty",
+        "epoch",
+        "on_dirty",
+        "partitions",
+        "previous_ns",
+        "session_id",
+        "unsaid",
+        "used_ns",
+        "waits_for",
+    )
+
+    def __init__(self, session_id: int, asked: Iterable[Asked], by_id: bool = False) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        """Whether topics have ids here, as from Fetch version 13 on, or names."""
+        self.epoch = INITIAL_EPOCH
+        self.used_ns = NEVER
+        """When it was asked last."""
+        self.previous_ns = NEVER
+        """When it was asked before that."""
+        self.broker_epoch = NO_EPOCH
+        """Of a replica: under which its broker was registered when it asked last."""
+        self.waits_for = MARK
+        """What the reader wants to be told of: END, MARK or both."""
+        self.partitions: dict[Key, FetchPartition] = {}
+        self.dirty: dict[FetchPartition, None] = {}
+        self.unsaid: dict[FetchPartition, None] = {}
+        """Partitions whose replica has records that it does not know to be committed: looked at again each time."""
+        self.on_dirty: Callable[[], None] | None = None
+        """Set while a request of this session waits."""
+        self.update(asked, ())
+
+    def update(self, asked: Iterable[Asked], forgotten: Iterable[Key]) -> None:
+        """Take the changes that an incremental fetch brings."""
+        partitions = self.partitions
+        for key in forgotten:
+            gone = partitions.pop(key, None)
+            if gone is not None:
+                gone.unwatch()
+                self.dirty.pop(gone, None)
+                self.unsaid.pop(gone, None)
+        for each in asked:
+            present = partitions.get(each[:2])
+            if present is None:
+                present = partitions[each[:2]] = FetchPartition(self, each)
+            else:
+                present.unwatch()
+                present.ask(each)
+            self.dirty[present] = None
+
+    def registered(self, broker_epoch: int) -> None:
+        """The replica's broker asks under this epoch. When it is another one all partitions have to hear of it, those
+        that have nothing to say as well: who was refused under the old one may join now (KIP-903)."""
+        if broker_epoch != self.broker_epoch:
+            self.broker_epoch = broker_epoch
+            self.dirty.update(dict.fromkeys(self.partitions.values()))
+
+    def close(self) -> None:
+        """Nobody will fetch with this session again."""
+        for each in self.partitions.values():
+            each.unwatch()
+        self.dirty.clear()
+        self.unsaid.clear()
+
+
+class FetchSessions:
+    """The sessions of a broker, in a bounded number of slots."""
+
+    def __init__(self, clock: Clock, entropy: Entropy, slots: int = DEFAULT_SLOTS) -> None:
+        self._clock = clock
+        self._entropy = entropy
+        self._slots = slots
+        self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self.evictions = 0
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def session_for(
+        self, session_id: int, epoch: int, asked: list[Asked], forgotten: Iterable[Key], by_id: bool = False
+    ) -> tuple[FetchSession, bool]:
+        """The session of a request, and whether the answer is a full one (every partition asked for).
+
+        `by_id`: the request names topics by their ids. Raises ApiError FETCH_SESSION_ID_NOT_FOUND,
+        INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516): the reader starts a new one.
+        """
+        if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+            self.close(session_id)
+            new_id = NO_SESSION if epoch == FINAL_EPOCH or not asked else self._free_id()
+            session = FetchSession(new_id, asked, by_id)
+            self._use(session)
+            return session, True
+        session = self._continue(session_id, epoch, by_id)
+        session.update(asked, forgotten)
+        return session, False
+
+    def _continue(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no fetch session {session_id}")
+        expected = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
+        if epoch != expected:
+            message = f"fetch session {session_id} is at epoch {session.epoch}, asked for {epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
+        if by_id is not session.by_id:
+            kind = "id" if session.by_id else "name"
+            message = f"fetch session {session_id} knows topics by {kind}, this fetch does not"
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
+        session.epoch = epoch
+        self._use(session)
+        return session
+
+    def _use(self, session: FetchSession) -> None:
+        session.previous_ns = session.used_ns
+        session.used_ns = self._clock.now().mono_ns
+        if session.session_id != NO_SESSION:
+            self._sessions.pop(session.session_id, None)
+            self._sessions[session.session_id] = session
+
+    def close(self, session_id: int) -> None:
+        """Give a slot back; fine if there is none."""
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            session.close()
+
+    def _free_id(self) -> int:
+        """An id for a new session, or NO_SESSION when every slot is in recent use."""
+        if len(self._sessions) >= self._slots and not self._evict():
+            return NO_SESSION
+        while True:
+            session_id = 1 + self._entropy.below("fetch-session", _EPOCH_MAX)
+            if session_id not in self._sessions:
+                return session_id
+
+    def _evict(self) -> bool:
+        oldest = next(iter(self._sessions.values()), None)
+        if oldest is None or self._clock.now().mono_ns - oldest.used_ns < EVICTION_NS:
+            return False
+        self.close(oldest.session_id)
+        self.evictions += 1
+        return True

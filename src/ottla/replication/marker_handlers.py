@@ -1,0 +1,226 @@
+"""WriteTxnMarkers: how transactions end, as their coordinators say, written into their partitions.
+
+Zone: deterministic. Takes a request apart and waits for what was written; which markers a partition takes is its own
+matter (`Partition.append_marker`).
+
+API 27, between brokers, and for administrators who end what hangs (KIP-664). Versions 0-2.
+
+Behaviour
+- Each partition is answered for itself: when its marker is committed (acks=all), or with Kafka's code for the error.
+- From others than brokers it takes only what the tool sends: the abort of a transaction that is open here, in the name
+  of the coordinator that the partition knows. A forged coordinator of a later epoch would shut the real one out.
+- What the coordinator on the same broker has to say comes without a message (`MarkerHandlers.write`).
+- A request may name thousands of partitions: they are written some at a time, so that others come in between.
+
+Version notes: 1 flexible, 2 the version of the transaction (KIP-1228); before that markers have no epoch of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import DelayedOperation, Purgatory
+from ottla.record.control import Marker
+from ottla.replication.hosted import Hosted
+from ottla.replication.leaders import Leaders, missing
+from ottla.replication.partition import Partition
+from ottla.requests import Context, handles
+from ottla.seams import Clock, Peer
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+MARKERS_PER_STEP: Final = 200
+"""Written in one turn: some milliseconds."""
+STEP_PAUSE_MS: Final = 1
+_BUMPED: Final = 2
+"""The version of transactions from which on a marker's epoch is above that of the records (KIP-890)."""
+
+
+class Ending(NamedTuple):
+    """How the transaction of a producer ends."""
+
+    producer_id: int
+    epoch: int
+    marker: Marker
+    bumped: bool
+    """Transaction version 2."""
+
+
+Place = tuple[Ending, TopicPartition]
+"""What is to be written, and where."""
+Codes = Sequence[ErrorCode]
+WriteHere = Callable[[Iterator[Place], Callable[[Codes], None]], None]
+"""Writes markers in partitions of this broker; calls back, within the call or later, with a code for each place."""
+
+
+class DelayedMarker(DelayedOperation):
+    """A marker that waits for the high watermark of its partition."""
+
+    __slots__ = ("_code", "_done", "_offset", "_partition")
+
+    def __init__(self, partition: Partition, offset: int, done: Callable[[ErrorCode], None]) -> None:
+        super().__init__()
+        self._partition = partition
+        self._offset = offset
+        self._done = done
+        self._code = ErrorCode.NONE
+
+    def try_complete(self) -> bool:
+        """Case A: it is committed. Case B: it never will be, as far as this broker can tell."""
+        try:
+            if not self._partition.settled(self._offset, -1):
+                return self.completed
+        except ApiError as error:
+            self._code = error.code
+        return self.completed or self.complete()
+
+    def on_expire(self) -> None:
+        """Whoever asked writes it again."""
+        self._code = ErrorCode.REQUEST_TIMED_OUT
+
+    def on_complete(self) -> None:
+        """Tell."""
+        self._done(self._code)
+
+
+class _Writing:
+    """One request on its way: what is still to be written, and the codes so far."""
+
+    __slots__ = ("_done", "_missing", "by_broker", "codes", "places")
+
+    def __init__(self, places: Iterator[Place], by_broker: bool, done: Callable[[Codes], None]) -> None:
+        self.places = places
+        self.by_broker = by_broker
+        self.codes: list[ErrorCode] = []
+        self._done = done
+        self._missing = 1  # the end of the writing itself
+
+    def last_later(self) -> Callable[[ErrorCode], None]:
+        """Where the code of the last place goes when it is known."""
+        at = len(self.codes) - 1
+        self._missing += 1
+
+        def fill(code: ErrorCode) -> None:
+            self.codes[at] = code
+            self.count_down()
+
+        return fill
+
+    def count_down(self) -> None:
+        """One of the missing is there."""
+        self._missing -= 1
+        if not self._missing:
+            self._done(self.codes)
+
+
+class MarkerHandlers:
+    """Answers WriteTxnMarkers requests."""
+
+    def __init__(
+        self,
+        hosted: Hosted,
+        purgatory: Purgatory,
+        clock: Clock,
+        leaders: Leaders,
+        is_broker: Callable[[Peer], bool],
+        timeout_ms: int = 30_000,
+    ) -> None:
+        """`timeout_ms`: how long a marker waits for its commit (request.timeout.ms)."""
+        self._is_broker = is_broker
+        self._hosted = hosted
+        self._purgatory = purgatory
+        self._clock = clock
+        self._leaders = leaders
+        self._timeout_ms = timeout_ms
+
+    @handles(ApiKey.WRITE_TXN_MARKERS, 0, 2, resource="Cluster", operation="ClusterAction", early=True)
+    def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:
+        """Write all, answer when all are committed or refused."""
+        by_broker = self._is_broker(context.peer)
+        self._step(_Writing(_places(request), by_broker, lambda codes: context.reply(_response(request, iter(codes)))))
+
+    def write(self, places: Iterator[Place], done: Callable[[Codes], None]) -> None:
+        """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""
+        self._step(_Writing(places, True, done))
+
+    def _step(self, writing: _Writing) -> None:
+        """Write some; go on in a turn of its own."""
+        written = 0
+        for ending, tp in islice(writing.places, MARKERS_PER_STEP):
+            written += 1
+            self._write(ending, tp, writing)
+        if written < MARKERS_PER_STEP:
+            writing.count_down()
+        else:
+            self._purgatory.after(STEP_PAUSE_MS, lambda: self._step(writing))
+
+    def _write(self, ending: Ending, tp: TopicPartition, writing: _Writing) -> None:
+        """One marker into one partition; its code is known now or later."""
+        try:
+            partition, offset = self._append(ending, tp, writing.by_broker)
+            settled = partition.settled(offset, -1)
+        except ApiError as error:
+            writing.codes.append(error.code)
+            return
+        writing.codes.append(ErrorCode.NONE)
+        if not settled:
+            waiting = DelayedMarker(partition, offset, writing.last_later())
+            self._purgatory.try_complete_else_watch(waiting, (partition,), self._timeout_ms)
+
+    def _append(self, ending: Ending, tp: TopicPartition, by_broker: bool) -> tuple[Partition, int]:
+        """The partition, and the offset that its high watermark must reach. Raises ApiError."""
+        producer_id, epoch, marker, bumped = ending
+        if producer_id < 0 or epoch < 0:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a marker of producer {producer_id}")
+        partition = self._hosted.find(*tp)
+        if partition is None or partition.log.closed:  # closed: this broker has stopped meanwhile
+            raise missing(self._leaders, *tp)
+        if not by_broker:
+            _check_abort(partition, ending)
+        return partition, partition.append_marker(producer_id, epoch, marker, bumped, self._clock.now())
+
+
+def _check_abort(partition: Partition, ending: Ending) -> None:
+    """Raises ApiError CLUSTER_AUTHORIZATION_FAILED for what only coordinators say, INVALID_TXN_STATE."""
+    known = partition.log.producers.get(ending.producer_id)
+    last = -1 if known is None else known.coordinator_epoch
+    if ending.marker.commit or ending.marker.coordinator_epoch > max(0, last):
+        raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"{partition.tp}: only its coordinator says that")
+    if not partition.log.producers.is_open(ending.producer_id, ending.epoch):
+        raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{partition.tp}: no such transaction is open")
+
+
+def _places(request: WriteTxnMarkersRequest) -> Iterator[Place]:
+    for each in request.markers:
+        marker = Marker(each.transaction_result, each.coordinator_epoch)
+        ending = Ending(each.producer_id, each.producer_epoch, marker, each.transaction_version >= _BUMPED)
+        for topic in each.topics:
+            for index in topic.partition_indexes:
+                yield ending, TopicPartition(topic.name, index)
+
+
+def _response(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
+    """The codes, in the order of `_places`."""
+    answer = WriteTxnMarkersResponse
+    return answer(
+        markers=[
+            answer.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    answer.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            answer.WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(codes))
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )

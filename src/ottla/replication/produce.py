@@ -1,0 +1,388 @@
+"""Produce: the hot way down to the logs, and the one reply up.
+
+Zone: deterministic.
+
+API 0. Versions 0-13; message sets of format v0 and v1 (all that versions 0-2 can carry, and what later ones may) are
+answered UNSUPPORTED_FOR_MESSAGE_FORMAT.
+
+Behaviour
+- acks 0: no answer; an error closes the connection, so that the producer learns of it (as in Kafka). acks 1: answered
+  after the append. acks all (-1): answered when the high watermark has passed the batch, else a DelayedProduce waits.
+- A duplicate of an idempotent producer is answered like its original, and under acks=all not before it.
+- A batch that begins a transaction in its partition is held while the transaction's coordinator is asked (KIP-890);
+  from version 12 on the partition is added to the transaction on that way. The next request waits meanwhile.
+- A batch that the topic wants in another codec is held while a worker recompresses it; the connection's next request
+  waits meanwhile, so that nothing overtakes it.
+
+- Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. Leadership lost
+  while a batch waits, and an ISR grown too small meanwhile, end the wait.
+
+Version notes: 8 texts of errors, 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are
+added to transactions (KIP-890), 13 topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import DelayedOperation, Purgatory
+from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
+from ottla.replication.partition import Partition
+from ottla.replication.recompression import Item, Recompression, Refused
+from ottla.replication.verification import Verification, unverified
+from ottla.replication.verifier import Verifier
+from ottla.requests import Declaration
+from ottla.seams import Gate, Slot, World
+from ottla.types import ZERO_UUID
+from ottla.wire import hot
+from ottla.wire.apis import ApiKey
+from ottla.wire.codec import encode
+from ottla.wire.header import response_header
+from ottla.wire.messages import ProduceResponse
+
+DECLARATION: Final = Declaration(
+    ApiKey.PRODUCE, 0, 13, resource="Topic", operation="Write", also=(("TransactionalId", "Write"),)
+)
+"""The transactional id is that of a transaction's records."""
+MAX_VERSION: Final = DECLARATION.max_version
+_TOPIC_ID_VERSION: Final = 13
+_LEADER_VERSION: Final = 10
+_ONE_VERSION: Final = 5
+"""From here on the usual answer has one form."""
+_ANSWERED: Final = (1, -1)
+"""acks that are answered."""
+_MESSAGE_VERSION: Final = 8
+"""From here on a partition's error can carry a text."""
+_correlation: Final = Struct(">i").pack
+
+Row = tuple[int, int, int, int, int]
+"""(partition, error, base offset, log append time, log start offset): one partition of the answer."""
+
+
+Answers = list[tuple[Any, bytes, list[Row]]]
+"""(topic name, topic id, rows): the parts of the answer; an unknown topic has what the client called it for a name."""
+Late = dict[Partition, tuple[int, list[Row], int]]
+"""Partition → (offset its high watermark must reach, rows, the row's place)."""
+Refusals = dict[tuple[int, int], ApiError]
+"""(1 + topic's place, row's place) → why it was refused."""
+
+
+class DelayedProduce(DelayedOperation):
+    """A Produce that waits for the high watermark of its partitions (acks=all) or for their disks (flush.messages)."""
+
+    __slots__ = ("_acks", "_answer", "_answers", "_refused", "waiting")
+
+    def __init__(
+        self, waiting: Late, acks: int, answers: Answers, refused: Refusals, answer: Callable[[], None]
+    ) -> None:
+        super().__init__()
+        self.waiting = dict(waiting)
+        self._acks = acks
+        self._answers = answers
+        self._refused = refused
+        self._answer = answer
+
+    def try_complete(self) -> bool:
+        """Case A: every partition has settled its batch. Case B: it never will. Anything else goes on waiting."""
+        for partition, (offset, rows, at) in list(self.waiting.items()):
+            try:
+                if not partition.settled(offset, self._acks):
+                    continue
+            except ApiError as error:
+                self._refuse(rows, at, error)
+            del self.waiting[partition]
+        return self.completed or (not self.waiting and self.complete())
+
+    def _refuse(self, rows: list[Row], at: int, error: ApiError) -> None:
+        topic = next(place for place, (_, _, own) in enumerate(self._answers, 1) if own is rows)
+        self._refused[topic, at] = error
+        rows[at] = (rows[at][0], error.code, -1, -1, -1)
+
+    def on_expire(self) -> None:
+        """What is still waiting is answered REQUEST_TIMED_OUT: it may or may not survive."""
+        for _, rows, at in self.waiting.values():
+            rows[at] = (rows[at][0], ErrorCode.REQUEST_TIMED_OUT, -1, -1, -1)
+
+    def on_complete(self) -> None:
+        """Answer."""
+        self._answer()
+
+
+class ProduceHandler:
+    """Answers Produce requests."""
+
+    def __init__(
+        self,
+        world: World,
+        hosted: Hosted,
+        purgatory: Purgatory,
+        leaders: Leaders | None = None,
+        verifier: Verifier | None = None,
+    ) -> None:
+        """`leaders`: the cluster's view, for those who came to the wrong broker. `verifier` asks transaction
+        coordinators; without one, transactions that are not open yet are refused where they have to be verified.
+        """
+        self._world = world
+        self._verifier = verifier
+        self._leaders: Leaders = leaders or NoLeaders()
+        self._reply = world.network.reply
+        self._now = world.clock.now
+        self._hosted = hosted
+        self._purgatory = purgatory
+        self._decode = [hot.decode_produce(version) for version in range(MAX_VERSION + 1)]
+        self._encode = [hot.encode_produce(version) for version in range(MAX_VERSION + 1)]
+        self._header = [response_header(0, version, 0)[4:] for version in range(MAX_VERSION + 1)]
+        self._one = [hot.OneAnswer(max(version, _ONE_VERSION)) for version in range(MAX_VERSION + 1)]
+        by_name, by_id = hosted.by_name, hosted.by_id
+        self._topics: list[Mapping[Any, HostedTopic]] = [by_name] * _TOPIC_ID_VERSION + [by_id]
+
+    def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Decode, append, answer. Raises MalformedMessage."""
+        transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
+        if transactional_id is not None and self._verifier is not None and self._begins(version, items):
+            return self._hold_and_verify(slot, frame, version, correlation_id, pos)
+        if self._hosted.recoding and self._wants_recompression(version, items):
+            return self._recompress(slot, frame, version, correlation_id, pos)
+        if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
+            # Most requests: one partition, which is here and waits for no disk. As `_run`, without its lists.
+            name, index, records = items[0]
+            topic = self._topics[version].get(name)
+            partition = None if topic is None else topic.writable.get(index)
+            if topic is not None and partition is not None and records and not partition.syncs:
+                try:
+                    base_offset, append_time, required = partition.append(records, acks, self._now())
+                except ApiError as error:
+                    row = (index, int(error.code), -1, -1, -1)
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, error, None)
+                    return Gate.NEXT
+                if acks < 0 and partition.high_watermark < required:
+                    row = (index, 0, base_offset, append_time, partition.log.start_offset)
+                    late = (partition, required)
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, None, late)
+                    return Gate.NEXT
+                one = self._one[version]
+                body = one.pack(index, 0, base_offset, append_time, partition.log.start_offset, *one.constants)
+                head = topic.heads.get(version) or self._head_of(topic, version)
+                self._reply(slot, (_correlation(correlation_id) + head + body,))
+                return Gate.NEXT
+        self._run(slot, version, correlation_id, acks, timeout_ms, items)
+        return Gate.NEXT
+
+    def _head_of(self, topic: HostedTopic, version: int) -> bytes:
+        head = self._header[version] + self._one[version].head(topic.name, topic.topic_id)
+        topic.heads[version] = head
+        return head
+
+    def _finish_one(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        topic: HostedTopic,
+        row: Row,
+        error: ApiError | None,
+        late: tuple[Partition, int] | None,
+    ) -> None:
+        """One partition that was refused, or that waits for the high watermark."""
+        rows = [row]
+        refused = {} if error is None else {(1, 0): error}
+        waiting = {} if late is None else {late[0]: (late[1], rows, 0)}
+        answers: Answers = [(topic.name, topic.topic_id, rows)]
+        self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused, waiting)
+
+    def _run(
+        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[Item]
+    ) -> None:
+        """The way of every Produce. Hot: what is rare is one call away, what is usual stands here in line."""
+        topics = self._topics[version]
+        now = self._now()
+        answers: Answers = []
+        refused: Refusals | None = None
+        late: Late | None = None
+        last: object = None
+        acks_known = -1 <= acks <= 1
+        for name, index, records in items:
+            if name != last:
+                last = name
+                topic = topics.get(name)
+                rows: list[Row] = []
+                answers.append((name, ZERO_UUID, rows) if topic is None else (topic.name, topic.topic_id, rows))
+            try:
+                partition = None if topic is None else topic.writable.get(index)
+                if partition is None or not records or not acks_known:
+                    raise self._why_not(topic, name, index, acks, records)
+                base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
+            except ApiError as error:
+                refused = refused or {}
+                refused[len(answers), len(rows)] = error
+                rows.append((index, error.code, -1, -1, -1))
+                continue
+            if (acks < 0 and partition.high_watermark < required) or (partition.syncs and acks):
+                late = late or {}
+                late[partition] = (required, rows, len(rows))
+            rows.append((index, 0, base_offset, append_time, partition.log.start_offset))
+        if refused or late or not acks:
+            self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
+            return
+        head = _correlation(correlation_id)
+        self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
+
+    def _finish(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        answers: Answers,
+        refused: Refusals,
+        late: Late,
+    ) -> None:
+        """What is not the usual answer at once."""
+        self._count_failures(version, answers, refused)
+        if acks == 0:
+            self._reply(slot, ())
+            if refused:
+                error = next(iter(refused.values()))
+                self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
+            return
+
+        def answer() -> None:
+            head = _correlation(correlation_id) + self._header[version]
+            if refused and version >= _MESSAGE_VERSION:
+                response = self._with_messages(answers, refused, version, slot.peer.listener)
+                self._reply(slot, [head, *encode(response, version)])
+            else:
+                self._reply(slot, [head + self._encode[version](_named(answers, version), 0)])
+
+        if late:
+            waiting = DelayedProduce(late, acks, answers, refused, answer)
+            self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
+        else:
+            answer()
+
+    def _count_failures(self, version: int, answers: Answers, refused: Refusals) -> None:
+        for at, _ in refused:
+            name, topic_id, _ = answers[at - 1]
+            topic = self._topics[version].get(topic_id if version >= _TOPIC_ID_VERSION else name)
+            if topic is not None:
+                topic.failed_produces += 1
+
+    def _why_not(
+        self, topic: HostedTopic | None, name: str | bytes, index: int, acks: int, records: object
+    ) -> ApiError:
+        """Why an item cannot be appended at all."""
+        if not -1 <= acks <= 1:
+            return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+        if topic is not None and topic.internal:
+            text = f"{topic.name} is internal, only the broker writes to it"
+            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+        if topic is None or index not in topic.writable:
+            return missing(self._leaders, name, index)
+        if isinstance(records, Refused):
+            return records.error
+        return ApiError(ErrorCode.INVALID_RECORD, "a Produce request must carry exactly one record batch")
+
+    def _with_messages(self, answers: Answers, refused: Refusals, version: int, listener: str) -> ProduceResponse:
+        """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
+        response = ProduceResponse()
+        nodes: dict[int, None] = {}
+        for at, (name, topic_id, rows) in enumerate(_named(answers, version), 1):
+            partitions = [_partition(row, refused.get((at, place))) for place, row in enumerate(rows)]
+            if version >= _LEADER_VERSION:
+                key = topic_id if version >= _TOPIC_ID_VERSION else name
+                for data in partitions:
+                    if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        self._tell_leader(key, data, nodes)
+            response.responses.append(
+                ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
+            )
+        for node in nodes:
+            found = self._leaders.address(node, listener)
+            if found is not None:
+                response.node_endpoints.append(ProduceResponse.NodeEndpoint(**found._asdict()))
+        return response
+
+    def _tell_leader(
+        self, key: str | bytes, data: ProduceResponse.PartitionProduceResponse, nodes: dict[int, None]
+    ) -> None:
+        topics: Any = self._hosted.by_id if isinstance(key, bytes) else self._hosted.by_name
+        found = current_leader(topics, self._leaders, key, data.index)
+        if found is not None:
+            data.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=found.leader, leader_epoch=found.leader_epoch
+            )
+            nodes[found.leader] = None
+
+    # -- another codec -------------------------------------------------------------------------------------------------
+
+    def _wants_recompression(self, version: int, items: Sequence[Item]) -> bool:
+        topics = self._topics[version]
+        return any((topic := topics.get(name)) is not None and topic.recoded for name, _, _ in items)
+
+    def _recompress(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Hold the request, bring every batch that needs it to its topic's codec, and run it then."""
+        _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
+
+        self._recode(version, items, lambda done: self._run(slot, version, correlation_id, acks, timeout_ms, done))
+        return Gate.WAIT
+
+    def _recode(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
+        Recompression(self._world, self._topics[version], items, run).go_on(0)
+
+    # -- the first batches of a transaction ----------------------------------------------------------------------------
+
+    def _begins(self, version: int, items: Sequence[Item]) -> bool:
+        return next(unverified(version, self._topics[version], items), None) is not None
+
+    def _hold_and_verify(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Hold the request, recompress what has to be, ask the transaction's coordinator, and run it then."""
+        held = self._world.network.hold(slot, frame)
+        transactional_id, acks, timeout_ms, items = self._decode[version](held, pos)
+        assert transactional_id is not None, "only these are verified"
+
+        def run(items: Sequence[Item]) -> None:
+            self._world.network.release(slot)
+            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+
+        def verify(items: Sequence[Item]) -> None:
+            assert self._verifier is not None, "without one nobody comes here"
+            verification = Verification(self._world.clock, version, items, run)
+            verification.start(self._verifier, transactional_id, self._topics[version])
+
+        def recoded(items: Sequence[Item]) -> None:
+            if self._begins(version, items):  # else another connection has begun meanwhile
+                verify(items)
+            else:
+                run(items)
+
+        if self._hosted.recoding and self._wants_recompression(version, items):
+            self._recode(version, items, recoded)
+        else:
+            verify(items)
+        return Gate.WAIT
+
+
+def _named(answers: Answers, version: int) -> list[tuple[str, bytes, list[Row]]]:
+    """An unknown topic id stands where the name was: put it where it belongs."""
+    if version < _TOPIC_ID_VERSION:
+        return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
+    return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
+
+
+def _partition(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
+    index, code, base_offset, append_time, log_start = row
+    return ProduceResponse.PartitionProduceResponse(
+        index=index,
+        error_code=code,
+        base_offset=base_offset,
+        log_append_time_ms=append_time,
+        log_start_offset=log_start,
+        error_message=(error.message or None) if error is not None else None,
+    )

@@ -1,0 +1,309 @@
+"""The replicas on this broker: which partitions have a log here, which of them are led and which followed.
+
+Zone: deterministic. Turns what a controller decided (LeaderAndIsr, StopReplica) into logs, roles and fetchers; the
+requests themselves are `control_handlers`'. Looks after what all partitions need from time to time, and after a log
+directory that fails.
+
+A topic is its id: a log of another topic that had the same name is never taken for this one's (KIP-516).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.alter_partition import AlterPartitionChannel
+from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
+from ottla.replication.fetchers import ReplicaFetchers
+from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.partition import Partition
+from ottla.replication.safeguards import ReplicationSafeguards
+from ottla.replication.shared import Shared
+from ottla.replication.state import PartitionState
+from ottla.replication.throttle import Throttles
+from ottla.seams import Clock, Failure, Instant
+from ottla.storage.log_manager import LogManager
+from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
+
+EPOCH_DURING_DELETE: Final = -2
+"""Leader epoch of a StopReplica that deletes a topic: it outdates every other (KIP-570)."""
+_log = logging.getLogger(__name__)
+
+
+class StopOrder(NamedTuple):
+    """What StopReplica says of one replica."""
+
+    leader_epoch: int
+    """-1: not known, -2: the topic is being deleted; both outdate every epoch."""
+    delete: bool
+
+
+class ReplicaManager:
+    """Makes, changes and drops the partitions of this broker."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock,
+        logs: LogManager,
+        hosted: Hosted,
+        purgatory: Purgatory,
+        peers: Peers,
+        fence: ControlFence,
+        later: Callable[[Callable[[], None]], None],
+        topic_config: Callable[[str], TopicConfig],
+        safeguards: ReplicationSafeguards | None = None,
+    ) -> None:
+        """`topic_config` gives the settings in force of a topic that is made here; `later` queues an effect of this
+        turn. Takes the logs' notice of a directory that fails. `start` when requests are about to be served.
+        """
+        safeguards = safeguards or ReplicationSafeguards()
+        self._safeguards = safeguards
+        self._clock = clock
+        self._logs = logs
+        self._hosted = hosted
+        self._purgatory = purgatory
+        self._fence = fence
+        self._later = later
+        self._topic_config = topic_config
+        self._shrink_check_ms = max(1, config.replica_lag_time_max_ms // 2)
+        self._stopped = False
+        self._unconfirmed: dict[str, None] = {}
+        """Topics hosted since before the present registration: another one may have taken the name meanwhile."""
+        self._broker_epoch = UNKNOWN_BROKER_EPOCH
+        """The registration that was heard of last."""
+        self.on_dir_failure: Callable[[str], None] = _nobody
+        """Told, in a turn's effects, the name of a log directory that failed, once its replicas are out of service;
+        the controller is to be told."""
+        self.shared = Shared(self._event, config.replica_lag_time_max_ms, safeguards)
+        samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
+        self.throttles = Throttles(fence.node_id, *samples)
+        self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
+        throttle = self.throttles.follower
+        self.fetchers = ReplicaFetchers(config, clock, peers, purgatory, fence, throttle, later, safeguards)
+        self.broker_configured(config)
+        logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
+
+    # -- from time to time ---------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin to look, every half replica.lag.time.max.ms, who has fallen out of sync."""
+        self._purgatory.after(self._shrink_check_ms, self._check_in_sync)
+
+    def _check_in_sync(self) -> None:
+        if self._stopped:
+            return
+        now = self._clock.now()
+        for partition in list(self._hosted):
+            if partition.is_leader:
+                partition.shrink_if_lagging(now)
+        self.start()
+
+    def shut_down(self) -> None:
+        """Follow nobody any more: the logs are about to be closed."""
+        self._stopped = True
+        for partition in list(self._hosted):
+            self.fetchers.unfollow(partition)
+
+    def _event(self, partition: object) -> None:
+        """Something about a partition changed."""
+        self._purgatory.check(partition)
+        assert isinstance(partition, Partition)
+        if partition.syncs and not partition.is_leader:
+            self.fetchers.synced(partition)
+
+    # -- settings ------------------------------------------------------------------------------------------------------
+
+    def configure(self, name: str, config: TopicConfig) -> None:
+        """A topic's settings have changed."""
+        topic = self._hosted.by_name.get(name)
+        if topic is None:
+            return
+        self._mark_throttled(name, config)
+        for partition in topic.partitions.values():
+            partition.configure(config)
+            self._note_codec(topic, partition)
+
+    topic_configured = configure
+
+    def broker_configured(self, config: BrokerConfig) -> None:
+        """Settings of this broker have changed."""
+        self.throttles.limit(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
+        self.fetchers.number = config.num_replica_fetchers
+        wanted = config.transaction_partition_verification_enable
+        self.shared.verifies = wanted and self._safeguards.verify_transactions
+
+    def _mark_throttled(self, name: str, config: TopicConfig) -> None:
+        leaders, followers = (
+            config.leader_replication_throttled_replicas,
+            config.follower_replication_throttled_replicas,
+        )
+        self.throttles.mark(name, leaders, followers)
+
+    def _note_codec(self, topic: HostedTopic, partition: Partition) -> None:
+        topic.recoded = partition.codec_and_level[0] >= 0 and not topic.internal  # no producer writes to those
+        self._hosted.recoding = self._hosted.recoding or topic.recoded
+
+    # -- what a controller decided -------------------------------------------------------------------------------------
+
+    def apply(
+        self, states: Mapping[TopicPartition, tuple[bytes, PartitionState]], controller_epoch: int, now: Instant
+    ) -> dict[TopicPartition, ErrorCode]:
+        """Lead and follow as LeaderAndIsr says: (topic id, state) per partition. Returns the outcome of each.
+
+        STALE_CONTROLLER_EPOCH: an older leader epoch than the present one, or a newer controller has spoken.
+        INCONSISTENT_TOPIC_ID: the name stands for another topic here. UNKNOWN_TOPIC_OR_PARTITION: this broker is not
+        among the replicas. KAFKA_STORAGE_ERROR: the log cannot be made, or its directory is out of service.
+        """
+        if self._broker_epoch != self._fence.broker_epoch:
+            # What the controller did while this broker was not registered was not heard here.
+            self._broker_epoch = self._fence.broker_epoch
+            self._unconfirmed = dict.fromkeys(self._hosted.by_name)
+        if self._safeguards.controller_epoch_fencing and controller_epoch < self._fence.controller_epoch:
+            return dict.fromkeys(states, ErrorCode.STALE_CONTROLLER_EPOCH)
+        return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
+
+    def _apply_one(self, tp: TopicPartition, topic_id: bytes, state: PartitionState, now: Instant) -> ErrorCode:
+        topic_id = self._known_id(tp, topic_id)
+        if not self._may_host(tp.topic, topic_id):
+            return ErrorCode.INCONSISTENT_TOPIC_ID
+        partition = self._hosted.find(*tp)
+        if partition is not None:
+            if partition.offline is not None:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            if state.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
+                return ErrorCode.STALE_CONTROLLER_EPOCH
+            if state.partition_epoch < partition.partition_epoch and self._safeguards.partition_epoch_check:
+                return ErrorCode.NONE  # the same leader has been told of a newer state: nothing to do, nothing wrong
+        if self._fence.node_id not in state.replicas:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if partition is None:
+            partition = self._host(tp, topic_id, self._topic_config(tp.topic), state.is_new)
+        if partition is None:
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        self._take_role(partition, state, now)
+        return ErrorCode.NONE
+
+    def _take_role(self, partition: Partition, state: PartitionState, now: Instant) -> None:
+        if state.leader == self._fence.node_id:
+            self.fetchers.unfollow(partition)
+            partition.make_leader(state, now)
+            return
+        try:
+            changed = partition.make_follower(state, now)
+        except ApiError as refusal:  # an old log could not be cut: its directory is failing
+            _log.error("%s does not follow: %s", partition.tp, refusal)
+            return
+        if changed or not self.fetchers.follows(partition):
+            self.fetchers.follow(partition)
+
+    def step_back(self) -> None:
+        """Lead nothing any more before the controller says so again: this broker stood still past its session.
+
+        It has to register anew, and is told everything then, be it in the same leader epoch.
+        """
+        led = [partition for partition in self._hosted if partition.is_leader]
+        if led and self._safeguards.standstill_steps_back:
+            _log.warning("this broker stood still past its session: others may lead its %d partitions by now", len(led))
+            for partition in led:
+                partition.step_back()
+
+    def _known_id(self, tp: TopicPartition, topic_id: bytes) -> bytes:
+        """The id of a request before version 5, which has none, is what is known here."""
+        if topic_id != ZERO_UUID:
+            return topic_id
+        topic = self._hosted.by_name.get(tp.topic)
+        if topic is not None:
+            return topic.topic_id
+        log = self._logs.get(tp)
+        return ZERO_UUID if log is None else log.topic_id
+
+    def _may_host(self, name: str, topic_id: bytes) -> bool:
+        """Whether the name stands for this topic, or may do so from now on."""
+        topic = self._hosted.by_name.get(name)
+        if topic is not None and topic.topic_id != topic_id and self._safeguards.topic_id_check:
+            if name not in self._unconfirmed:
+                return False
+            _log.warning("topic %s has been made anew while this broker was not registered", name)
+            self._forget(name)
+        self._unconfirmed.pop(name, None)
+        return True
+
+    def _forget(self, name: str) -> None:
+        """A topic is not hosted any more; its logs stay."""
+        topic = self._hosted.by_name[name]
+        for partition in topic.partitions.values():
+            self.fetchers.unfollow(partition)
+            partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self._hosted.forget(name)
+        self.throttles.forget(name)
+
+    def _host(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool) -> Partition | None:
+        """A partition over the log that is there, or a new one; None when there can be none.
+
+        A log that is missed (the partition is not new) is not made while a directory is out of service: its records
+        are to be expected there.
+        """
+        try:
+            log = self._logs.adopt(tp, topic_id) or self._logs.create(tp, topic_id, config, is_new)
+        except Failure as failure:
+            _log.error("%s is offline on this broker, its log cannot be made: %s", tp, failure)
+            return None
+        topic = self._hosted.topic(tp.topic, topic_id)
+        partition = Partition(log, config, self._fence.node_id, self.isr_changes, self.shared)
+        topic.partitions[tp.partition] = partition
+        self._note_codec(topic, partition)
+        self._mark_throttled(tp.topic, config)
+        return partition
+
+    # -- replicas that go ----------------------------------------------------------------------------------------------
+
+    def stop_replicas(self, orders: Mapping[TopicPartition, StopOrder]) -> dict[TopicPartition, ErrorCode]:
+        """Stop following, and delete where that is ordered, as StopReplica says. Returns the outcome of each.
+
+        FENCED_LEADER_EPOCH: an older leader epoch than the present one. KAFKA_STORAGE_ERROR: the log's directory is out
+        of service. A replica that is not there is stopped already; its log, if there is one, goes.
+        """
+        return {tp: self._stop_one(tp, order) for tp, order in orders.items()}
+
+    def _stop_one(self, tp: TopicPartition, order: StopOrder) -> ErrorCode:
+        partition = self._hosted.find(*tp)
+        if partition is not None:
+            if partition.offline is not None:
+                return ErrorCode.KAFKA_STORAGE_ERROR
+            outdates = order.leader_epoch in (NO_EPOCH, EPOCH_DURING_DELETE)
+            if not outdates and order.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
+                return ErrorCode.FENCED_LEADER_EPOCH
+            self.fetchers.unfollow(partition)
+        return self._delete(tp, partition) if order.delete else ErrorCode.NONE
+
+    def _delete(self, tp: TopicPartition, partition: Partition | None) -> ErrorCode:
+        if partition is not None:
+            partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            self._hosted.remove(tp)
+            if tp.topic not in self._hosted.by_name:
+                self.throttles.forget(tp.topic)
+        try:
+            self._logs.delete(tp)
+        except Failure as failure:
+            _log.error("the log of %s cannot be deleted: %s", tp, failure)
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        return ErrorCode.NONE
+
+    def _dir_failed(self, name: str) -> None:
+        """A log directory is out of service, and all replicas in it."""
+        for partition in list(self._hosted):
+            if partition.offline is None and partition.log.disk.name == name:
+                self.fetchers.unfollow(partition)
+                partition.go_offline()
+        self.on_dir_failure(name)
+
+
+def _nobody(_: str) -> None:
+    """Nobody is to be told."""

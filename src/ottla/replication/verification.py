@@ -1,0 +1,113 @@
+"""A Produce request whose batches begin transactions in their partitions: first their coordinator is asked (KIP-890).
+
+Zone: deterministic. What happens to a Produce request before it runs; asking is `verifier`'s, the request `produce`'s.
+
+A batch that came late, after its transaction had been ended, would open one that nobody ends, and hold up every reader
+of committed records. So the leader takes the first batch of a transaction only when the coordinator knows that the
+partition is in it; the next ones are of a transaction that is open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.guards import Guard
+from ottla.replication.hosted import HostedTopic
+from ottla.replication.partition import Partition
+from ottla.replication.recompression import Item, Refused
+from ottla.replication.verifier import Codes, Question, Verifier
+from ottla.seams import Clock
+
+ADDING_VERSION: Final = 12
+"""Produce from here on is of a client that leaves adding partitions to their leaders (transaction version 2)."""
+ABORTABLE_VERSION: Final = 11
+"""Produce from here on knows TRANSACTION_ABORTABLE."""
+_RETRIABLE: Final = (
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Clients do not expect these of a Produce; Kafka says NOT_ENOUGH_REPLICAS, on which all of them try again."""
+
+Places = list[tuple[int, Partition, Guard]]
+Topics = Mapping[Any, HostedTopic]
+
+
+def unverified(version: int, topics: Topics, items: Sequence[Item]) -> Iterator[tuple[int, Partition, tuple[int, int]]]:
+    """Items that begin a transaction in their partition: (place, partition, (producer id, epoch))."""
+    for at, (name, index, records) in enumerate(items):
+        topic = topics.get(name)
+        partition = None if topic is None else topic.writable.get(index)
+        if partition is not None and isinstance(records, memoryview):
+            identity = partition.unverified(records, version >= ADDING_VERSION)
+            if identity is not None:
+                yield at, partition, identity
+
+
+class Verification:
+    """The batches of one request that wait for the word of their coordinator."""
+
+    def __init__(
+        self, clock: Clock, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]
+    ) -> None:
+        """`version`: of Produce. `run` goes on with the items, in which refused ones have their error."""
+        self._clock = clock
+        self._version = version
+        self._items: list[Item] = list(items)
+        self._run = run
+        self._places: Places = []
+
+    def start(self, verifier: Verifier, transactional_id: str, topics: Topics) -> None:
+        """Ask, and run the request when the answer is here."""
+        asked: dict[Partition, None] = {}
+        producer: tuple[int, int] | None = None
+        for at, partition, identity in unverified(self._version, topics, self._items):
+            producer = producer or identity
+            if identity != producer:
+                error = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request with batches of several producers")
+                self._refuse(at, partition, error)
+                continue
+            asked[partition] = None
+            guard = partition.guards.begin(*identity)
+            guard.adds = self._version >= ADDING_VERSION
+            self._places.append((at, partition, guard))
+        assert producer is not None, "a request without such batches is not verified"
+        partitions = [partition.tp for partition in asked]
+        add = self._version >= ADDING_VERSION
+        verifier.ask(Question(transactional_id, *producer, partitions, add, self._answered))
+
+    def _answered(self, codes: Codes) -> None:
+        if any(partition.log.closed for _, partition, _ in self._places):
+            return  # this broker has stopped, and nobody waits any more
+        for at, partition, guard in self._places:
+            code = codes[partition.tp]
+            if code is ErrorCode.NONE:
+                guard.passed = True
+            else:
+                self._refuse(at, partition, refusal(code, self._version))
+        self._run(self._items)
+        for _, partition, guard in self._places:
+            partition.guards.end(guard)
+
+    def _refuse(self, at: int, partition: Partition, error: ApiError) -> None:
+        name, index, records = self._items[at]
+        assert isinstance(records, memoryview), "only records are verified"
+        partition.note_refused(records, error, self._clock.now())
+        self._items[at] = (name, index, Refused(error))
+
+
+def refusal(code: ErrorCode, version: int) -> ApiError:
+    """The coordinator's error as producers of that version of Produce know it."""
+    if code in _RETRIABLE or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDING_VERSION):
+        text = f"whether the partition is in the transaction cannot be told now: {code.name}"
+        return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text)
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, "another producer has taken the transactional id over")
+    if code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED or (
+        code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION
+    ):
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, "the partition is not in the transaction")

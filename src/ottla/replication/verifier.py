@@ -1,0 +1,196 @@
+"""Asking transaction coordinators whether partitions belong to a transaction, or to take them in (KIP-890).
+
+Zone: deterministic. Gathers what is to be asked of one coordinator into one request at a time; what the answers mean
+for a batch is `verification`'s.
+
+AddPartitionsToTxn, version 5: verification only for producers that add their partitions themselves; for those of
+transaction version 2, which leave that to the partition's leader, the partitions are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Clock, Failure
+from ottla.types import TopicPartition
+from ottla.wire.messages.add_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+VERSION: Final = 5
+LANE: Final = "transaction verification"
+TRANSACTIONS_PER_REQUEST: Final = 1000
+_NS_PER_MS: Final = 1_000_000
+
+Codes = Mapping[TopicPartition, ErrorCode]
+CoordinatorOf = Callable[[str], "int | None"]
+"""The broker that coordinates a transactional id; None while nobody does."""
+Here = Callable[["Question", Callable[[Codes], None]], bool]
+"""Asks the coordinator on this broker, and calls back within the call or later; False: it is none, none was asked."""
+
+
+class Question:
+    """Whether the partitions belong to the transaction of a producer."""
+
+    __slots__ = ("add", "done", "epoch", "partitions", "producer_id", "since_ns", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        add: bool,
+        done: Callable[[Codes], None],
+    ) -> None:
+        """`add`: they are to be added. `done` gets a code for each of them, exactly once."""
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.partitions = partitions
+        self.add = add
+        self.done = done
+        self.since_ns = 0
+
+    def answer(self, code: ErrorCode) -> None:
+        """The same for all partitions."""
+        self.done(dict.fromkeys(self.partitions, code))
+
+
+class Verifier:
+    """Asks for all partitions of this broker."""
+
+    def __init__(
+        self,
+        peers: Peers,
+        clock: Clock,
+        purgatory: Purgatory,
+        later: Callable[[Callable[[], None]], None],
+        coordinator_of: CoordinatorOf,
+        timeout_ms: int = 30_000,
+        backoff_ms: int = 20,
+        backoff_max_ms: int = 100,
+    ) -> None:
+        """`timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms."""
+        self.coordinator_of = coordinator_of
+        self.here: Here | None = None
+        """Asks the coordinators of this broker without a request; None: they are asked like all others."""
+        self._peers = peers
+        self._clock = clock
+        self._purgatory = purgatory
+        self._later = later
+        self._timeout_ms = timeout_ms
+        self._backoff_ms = backoff_ms
+        self._patience_ns = backoff_max_ms * _NS_PER_MS
+        self._waiting: list[Question] = []
+        self._planned = False
+        self._behind: dict[int, list[Question]] = {}
+        """By coordinator with a request on its way: what waits for the answer to that."""
+
+    def ask(self, question: Question) -> None:
+        """Ask when this turn's input is through; the answer comes after it."""
+        question.since_ns = self._clock.now().mono_ns
+        self._queue((question,))
+
+    def _queue(self, questions: Sequence[Question]) -> None:
+        self._waiting += questions
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._later(self._send)
+
+    def _send(self) -> None:
+        """One request to each coordinator that has none; what cannot go with it waits for its answer."""
+        self._planned = False
+        waiting, self._waiting = self._waiting, []
+        by_node: dict[int, list[Question]] = {}
+        for question in waiting:
+            if self.here is not None and self.here(question, partial(self._told_here, question)):
+                continue
+            node = self.coordinator_of(question.transactional_id)
+            if node is None:
+                question.answer(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                by_node.setdefault(node, []).append(question)
+        for node, questions in by_node.items():
+            if node in self._behind:
+                self._behind[node] += questions
+            else:
+                self._begin(node, questions)
+
+    def _told_here(self, question: Question, codes: Codes) -> None:
+        """Not within the coordinator's own step: what comes of it may ask coordinators again."""
+        self._later(partial(self._settle, question, codes))
+
+    def _begin(self, node: int, questions: Sequence[Question]) -> None:
+        """Answers are told apart by transactional ids, so each goes once."""
+        asked: dict[str, Question] = {}
+        behind = self._behind[node] = []
+        for question in questions:
+            if question.transactional_id in asked or len(asked) >= TRANSACTIONS_PER_REQUEST:
+                behind.append(question)
+            else:
+                asked[question.transactional_id] = question
+        self._request(node, asked)
+
+    def _request(self, node: int, asked: Mapping[str, Question]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in asked.values()])
+        self._peers.ask(node, request, VERSION, self._timeout_ms, partial(self._answered, node, asked), LANE)
+
+    def _answered(self, node: int, asked: Mapping[str, Question], answer: AddPartitionsToTxnResponse | Failure) -> None:
+        behind = self._behind.pop(node)
+        if isinstance(answer, Failure) or answer.error_code:
+            code = ErrorCode.NETWORK_EXCEPTION if isinstance(answer, Failure) else _code(answer.error_code)
+            for question in asked.values():
+                question.answer(code)
+        else:
+            found = {result.transactional_id: _codes(result) for result in answer.results_by_transaction}
+            for name, question in asked.items():
+                self._told(question, found.get(name, {}))
+        self._queue(behind)
+
+    def _told(self, question: Question, codes: Codes) -> None:
+        """A message may say less than was asked."""
+        self._settle(question, {tp: codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in question.partitions})
+
+    def _settle(self, question: Question, codes: Codes) -> None:
+        """Tell, unless the transaction before only needs a moment to be complete."""
+        if (
+            question.add
+            and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+            and self._clock.now().mono_ns - question.since_ns < self._patience_ns
+        ):
+            self._purgatory.after(self._backoff_ms, lambda: self._queue((question,)))
+        else:
+            question.done(codes)
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _transaction(question: Question) -> AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for tp in question.partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer_id,
+        producer_epoch=question.epoch,
+        verify_only=not question.add,
+        topics=[topic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def _codes(result: AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> Codes:
+    return {
+        TopicPartition(topic.name, one.partition_index): _code(one.partition_error_code)
+        for topic in result.topic_results
+        for one in topic.results_by_partition
+    }

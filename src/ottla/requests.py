@@ -1,0 +1,125 @@
+"""What a handler is: its declaration and the context of one request.
+
+Zone: pure. Lives below every noun, so that handlers stand beside the thing they handle (cluster, groups, …) and the
+broker only collects them. Nothing here may know a broker, a log or a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.seams import Part, Peer, Slot
+
+F = TypeVar("F", bound=Callable[..., object])
+
+
+Need = tuple[str, str]
+"""A kind of resource, and Kafka's ACL operation on it: ("Topic", "Read")."""
+
+
+class Declaration(NamedTuple):
+    """Which API and versions a handler answers, and what it needs to be allowed.
+
+    `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"); the authorizer
+    that decides on them stands in front of the dispatch. None: open to everyone (ApiVersions, SaslHandshake …).
+    """
+
+    api_key: int
+    min_version: int
+    max_version: int
+    resource: str | None = None
+    operation: str | None = None
+    inter_broker: bool = False
+    brokers_from: int | None = None
+    """The version from which on only brokers may ask; None: no version."""
+    early: bool = False
+    """Whether it is served before the broker is ready, as what only brokers ask is."""
+    also: tuple[Need, ...] = ()
+    """What is needed besides, for the other things a request may name; the handler's text says for which."""
+
+    @property
+    def needs(self) -> tuple[Need, ...]:
+        """All that is needed; empty: it is open to everyone."""
+        if self.resource is None or self.operation is None:
+            return self.also
+        return ((self.resource, self.operation), *self.also)
+
+    def is_for_brokers(self, version: int) -> bool:
+        """Whether only brokers may ask in that version."""
+        return self.inter_broker or (self.brokers_from is not None and version >= self.brokers_from)
+
+
+class Encoded(NamedTuple):
+    """A response that is bytes already, in the version that was asked for, without its header."""
+
+    parts: Sequence[Part]
+
+
+class Context:
+    """One request on its way: who asks, in which version, and where the answer goes."""
+
+    __slots__ = ("_answer", "answered", "api_key", "api_version", "client_id", "correlation_id", "slot")
+
+    def __init__(
+        self,
+        api_key: int,
+        api_version: int,
+        correlation_id: int,
+        client_id: str | None,
+        slot: Slot,
+        answer: Callable[[Context, Any], None],
+    ) -> None:
+        self.api_key = api_key
+        self.api_version = api_version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+        self.slot = slot
+        self.answered = False
+        """For whoever sends the answers: whether this one was given."""
+        self._answer = answer
+
+    @property
+    def peer(self) -> Peer:
+        """The connection the request came on."""
+        return self.slot.peer
+
+    def reply(self, response: object) -> None:
+        """Answer now (from a later turn), exactly once: a response message, an Encoded one, or an ApiError."""
+        self._answer(self, response)
+
+
+Handler = Callable[[Context, Any], Any]
+"""Takes the decoded request; returns the response, or None when `Context.reply` will bring it later."""
+
+
+def handles(
+    api_key: int,
+    min_version: int,
+    max_version: int,
+    *,
+    resource: str | None = None,
+    operation: str | None = None,
+    inter_broker: bool = False,
+    brokers_from: int | None = None,
+    early: bool = False,
+    also: tuple[Need, ...] = (),
+) -> Callable[[F], F]:
+    """Declare a method as the handler of an API."""
+    declaration = Declaration(
+        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also
+    )
+
+    def mark(method: F) -> F:
+        method.__dict__["declaration"] = declaration
+        return method
+
+    return mark
+
+
+def handlers_of(owner: object) -> Iterator[tuple[Declaration, Handler]]:
+    """The declared handlers of an object, in the order of their names."""
+    for name in sorted(dir(type(owner))):
+        declaration = getattr(getattr(type(owner), name), "declaration", None)
+        if isinstance(declaration, Declaration):
+            yield declaration, getattr(owner, name)

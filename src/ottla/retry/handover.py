@@ -1,0 +1,273 @@
+"""One transaction of the mover: records to where they go, and the positions that say so.
+
+Zone: real. The producer is an ordinary transactional one; what the group has committed moves with it or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.producer import Producer, SendFuture
+from ottla.errors import ErrorCode
+from ottla.retry.destinations import Destinations
+from ottla.retry.errors import RetryError
+from ottla.retry.headers import read, written
+from ottla.retry.payloads import Payloads
+from ottla.retry.places import place_of
+from ottla.retry.routing import Route, Router
+from ottla.retry.scheduler import Ref
+from ottla.retry.window import Window
+from ottla.types import TopicPartition
+
+_COMMITS: Final = 40
+"""How often the end of a transaction is asked for, each time for max.block.ms."""
+_TAKE_OVERS: Final = 6
+_FINAL: Final = (
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.POLICY_VIOLATION,
+)
+"""What no repetition mends: the record goes to the dead letters."""
+
+
+class Item(NamedTuple):
+    """A record whose time has come; they sort by it."""
+
+    due_ms: int
+    where: TopicPartition
+    offset: int
+    record: ConsumerRecord
+
+
+class Outcome(NamedTuple):
+    """Of a transaction."""
+
+    dead: int = 0
+    rewritten: Sequence[Ref] = ()
+    error: ClientError | None = None
+    """It was aborted: nothing was handed over."""
+
+
+class _RecordRefusedError(Exception):
+    """`send` did not accept a record, or the broker did not."""
+
+    def __init__(self, item: Item, route: Route, error: ClientError) -> None:
+        self.item, self.route, self.error = item, route, error
+
+
+class Handover:
+    """The producer, and what it was refused."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str | int | bool],
+        transactional_id: str,
+        router: Router,
+        payloads: Payloads,
+        destinations: Destinations,
+        step: Callable[[str], object],
+    ) -> None:
+        """Raises ConfigError, and ClientError when the transactional id cannot be taken over."""
+        self._begun = False
+        self._step = step
+        self._id = transactional_id
+        self._router = router
+        self._payloads = payloads
+        self._destinations = destinations
+        self._refused: dict[tuple[TopicPartition, int], str] = {}
+        self._producer = Producer(
+            {"linger.ms": 0, "max.block.ms": 15_000, "transaction.timeout.ms": 30_000, "request.timeout.ms": 10_000,
+             "delivery.timeout.ms": 20_000, **settings, "transactional.id": transactional_id}
+        )  # fmt: skip
+        try:
+            self._take_over()
+        except BaseException:
+            self._producer.close(0)
+            raise
+
+    def _take_over(self) -> None:
+        """A cluster that makes its internal topics first may take its time."""
+        for attempt in range(_TAKE_OVERS):
+            try:
+                self._producer.init_transactions()
+            except DeadlineError:
+                if attempt == _TAKE_OVERS - 1:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """An open transaction is the coordinator's to abort."""
+        self._producer.close(0)
+
+    def hand_over(
+        self,
+        items: Sequence[Item],
+        windows: Mapping[TopicPartition, Window],
+        generations: Mapping[TopicPartition, str],
+        group: GroupMetadata,
+    ) -> Outcome:
+        """Write the records and commit. Raises RetryError when it cannot go on."""
+        by_place: dict[TopicPartition, list[int]] = {}
+        for each in items:
+            by_place.setdefault(each.where, []).append(each.offset)
+        for where, offsets in by_place.items():
+            windows[where].hand(offsets)
+        crowded = {where: windows[where].crowded() for where in by_place}
+        for where, offsets in crowded.items():
+            windows[where].hand(offsets)
+        places = {where: place_of(windows[where], generations[where]) for where in by_place}
+        self._begun = False
+        try:
+            outcome = self._transaction(items, crowded, places, group)
+        except ClientError as error:
+            for where, offsets in by_place.items():
+                windows[where].take_back([*offsets, *crowded[where]])
+            self._abort(error)
+            return Outcome(error=error)
+        for where in by_place:
+            windows[where].settle()
+        for each in items:
+            self._refused.pop((each.where, each.offset), None)
+        return outcome
+
+    def _transaction(
+        self,
+        items: Sequence[Item],
+        crowded: Mapping[TopicPartition, Sequence[int]],
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+    ) -> Outcome:
+        again = self._payloads.take([(where, offset) for where, offsets in crowded.items() for offset in offsets])
+        try:
+            routes = self._routes(items)
+            self._producer.begin_transaction()
+            self._begun = True
+            self._step("begun")
+            sent = [self._send(item, route) for item, route in routes]
+            rewritten = [self._rewrite(where, record) for (where, _), record in again.items()]
+            self._step("sent")
+            self._producer.send_offsets_to_transaction(positions, group)
+            self._step("offsets")
+            self._commit(sent)
+        except _RecordRefusedError as refused:
+            self._note(refused)
+            raise refused.error from refused
+        self._step("committed")
+        return Outcome(sum(route.is_dead for _, route, _ in sent), rewritten)
+
+    def _routes(self, items: Sequence[Item]) -> list[tuple[Item, Route]]:
+        routes = [(item, self._route(item)) for item in items]
+        self._destinations.look(route.topic for _, route in routes)
+        for item, route in routes:
+            missing = self._destinations.missing(route.topic)
+            if missing is not None:
+                raise _RecordRefusedError(item, route, missing)
+        return routes
+
+    def _route(self, item: Item) -> Route:
+        why = self._refused.get((item.where, item.offset))
+        return self._router.route(item.record) if why is None else self._router.refused(item.record, why)
+
+    def _send(self, item: Item, route: Route) -> tuple[Item, Route, SendFuture]:
+        record = item.record
+        try:
+            future = self._producer.send(route.topic, record.value, key=record.key, headers=route.headers)
+        except (RefusedError, UsageError, DeadlineError) as error:
+            raise _RecordRefusedError(item, route, error) from error
+        return item, route, future
+
+    def _rewrite(self, where: TopicPartition, record: ConsumerRecord) -> Ref:
+        """To the end of its own partition; it comes by once more, and is due when it was."""
+        due = self._router.due_ms(record)
+        trail = read(record.headers, self._router.names)
+        first = record.timestamp if trail.first_ms is None else trail.first_ms
+        kept = {name for name, _ in record.headers}
+        added = written(
+            (), type(trail)(attempts=trail.attempts, due_ms=due, first_ms=max(0, first)), self._router.names
+        )
+        headers = (*record.headers, *(each for each in added if each[0] not in kept))
+        self._producer.send(record.topic, record.value, key=record.key, headers=headers, partition=where.partition)
+        return Ref(due, where, record.offset)
+
+    def _commit(self, sent: Iterable[tuple[Item, Route, SendFuture]]) -> None:
+        for attempt in range(_COMMITS):
+            try:
+                self._producer.commit_transaction()
+            except DeadlineError as error:
+                if attempt == _COMMITS - 1:
+                    raise RetryError(
+                        f"whether the transaction of {self._id} was committed cannot be found out: {error.cause}",
+                        "Start the service again when the cluster answers: it goes on where it is",
+                    ) from error
+            except ClientError as error:
+                for item, route, future in sent:
+                    failure = _failure(future)
+                    if isinstance(failure, RefusedError) and failure.code in _FINAL:
+                        raise _RecordRefusedError(item, route, failure) from error
+                raise
+            else:
+                return
+
+    def _note(self, refused: _RecordRefusedError) -> None:
+        """The next time it goes to the dead letters; if those do not take it, nothing goes on."""
+        error = refused.error
+        refused_for_good = isinstance(error, RefusedError) and error.code in _FINAL and not _may_turn_up(error)
+        final = isinstance(error, UsageError) or refused_for_good
+        if not final:
+            return
+        if refused.route.is_dead:
+            raise RetryError(
+                f"the dead-letter topic {refused.route.topic} does not take a record: {error.cause}",
+                "Create it, or mend it; until then nothing is handed over, and nothing is lost",
+            ) from error
+        place = refused.item.where, refused.item.offset
+        self._refused[place] = f"{refused.route.topic} does not take it: {error.cause}"
+
+    def _abort(self, error: ClientError) -> None:
+        if not self._begun and isinstance(error, UsageError):
+            raise self._over(error) from error
+        if not self._begun and isinstance(error, RetryError):
+            raise error
+        if not self._begun:
+            return
+        for attempt in range(_COMMITS):
+            try:
+                self._producer.abort_transaction()
+            except DeadlineError:
+                if attempt == _COMMITS - 1:
+                    raise
+            except ClientError as failure:
+                raise self._over(error) from failure
+            else:
+                self._begun = False
+                break
+        if isinstance(error, RetryError):
+            raise error
+
+    def _over(self, error: ClientError) -> RetryError:
+        return RetryError(
+            f"{self._id} cannot go on: {error.cause}",
+            "If another service has the same group and instance, give this one another instance; else start it again",
+        )
+
+
+def _failure(future: SendFuture) -> ClientError | None:
+    try:
+        future.result(0)
+    except ClientError as error:
+        return error
+    return None
+
+
+def _may_turn_up(error: RefusedError) -> bool:
+    return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.retriable

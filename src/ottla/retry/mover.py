@@ -1,0 +1,407 @@
+"""The mover: reads retry topics, waits, and hands over each record when its time has come.
+
+Zone: real. One thread. The log is the truth: a record stays in its retry topic until the transaction that wrote it to
+where it goes was committed, and with it the group's position that says so. The scheduler is only an index of it.
+
+What happens at each step if the service is killed right behind it:
+
+    1 read        a record was read, its due time found      nothing is known of it; it is read again
+    2 added       the scheduler knows it                     embedded: read again. Redis: position and entries moved
+                                                             together; it waits there
+    3 claimed     the scheduler holds it as ours             Redis: due again when the partition is taken over, or its
+                                                             lease is over; the record's own header says if it is time
+    4 begun       a transaction is open, records in it       the coordinator aborts it (at once when the same instance
+    5 sent                                                   comes back, else after transaction.timeout.ms): readers of
+    6 offsets     the positions are in it, too               committed records never see it, the position stands where
+                                                             it stood
+    7 committed   it is where it goes                        the committed position says so; what the scheduler still
+                                                             knows of it is thrown away when the partition is opened
+    8 done        the scheduler has forgotten it             –
+
+A commit without an answer is asked for again until there is one. A service that was taken for dead and is not belongs
+to a former generation of the group: its positions are refused (KIP-447), and with them its transaction. The new owner's
+read of the committed positions waits for transactions that are not decided (`require_stable`). Nothing is early, for
+the time in the record's header is looked at when it is handed over, whatever the scheduler said.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Final
+
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import Consumer
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.settings import ClientConfig
+from ottla.retry.destinations import Destinations
+from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
+from ottla.retry.handover import Handover, Item, Outcome
+from ottla.retry.payloads import Payloads
+from ottla.retry.places import Place, read_place
+from ottla.retry.policy import RETRY_PATTERN
+from ottla.retry.routing import Router
+from ottla.retry.scheduler import Ref, Scheduler
+from ottla.retry.stats import Stats
+from ottla.retry.window import Window
+from ottla.types import TopicPartition
+
+Settings = Mapping[str, str | int | bool]
+Step = Callable[[str], object]
+_Own = dict[str, str | int | bool]
+
+AHEAD_MS: Final = 1_000
+"""Records are claimed and read so long before they are due."""
+KEEP_MS: Final = 5_000
+"""What is due within this time when it is read is kept, and not read again."""
+MAX_READY: Final = 4_000
+BATCH: Final = 500
+_POLL_S: Final = 0.1
+_REOPEN_S: Final = 0.5
+
+
+class Mover:
+    """The service; `turn` as often as possible, or `run`. Use it in a `with` statement, or close it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        scheduler: Scheduler,
+        *,
+        topics: Sequence[str] = (),
+        group: str = "ottla-retry",
+        instance: str = "1",
+        router: Router | None = None,
+        on_step: Step | None = None,
+    ) -> None:
+        """settings: by Kafka's keys, what all clients share. topics: retry topics; none: all that are named so.
+
+        instance: those that run beside each other in one group have one each; the second of one name ends the first.
+        on_step: told of every step by its name in the head of this file. Raises ConfigError, and ClientError when the
+        transactional id cannot be taken over.
+        """
+        self._step: Step = on_step or (lambda _name: None)
+        self._scheduler = scheduler
+        self._router = router or Router()
+        self._windows: dict[TopicPartition, Window] = {}
+        self._pending: dict[TopicPartition, float] = {}
+        """Ours, but not open yet; and when to try (again)."""
+        self._ready: list[Item] = []
+        """Claimed, by due time."""
+        self._held: set[tuple[TopicPartition, int]] = set()
+        """What is in `_ready`: a lease may end while it is there, and then it is claimed once more."""
+        self._clock_ahead = _wall_ms() - _steady_ms()
+        self.stats = Stats()
+        own: _Own = {"isolation.level": "read_committed", "fetch.max.bytes": 16 * 2**20}
+        reading: _Own = {"group.id": group, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
+        # A static member: the same instance goes on at once after a crash, nobody has to miss it first.
+        member: _Own = {"group.instance.id": f"{group}-{instance}", "session.timeout.ms": 10_000}
+        member["max.poll.records"] = 2_000
+        self._consumer = Consumer(
+            {"metadata.max.age.ms": 10_000, **settings, **own, **reading, **member, "max.poll.records": 2_000}
+        )
+        small = {"max.partition.fetch.bytes": 128 * 1024}
+        self._cluster = Cluster(ClientConfig.from_mapping({**settings, **own, **small}))
+        self._payloads = Payloads(self._cluster, self._is_soon)
+        destinations = Destinations(self._cluster)
+        self._handover = Handover(
+            settings, f"{group}-{instance}", self._router, self._payloads, destinations, self._step
+        )
+        self._consumer.subscribe(
+            list(topics) or re.compile(RETRY_PATTERN.pattern),
+            on_assigned=self._assigned,
+            on_revoked=self._revoked,
+            on_lost=self._revoked,
+        )
+
+    def __enter__(self) -> Mover:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of everything. What waits, waits in the log."""
+        try:
+            self._consumer.close()
+        finally:
+            self._handover.close()
+            self._cluster.close()
+            self._scheduler.close_all()
+
+    def run(self, should_stop: Callable[[], bool], on_turn: Callable[[], object] | None = None) -> None:
+        """Turns until it should stop. Raises RetryError when it cannot go on, and ClientError."""
+        while not should_stop():
+            self.turn()
+            if on_turn is not None:
+                on_turn()
+
+    def turn(self, longest_s: float = _POLL_S) -> int:
+        """Read what is new, hand over what is due. Returns how many records were handed over.
+
+        Raises RetryError when it cannot go on, and ClientError.
+        """
+        records = self._consumer.poll(self._pause_s(longest_s))
+        opened = self._open_pending()
+        self._look_at_clock()
+        self._index([each for each in records if TopicPartition(each.topic, each.partition) not in opened])
+        self._claim()
+        return self._hand_over()
+
+    def _pause_s(self, longest_s: float) -> float:
+        """Until the next one is due."""
+        dues = [self._ready[0].due_ms] if self._ready else []
+        if (claimable := self._scheduler.next_due()) is not None and len(self._ready) < MAX_READY:
+            dues.append(claimable - AHEAD_MS)
+        if self._pending or not self._all_read():
+            dues.append(_wall_ms() + 20)
+        return max(0.0, min([longest_s, *((due - _wall_ms()) / 1000 for due in dues)]))
+
+    # -- partitions come and go ----------------------------------------------------------------------------------------
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        for where in partitions:
+            self._pending[where] = 0.0
+
+    def _revoked(self, partitions: list[TopicPartition]) -> None:
+        for where in partitions:
+            self._pending.pop(where, None)
+            self._drop(where)
+
+    def _drop(self, where: TopicPartition) -> None:
+        self._windows.pop(where, None)
+        self._scheduler.close(where)
+        self._payloads.forget(where)
+        self._let_go({place for place in self._held if place[0] == where})
+
+    def _let_go(self, places: set[tuple[TopicPartition, int]]) -> None:
+        """These are not ours to hand over any more."""
+        if not places.isdisjoint(self._held):
+            self._ready = [each for each in self._ready if (each.where, each.offset) not in places]
+            heapq.heapify(self._ready)
+            self._held -= places
+
+    def _reopen(self, where: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
+        """Begin anew with a partition: what is known of it may be wrong."""
+        self.stats.event("reopened", f"{where}: {why.cause}")
+        self._drop(where)
+        self._consumer.pause([where])
+        self._pending[where] = time.monotonic() + pause_s
+
+    def _open_pending(self) -> set[TopicPartition]:
+        """Returns those that are read from elsewhere now: what was polled of them does not count."""
+        touched = set(self._pending)
+        for where, at in list(self._pending.items()):
+            if time.monotonic() < at:
+                continue
+            try:
+                self._open(where)
+            except SchedulerError as error:
+                self._reopen(where, error, _REOPEN_S)
+                continue
+            del self._pending[where]
+            self._consumer.resume([where])
+        return touched
+
+    def _open(self, where: TopicPartition) -> None:
+        place, start = self._place(where)
+        window = Window(place.low, place.handed)
+        if window.known_end > (end := self._consumer.end_offsets([where])[where]):
+            raise RetryError(
+                f"{where} ends at {end}, but records up to {window.known_end} were handed over: the log was cut",
+                "Reset the group's offsets for it, and expect records that come twice",
+            )
+        found = self._scheduler.open(where, place.low, place.generation)
+        if found is not None:
+            known = [(offset, window.read(offset)) for offset in sorted(found.waiting)]
+            self._scheduler.done([Ref(0, where, offset) for offset, waits in known if not waits])
+            window.passed(found.position)
+        elif (generation := self._scheduler.generation(where)) != place.generation:
+            self._consumer.commit({where: place.with_generation(generation)})
+        window.passed(start)
+        self._windows[where] = window
+        self._consumer.seek(where, max(start, window.end))
+
+    def _place(self, where: TopicPartition) -> tuple[Place, int]:
+        """What is committed, and where the log begins."""
+        start = self._consumer.beginning_offsets([where])[where]
+        committed = self._consumer.committed([where])[where]
+        place = Place(start, "", [], "") if committed is None else read_place(where, committed)
+        if place.low < start:
+            self.stats.event("expired", f"{where}: the log begins at {start}, records from {place.low} on waited")
+        return place, start
+
+    def _all_read(self) -> bool:
+        """Whether every partition has been read as far as a former run came: else its positions cannot be said."""
+        return all(window.is_ready for window in self._windows.values())
+
+    # -- what waits ----------------------------------------------------------------------------------------------------
+
+    def _index(self, records: Sequence[ConsumerRecord]) -> None:
+        by_place: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for each in records:
+            by_place.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
+        if records:
+            self._step("read")
+        positions = self._consumer.positions()
+        for where, window in list(self._windows.items()):
+            position = positions[where].offset if where in positions else window.end
+            some = by_place.get(where, ())
+            if some or position > window.end:
+                self._add(where, window, some, position)
+        if records:
+            self.stats.read += len(records)
+            self._step("added")
+
+    def _add(self, where: TopicPartition, window: Window, records: Sequence[ConsumerRecord], position: int) -> None:
+        soon = _wall_ms() + KEEP_MS
+        entries = []
+        try:
+            for record in records:
+                if window.read(record.offset):
+                    due = self._router.due_ms(record)
+                    entries.append((record.offset, due))
+                    if due <= soon:
+                        self._payloads.keep(where, record)
+            window.passed(position)
+            if entries:
+                self._scheduler.add(where, entries, window.end)
+        except OverflowError as error:
+            raise RetryError(
+                f"{where}: more than {2**26:,} offsets lie between the first record that waits and the end",
+                "Is the topic compacted? Retry topics must not be",
+            ) from error
+        except (SchedulerError, SchedulerLostError) as error:
+            self._reopen(where, error)
+
+    def _is_soon(self, where: TopicPartition, record: ConsumerRecord) -> bool:
+        """Whether a record will be claimed within seconds."""
+        window = self._windows.get(where)
+        waits = window is not None and window.waits(record.offset) and (where, record.offset) not in self._held
+        return waits and self._router.due_ms(record) <= _wall_ms() + KEEP_MS
+
+    def _claim(self) -> None:
+        if len(self._ready) >= MAX_READY or not self._all_read():
+            return
+        until = _wall_ms() + AHEAD_MS
+        refs = self._asked(lambda: self._scheduler.claim(until, MAX_READY // 2))
+        refs = self._still_waiting(refs or [])
+        if not refs:
+            return
+        self._step("claimed")
+        found = self._payloads.take([(each.where, each.offset) for each in refs])
+        back = []
+        for each in refs:
+            record = found.get((each.where, each.offset))
+            if record is None:
+                self._expired(each)
+            elif (due := self._router.due_ms(record)) > until:
+                back.append(each._replace(due_ms=due))
+            else:
+                heapq.heappush(self._ready, Item(due, each.where, each.offset, record))
+                self._held.add((each.where, each.offset))
+        if back:
+            self._asked(lambda: self._scheduler.release(back))
+
+    def _still_waiting(self, refs: list[Ref]) -> list[Ref]:
+        """Without those that were written again, or handed over by a run before this."""
+        waiting = [
+            each for each in refs if each.where in self._windows and self._windows[each.where].waits(each.offset)
+        ]
+        if len(waiting) < len(refs):
+            kept = set(waiting)
+            self._asked(lambda: self._scheduler.done([each for each in refs if each not in kept]))
+        return [each for each in waiting if each.where in self._windows and (each.where, each.offset) not in self._held]
+
+    def _expired(self, ref: Ref) -> None:
+        """Retention was quicker. The window is told, so that the position moves on."""
+        self.stats.expired += 1
+        self.stats.event("expired", f"{ref.where} {ref.offset}: deleted by retention before it was due")
+        if ref.where in self._windows:
+            self._windows[ref.where].hand([ref.offset])
+            self._windows[ref.where].settle()
+        self._asked(lambda: self._scheduler.done([ref]))
+
+    def _asked(self, call: Callable[[], list[Ref] | None]) -> list[Ref] | None:
+        """Ask the scheduler; what it cannot say is found out by opening again."""
+        try:
+            return call()
+        except SchedulerLostError as error:
+            self._reopen(error.where, error)
+        except SchedulerError as error:
+            for where in list(self._windows):
+                self._reopen(where, error, _REOPEN_S)
+        return None
+
+    # -- handing over --------------------------------------------------------------------------------------------------
+
+    def _hand_over(self) -> int:
+        now = _wall_ms()
+        items: list[Item] = []
+        while self._ready and self._ready[0].due_ms <= now and len(items) < BATCH:
+            items.append(heapq.heappop(self._ready))
+        if not items:
+            return 0
+        generations = {where: self._scheduler.generation(where) for where in {each.where for each in items}}
+        outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
+        if outcome.error is not None:
+            self._not_handed(items, outcome.error)
+            return 0
+        self._held.difference_update((each.where, each.offset) for each in items)
+        self._let_go({(each.where, each.offset) for each in outcome.rewritten})
+        self._count(items, outcome)
+        gone = [Ref(each.due_ms, each.where, each.offset) for each in items]
+        self._asked(lambda: self._scheduler.done([*gone, *outcome.rewritten]))
+        self._step("done")
+        return len(items)
+
+    def _not_handed(self, items: list[Item], error: ClientError) -> None:
+        self.stats.aborted += 1
+        self.stats.event("aborted", error.cause)
+        for each in items:
+            heapq.heappush(self._ready, each)
+        if isinstance(error, RefusedError) or error.retriable:
+            time.sleep(0.05)  # a group that is rebalancing, a leader that moves
+
+    def _count(self, items: Sequence[Item], outcome: Outcome) -> None:
+        now = _wall_ms()
+        self.stats.dead += outcome.dead
+        self.stats.returned += len(items) - outcome.dead
+        self.stats.rewritten += len(outcome.rewritten)
+        self.stats.late(now - each.due_ms for each in items)
+
+    def _look_at_clock(self) -> None:
+        """Due times are of the wall clock: when it jumps, what is due jumps with it, and somebody should know."""
+        ahead = _wall_ms() - _steady_ms()
+        if abs(ahead - self._clock_ahead) > 2_000:
+            self.stats.event("clock jumped", f"by {(ahead - self._clock_ahead) / 1000:+.1f} s")
+        self._clock_ahead = ahead
+
+    @property
+    def waiting(self) -> int:
+        """Records that were read and not handed over."""
+        return sum(each.waiting for each in self._windows.values())
+
+    @property
+    def claimed(self) -> int:
+        """Those of them that are here, to be handed over within a second."""
+        return len(self._ready)
+
+    @property
+    def partitions(self) -> int:
+        """Those that are open."""
+        return len(self._windows)
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def _steady_ms() -> int:
+    return time.monotonic_ns() // 1_000_000

@@ -1,0 +1,183 @@
+"""`retry_later` for consumers: a record that failed is written to where it waits, or to the dead letters.
+
+Zone: real. One class for programs with threads, one for asyncio; what is decided is the policy's. With a transactional
+producer the record is part of the transaction that is open: commit the source's position in the same one, and nothing
+is lost or there twice. Without transactions `retry_later` returns when the record is written; commit the position then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ottla.client import aio
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.producer import Producer
+from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read, written
+from ottla.retry.policy import Dead, Decision, Duration, Later, RetryPolicy
+from ottla.retry.topics import create_topics
+
+_KINDS: Final = ("CreateTime", "LogAppendTime")
+
+
+class Failed(NamedTuple):
+    """A record that failed, on its way: topic, headers, and what was decided."""
+
+    topic: str
+    origin: str
+    headers: Headers
+    decision: Decision
+
+
+def failed_record(
+    record: ConsumerRecord,
+    error: BaseException | str,
+    policy: RetryPolicy,
+    *,
+    now_ms: int,
+    draw: float = 0.0,
+    delay: Duration | None = None,
+    group: str | None = None,
+    back_to: str | None = None,
+    names: Names = SPRING,
+) -> Failed:
+    """Where a record goes that failed now, and with which headers. Everything else of it stays as it is.
+
+    Arguments as of `Retrier`. Raises PolicyError for a `delay` that is none.
+    """
+    trail = read(record.headers, names)
+    origin = trail.origin or Origin(
+        record.topic, record.partition, record.offset, record.timestamp, _KINDS[record.timestamp_type == 1], group
+    )
+    decision = policy.decide(origin.topic, trail.attempts, error, draw, delay)
+    trail = replace(
+        trail,
+        attempts=trail.attempts + 1,
+        due_ms=now_ms + decision.delay_ms if isinstance(decision, Later) else None,
+        first_ms=max(0, record.timestamp) if trail.first_ms is None else trail.first_ms,
+        origin=origin,
+        failure=failure_of(error),
+        back_to=back_to or trail.back_to,
+    )
+    return Failed(decision.topic, origin.topic, written(record.headers, trail, names), decision)
+
+
+class _Common:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        *,
+        group: str | None = None,
+        back_to: str | None = None,
+        names: Names = SPRING,
+        create: bool = True,
+    ) -> None:
+        """group: the consumer group in which records fail; it is written into their headers. back_to: the topic that
+        they come back to, if that is not the one where they failed first. create: make topics that are missing."""
+        self._policy = policy
+        self._group = group
+        self._back_to = back_to
+        self._names = names
+        self._create = create
+        self._made: set[str] = set()
+
+    def _failed(self, record: ConsumerRecord, error: BaseException | str, delay: Duration | None) -> Failed:
+        return failed_record(
+            record,
+            error,
+            self._policy,
+            now_ms=time.time_ns() // 1_000_000,
+            draw=random.random(),
+            delay=delay,
+            group=self._group,
+            back_to=self._back_to,
+            names=self._names,
+        )
+
+    def _needs_topics(self, failed: Failed) -> bool:
+        return self._create and failed.origin not in self._made
+
+    def _make_topics(self, producer: Producer | aio.Producer, topic: str) -> None:
+        with Cluster(producer.config.client) as cluster:
+            create_topics(Admin(cluster), self._policy, topic)
+        self._made.add(topic)
+
+
+class Retrier(_Common):
+    """For programs with threads; as safe to use from any of them as its producer.
+
+    retrier = Retrier(producer, RetryPolicy.fixed(["30s", "5m"]))
+    for record in consumer:
+        try:
+            handle(record)
+        except Exception as error:
+            retrier.retry_later(record, error)
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        policy: RetryPolicy,
+        *,
+        group: str | None = None,
+        back_to: str | None = None,
+        names: Names = SPRING,
+        create: bool = True,
+    ) -> None:
+        """producer: writes bytes as they are, without serializers. group: the consumer group in which records fail, for
+        their headers. back_to: the topic that they come back to, if that is not the one where they failed first.
+        create: make retry and dead-letter topics that are missing, with as many partitions as the origin has."""
+        super().__init__(policy, group=group, back_to=back_to, names=names, create=create)
+        self._producer = producer
+
+    def retry_later(
+        self, record: ConsumerRecord, error: BaseException | str, *, delay: Duration | None = None
+    ) -> Later | Dead:
+        """Have a record delivered again later, or end it, as the policy says. Returns what was decided.
+
+        error: the exception, or a reason in words ("TooOld: ordered in 2019"). delay: in place of the policy's.
+        Raises PolicyError for a delay that is none, ClientError when the record could not be written: then it is
+        nowhere but where it was, and its position must not be committed.
+        """
+        failed = self._failed(record, error, delay)
+        if self._needs_topics(failed):
+            self._make_topics(self._producer, failed.origin)
+        sent = self._producer.send(failed.topic, record.value, key=record.key, headers=failed.headers)
+        if not self._producer.config.transactional_id:
+            sent.result()
+        return failed.decision
+
+
+class AsyncRetrier(_Common):
+    """The same for asyncio, with `ottla.client.aio.Producer`."""
+
+    def __init__(
+        self,
+        producer: aio.Producer,
+        policy: RetryPolicy,
+        *,
+        group: str | None = None,
+        back_to: str | None = None,
+        names: Names = SPRING,
+        create: bool = True,
+    ) -> None:
+        """As `Retrier`."""
+        super().__init__(policy, group=group, back_to=back_to, names=names, create=create)
+        self._producer = producer
+
+    async def retry_later(
+        self, record: ConsumerRecord, error: BaseException | str, *, delay: Duration | None = None
+    ) -> Later | Dead:
+        """As that of `Retrier`."""
+        failed = self._failed(record, error, delay)
+        if self._needs_topics(failed):
+            await asyncio.to_thread(self._make_topics, self._producer, failed.origin)
+        sent = await self._producer.send(failed.topic, record.value, key=record.key, headers=failed.headers)
+        if not self._producer.config.transactional_id:
+            await sent
+        return failed.decision

@@ -1,0 +1,86 @@
+"""Where a record goes whose time has come: back, or to the dead letters.
+
+Zone: pure. One record and its headers in, topic and headers out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final, NamedTuple
+
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.retry.headers import SPRING, Failure, Headers, Names, Origin, Trail, due_ms, read, written
+from ottla.retry.policy import RetryPolicy, dead_topic, origin_of
+
+DEFAULT_ATTEMPTS: Final = 100
+"""Deliveries after which a record is given up whatever the policy of whoever sent it here says."""
+TOO_OFTEN: Final = "ottla.retry.TooManyAttempts"
+LOOP: Final = "ottla.retry.RetryLoop"
+NOWHERE: Final = "ottla.retry.NoDestination"
+REFUSED: Final = "ottla.retry.DestinationRefused"
+
+
+class Route(NamedTuple):
+    """A record to write."""
+
+    topic: str
+    headers: Headers
+    is_dead: bool
+
+
+class Router:
+    """The mover's rules."""
+
+    def __init__(self, policy: RetryPolicy | None = None, names: Names = SPRING) -> None:
+        """policy: bounds the attempts, says how long those wait who do not say it themselves, and names the dead-letter
+        topic; without one: 100 attempts, no wait."""
+        self._policy = policy
+        self._attempts = policy.attempts if policy is not None else DEFAULT_ATTEMPTS
+        self.names = names
+
+    def due_ms(self, record: ConsumerRecord) -> int:
+        """When a record of a retry topic is due: its header says so, or else its time and its topic's level."""
+        due = due_ms(record.headers, self.names)
+        if due is not None:
+            return min(due, 2**50)  # some 35,000 years
+        return max(0, record.timestamp) + self._delay_ms(record.topic)
+
+    def _delay_ms(self, topic: str) -> int:
+        level = origin_of(topic)
+        if self._policy is None or level is None or self._policy.levels == 0:
+            return 0
+        return self._policy.delay_ms(level[1])
+
+    def route(self, record: ConsumerRecord) -> Route:
+        """For a record whose time has come."""
+        trail = read(record.headers, self.names)
+        origin = trail.origin or _named(record.topic)
+        trail = replace(trail, attempts=max(trail.attempts, trail.passes + 2), origin=origin, due_ms=None)
+        target = trail.back_to or (origin.topic if origin is not None else None)
+        if target is None:
+            return self._dead(record, trail, NOWHERE, "its headers name no topic, and neither does its topic's name")
+        if target == record.topic or origin_of(target) is not None:
+            return self._dead(record, trail, LOOP, f"it would go from {record.topic} to {target}")
+        if trail.failures >= self._attempts:
+            return self._dead(record, trail, TOO_OFTEN, f"delivered {trail.failures} times")
+        trail = replace(trail, passes=trail.passes + 1)
+        return Route(target, written(record.headers, trail, self.names), is_dead=False)
+
+    def refused(self, record: ConsumerRecord, why: str) -> Route:
+        """For a record that its topic does not take."""
+        trail = read(record.headers, self.names)
+        return self._dead(record, replace(trail, origin=trail.origin or _named(record.topic)), REFUSED, why)
+
+    def _dead(self, record: ConsumerRecord, trail: Trail, kind: str, why: str) -> Route:
+        """Why the application failed is worth more than why we gave up, so it stays if it is there."""
+        failure = trail.failure
+        if failure is None or kind != TOO_OFTEN:
+            failure = Failure(kind, why, None if failure is None else failure.kind)
+        base = trail.origin.topic if trail.origin is not None else record.topic
+        topic = dead_topic(base) if self._policy is None else self._policy.dead_topic(base)
+        return Route(topic, written(record.headers, replace(trail, failure=failure), self.names), is_dead=True)
+
+
+def _named(topic: str) -> Origin | None:
+    found = origin_of(topic)
+    return None if found is None else Origin(found[0])

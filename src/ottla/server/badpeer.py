@@ -1,0 +1,24 @@
+"""What a peer that does not speak the protocol probably is.
+
+Zone: pure. One sentence per kind of stranger, with the next step.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_HTTP: Final = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"PRI ")
+
+
+def diagnosis(head: bytes, size: int, largest: int, listener: str) -> str:
+    """Why a frame with this length prefix is refused. `head`: its first bytes, the prefix included."""
+    if head[:2] == b"\x16\x03":
+        return (
+            f"the peer began a TLS handshake, but listener {listener} speaks plain text: "
+            "set security.protocol=PLAINTEXT in the client or use a TLS listener"
+        )
+    if head[:4] in _HTTP:
+        return f"the peer sent an HTTP request, but listener {listener} speaks the Kafka protocol"
+    if size > largest:
+        return f"a request of {size} bytes is larger than socket.request.max.bytes={largest}"
+    return f"a request cannot be {size} bytes long: the peer does not speak the Kafka protocol"

@@ -1,0 +1,68 @@
+"""What a supervisor tells: lines on standard output, `status.json` in the data directory, a `pid` file per process.
+
+Zone: real. Forms only; what happens is `ottla.server.supervisor`'s.
+
+A line is text for people or one JSON object, `{"event": …}`; fields are only ever added. `status.json` is the present
+state, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+STATUS: Final = "status.json"
+PID: Final = "pid"
+
+
+class Board:
+    """One supervisor's."""
+
+    def __init__(self, data: str, style: str = "text", stream: TextIO | None = None) -> None:
+        """style: "text" or "json"."""
+        self._data = data
+        self._style = style
+        self._stream = sys.stdout if stream is None else stream
+
+    def say(self, event: str, text: str, **fields: Any) -> None:
+        """One line; nobody has to read it."""
+        line = json.dumps({"event": event, **fields}) if self._style == "json" else text
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=self._stream, flush=True)
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Replace the state. A disk that is full must not end the brokers, so a failure is only not shown."""
+        with contextlib.suppress(OSError):
+            _replace(f"{self._data}/{STATUS}", json.dumps(status, indent=2) + "\n")
+
+
+def write_pid(directory: str, pid: int) -> None:
+    """Name the process that works in a directory. Raises OSError."""
+    _replace(f"{directory}/{PID}", f"{pid}\n")
+
+
+def remove_pid(directory: str) -> None:
+    """No process works there any more."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{directory}/{PID}")
+
+
+def read_status(data: str) -> dict[str, Any] | None:
+    """The state that the supervisor of a data directory shows, or None when there is none. Raises OSError."""
+    try:
+        with open(f"{data}/{STATUS}", encoding="utf-8") as file:
+            found = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _replace(path: str, text: str) -> None:
+    """All at once: who reads never sees half of it."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(f"{path}.tmp", path)

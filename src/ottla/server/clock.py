@@ -1,0 +1,68 @@
+"""The machine's time, held still within a turn, and the one alarm.
+
+Zone: real. Implements `ottla.seams.Clock`. Who starts a turn sets `instant` to None: an attribute, not a call,
+because it happens once per request. Nothing here decides what is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from ottla.seams import Instant
+
+_monotonic_ns = time.monotonic_ns
+_time_ns = time.time_ns
+_new = tuple.__new__  # once per turn: without the call through NamedTuple's own
+
+
+class RealClock:
+    """Monotonic and wall time of the operating system."""
+
+    __slots__ = ("_due", "_handle", "_loop", "_on_alarm", "instant")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._due: int | None = None
+        self._handle: asyncio.TimerHandle | None = None
+        self._on_alarm: Callable[[], None] | None = None
+        self.instant: Instant | None = None
+        """The time of the turn that runs, once it was asked for; None at the start of each turn."""
+
+    def connect(self, on_alarm: Callable[[], None]) -> None:
+        """Name the receiver of the alarm; before any `alarm`."""
+        self._on_alarm = on_alarm
+
+    def now(self) -> Instant:
+        """The time of this turn."""
+        instant = self.instant
+        if instant is None:
+            self.instant = instant = _new(Instant, (_monotonic_ns(), _time_ns() // 1_000_000))
+        return instant
+
+    def alarm(self, mono_ns: int | None) -> None:
+        """Replace the alarm. A timer that fires too early is left alone: it re-arms itself when it fires."""
+        self._due = mono_ns
+        if mono_ns is None:
+            return
+        handle = self._handle
+        when = mono_ns / 1e9
+        if handle is not None:
+            if handle.when() <= when:
+                return
+            handle.cancel()
+        self._handle = self._loop.call_at(when, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        due = self._due
+        if due is None:
+            return
+        if time.monotonic_ns() < due:
+            self.alarm(due)
+            return
+        self._due = None
+        self.instant = None
+        assert self._on_alarm is not None, "an alarm was asked for before its receiver was named"
+        self._on_alarm()

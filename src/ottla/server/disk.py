@@ -1,0 +1,327 @@
+"""One log directory of the machine: the real `ottla.seams.Disk`.
+
+Zone: real. Names, directories, checkpoints and the table of open handles live here; what happens inside a file is
+`ottla.server.file`'s. A handle follows its file: renames move it in the table, an unlink makes it hold its descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.seams import Done, Failure, Kind, Region
+from ottla.server.descriptors import Descriptors
+from ottla.server.file import RealFile, stretch
+from ottla.server.os_errors import failure_of
+from ottla.server.turns import Lane, Turns
+
+WARM_STEP: Final = 256 * 1024
+"""Bytes read at a time to bring them into the page cache."""
+
+
+class Folder:
+    """A directory with open handles in it; renaming it moves them all."""
+
+    __slots__ = ("files", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: dict[str, RealFile] = {}
+
+
+class RealDisk:
+    """A directory of the file system."""
+
+    __slots__ = ("_folders", "_lanes", "descriptors", "knows_residency", "name", "turns")
+
+    def __init__(self, name: str, turns: Turns, descriptors: Descriptors | None = None) -> None:
+        self.name = name
+        self.turns = turns
+        self.descriptors = Descriptors() if descriptors is None else descriptors
+        self.knows_residency = hasattr(os, "RWF_NOWAIT")
+        self._folders: dict[str, Folder] = {}
+        self._lanes: dict[str, Lane] = {}
+
+    def _at(self, path: str) -> str:
+        return f"{self.name}/{path}" if path else self.name
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, create: bool, limit: int = 0) -> RealFile:
+        """Open a file; a second open of the same one shares the handle."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        if folder is None:
+            folder = Folder(parent)
+        file = folder.files.get(name)
+        if file is not None:
+            file.open_again(limit)
+            return file
+        try:
+            fd = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            file = RealFile(self, folder, name, fd, stretch(fd, limit), limit)
+        except OSError as error:
+            raise failure_of(error, path) from None
+        folder.files[name] = file
+        self._folders[parent] = folder
+        self.descriptors.opened(file)
+        return file
+
+    def reopen(self, file: RealFile) -> int:
+        """A new descriptor for a parked handle. Raises Failure IO when the file is gone: somebody else removed it."""
+        try:
+            fd = os.open(self._at(file.path), os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
+        except OSError as error:
+            raise failure_of(error, file.path) from None
+        self.descriptors.opened(file)
+        return fd
+
+    def forget(self, folder: Folder, name: str, file: RealFile) -> None:
+        """A handle was closed, or its name is gone."""
+        if folder.files.get(name) is not file:
+            return
+        del folder.files[name]
+        if not folder.files and self._folders.get(folder.path) is folder:
+            del self._folders[folder.path]
+
+    def _detach(self, path: str) -> None:
+        """The name goes away or will mean another file: open handles keep what they have."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        file = folder.files.get(name) if folder is not None else None
+        if folder is not None and file is not None:
+            file.detach()
+            self.forget(folder, name, file)
+
+    def _folders_under(self, path: str) -> list[Folder]:
+        inside = path + "/"
+        return [f for f in self._folders.values() if f.path == path or f.path.startswith(inside)]
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name is there."""
+        return self._stat(path) is not None
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(self._at(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def list(self, path: str) -> Sequence[str]:
+        """Names in a directory, sorted; directories end in `/`."""
+        try:
+            with os.scandir(self._at(path)) as entries:
+                return sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def make_dir(self, path: str) -> None:
+        """Create a directory; fine if it is there."""
+        try:
+            os.mkdir(self._at(path), 0o755)
+        except FileExistsError:
+            return
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file (over another one, if there is one) or a directory."""
+        self._detach(target)
+        try:
+            os.rename(self._at(source), self._at(target))
+        except OSError as error:
+            raise failure_of(error, source) from None
+        self._follow(source, target)
+
+    def _follow(self, source: str, target: str) -> None:
+        for folder in self._folders_under(source):
+            del self._folders[folder.path]
+            folder.path = target + folder.path[len(source) :]
+            self._folders[folder.path] = folder
+        parent, _, name = source.rpartition("/")
+        old = self._folders.get(parent)
+        file = old.files.get(name) if old is not None else None
+        if old is None or file is None:
+            return
+        self.forget(old, name, file)
+        parent, _, name = target.rpartition("/")
+        folder = self._folders.setdefault(parent, Folder(parent))
+        folder.files[name] = file
+        file.moved(folder, name)
+
+    def modified_ms(self, path: str) -> int:
+        """Wall time of the last change in ms. Raises Failure NOT_DONE when the file is missing."""
+        found = self._stat(path)
+        if found is None:
+            raise Failure(Kind.NOT_DONE, f"no such file: {path}")
+        return found.st_mtime_ns // 1_000_000
+
+    def free_bytes(self) -> int:
+        """Bytes that a process without privileges may still write."""
+        found = self._file_system()
+        return found.f_bavail * found.f_frsize
+
+    def total_bytes(self) -> int:
+        """Size of the file system."""
+        found = self._file_system()
+        return found.f_blocks * found.f_frsize
+
+    def _file_system(self) -> os.statvfs_result:
+        try:
+            return os.statvfs(self.name)
+        except OSError as error:
+            raise failure_of(error, self.name) from None
+
+    # -- durability of names -------------------------------------------------------------------------------------
+
+    def sync_dir(self, path: str, done: Done[None]) -> None:
+        """Sync a directory in a thread."""
+        self.turns.off_loop(lambda: _fsync_path(self._at(path)), done)
+
+    def sync_now(self, path: str) -> None:
+        """Sync one file or directory, waiting for it."""
+        try:
+            _fsync_path(self._at(path))
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def replace(self, path: str, data: bytes, done: Done[None]) -> None:
+        """Write a checkpoint in a thread: beside it, synced, renamed over it, directory synced."""
+        self._detach(path)
+        lane = self._lanes.setdefault(path, Lane(self.turns))
+
+        def finished(outcome: Failure | None) -> None:
+            if lane.idle:
+                self._lanes.pop(path, None)
+            done(outcome)
+
+        lane.submit(lambda: _replace(self._at(path), data), finished)
+
+    def replace_now(self, path: str, data: bytes) -> None:
+        """The same, waiting for it and for those that were asked for before."""
+        lane = self._lanes.get(path)
+        if lane is not None:
+            lane.wait()
+        self._detach(path)
+        try:
+            _replace(self._at(path), data)
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    # -- removing ------------------------------------------------------------------------------------------------
+
+    def unlink(self, path: str, done: Done[None]) -> None:
+        """Remove a file, or a directory with all that is in it.
+
+        The name of a file goes at once, so that a new file of that name is safe; giving its blocks back, which can
+        take long, happens when a thread closes the last descriptor.
+        """
+        try:
+            release = self._remove_name(path)
+        except (OSError, Failure) as error:
+            self.turns.soon(done, error if isinstance(error, Failure) else failure_of(error, path))
+            return
+        self.turns.off_loop(release, done)
+
+    def _remove_name(self, path: str) -> Callable[[], None]:
+        full = self._at(path)
+        if stat.S_ISDIR(os.lstat(full).st_mode):
+            for folder in self._folders_under(path):
+                for name in list(folder.files):
+                    self._detach(f"{folder.path}/{name}")
+            return lambda: _remove_tree(full)
+        self._detach(path)
+        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        os.unlink(full)
+        return lambda: os.close(fd)
+
+    def unlink_now(self, path: str) -> None:
+        """Remove a small file, waiting for it; fine if it is missing."""
+        self._detach(path)
+        try:
+            os.unlink(self._at(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    # -- the page cache ------------------------------------------------------------------------------------------
+
+    def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
+        """Read the regions in a thread, so that the kernel has them in memory when they are sent."""
+        pinned: list[RealFile] = []
+        spans: list[tuple[int, int, int]] = []
+
+        def finished(outcome: Failure | None) -> None:
+            for file in pinned:
+                file.unpin()
+            done(outcome)
+
+        try:
+            for region in regions:
+                file = region.file
+                assert isinstance(file, RealFile), "a region of another shell"
+                spans.append((file.pin(), region.pos, region.size))
+                pinned.append(file)
+        except Failure as failure:
+            self.turns.soon(finished, failure)
+            return
+        self.turns.off_loop(lambda: _touch(spans), finished)
+
+
+def _fsync_path(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _replace(path: str, data: bytes) -> None:
+    temporary = path + ".tmp"
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _fsync_path(os.path.dirname(path))
+
+
+def _remove_tree(path: str) -> None:
+    with os.scandir(path) as entries:
+        found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for inside, is_dir in found:
+        if is_dir:
+            _remove_tree(inside)
+        else:
+            os.unlink(inside)
+    os.rmdir(path)
+
+
+def _touch(spans: Sequence[tuple[int, int, int]]) -> None:
+    scratch = memoryview(bytearray(WARM_STEP))
+    for fd, start, size in spans:
+        warmed = 0
+        while warmed < size:
+            count = os.preadv(fd, (scratch[: min(WARM_STEP, size - warmed)],), start + warmed)
+            if count == 0:
+                break
+            warmed += count

@@ -1,0 +1,89 @@
+"""A broker inside another program: for tests, demos and notebooks.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final
+
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Failure
+from ottla.server.service import Service
+
+_ALONE: Final = {
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+}
+"""The broker would make do with one replica anyhow, but would say so in the log of whoever embeds it."""
+
+
+class EmbeddedBroker:
+    """Runs a broker on a thread of this process.
+
+        with EmbeddedBroker() as broker:
+            producer = Producer({"bootstrap.servers": broker.bootstrap})
+
+    `data_dir`: kept; without it a temporary directory is used and removed. `config`: Kafka's broker keys as text.
+    It listens on 127.0.0.1 and a free port unless `config` names `listeners`; topics of groups and transactions have
+    one replica unless it says otherwise.
+    """
+
+    def __init__(self, data_dir: str | None = None, config: Mapping[str, str] | None = None) -> None:
+        self._temporary = tempfile.mkdtemp(prefix="ottla-") if data_dir is None else None
+        directory = self._temporary or data_dir
+        assert directory is not None
+        properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory, **_ALONE, **(config or {})}
+        self._service = Service(BrokerConfig.from_properties(properties)[0])
+        self._ready = threading.Event()
+        self._failure: Failure | None = None
+        self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port, for a client's bootstrap.servers."""
+        return self._service.bootstrap
+
+    @property
+    def http_port(self) -> int:
+        """Port of the pages /metrics and /health, where `ottla.http.listener` is set."""
+        return self._service.pages.port
+
+    def start(self) -> EmbeddedBroker:
+        """Start, and return when requests are answered. Raises Failure when it cannot start."""
+        self._thread.start()
+        self._ready.wait()
+        if self._failure is not None:
+            self.stop()
+            raise self._failure
+        return self
+
+    def stop(self) -> None:
+        """Shut down cleanly; fine if it was never started or has stopped."""
+        if self._thread.ident is not None:
+            self._service.ask_to_stop()
+            self._thread.join()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _run(self) -> None:
+        try:
+            self._service.run(self._ready.set)
+        except Failure as failure:
+            self._failure = failure
+        finally:
+            self._ready.set()
+
+    def __enter__(self) -> EmbeddedBroker:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

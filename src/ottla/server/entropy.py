@@ -1,0 +1,24 @@
+"""Randomness of the operating system.
+
+Zone: real. Implements `ottla.seams.Entropy`; the streams matter to the simulator only.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class RealEntropy:
+    """Unpredictable bytes and integers; every stream is the same source."""
+
+    __slots__ = ()
+
+    def below(self, stream: str, n: int) -> int:  # noqa: ARG002 - named for the simulator
+        """A uniform integer in [0, n)."""
+        assert n > 0, "there is no integer below 0"
+        # 64 bits more than needed keep the bias of the remainder under 2**-64.
+        return int.from_bytes(os.urandom((n.bit_length() + 7) // 8 + 8), "big") % n
+
+    def octets(self, stream: str, n: int) -> bytes:  # noqa: ARG002 - named for the simulator
+        """`n` random bytes."""
+        return os.urandom(n)

@@ -1,0 +1,96 @@
+"""A broker as a process: signals, the ready file, exit status.
+
+Zone: real. What the command line asks for is decided in `ottla.cli`; the broker's life is `ottla.server.service`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Final
+
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Failure
+from ottla.server.limits import raise_descriptor_limit
+from ottla.server.ready_file import ReadyFile
+from ottla.server.service import Service
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED: Final = 1
+STOP_TOGETHER: Final = signal.SIGUSR1
+"""To a broker: stop, and hand no leadership over, because all the others stop as well."""
+
+
+def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
+    """Run a broker until SIGTERM or SIGINT; a second signal ends the process at once. Returns the exit status.
+
+    When it answers, `host:port` goes into `ready_file` and `ready bootstrap=host:port` to standard output.
+    """
+    ready = ReadyFile(ready_file)
+
+    def on_ready(service: Service) -> None:
+        ready.write(service.bootstrap)
+        print(f"ready bootstrap={service.bootstrap}", flush=True)  # noqa: T201 - the one line of standard output
+
+    try:
+        ready.prepare()
+        orderly = run_broker(config, on_ready)
+    except Failure as failure:
+        log.error("cannot start: %s", failure.message)
+        return EXIT_FAILED
+    finally:
+        ready.remove()
+    return 0 if orderly else EXIT_FAILED
+
+
+def run_broker(
+    config: BrokerConfig,
+    on_ready: Callable[[Service], None],
+    listening: Mapping[str, socket.socket] | None = None,
+) -> bool:
+    """Run a broker until a signal; returns whether the end was an orderly one. Raises Failure when it cannot start.
+
+    `listening`: sockets that are bound already, by listener name.
+    """
+    _interrupt_while_loading()
+    descriptors = raise_descriptor_limit()
+    # Half for files; connections and mappings need the rest.
+    service = Service(config, descriptors=max(64, descriptors // 2), own_process=True, listening=listening)
+
+    def ready() -> None:
+        _handle_signals(service)
+        on_ready(service)
+
+    return service.run(ready)
+
+
+def _interrupt_while_loading() -> None:
+    """Recovery of a large log can take long: until the loop runs, SIGTERM breaks it off as Ctrl-C does."""
+
+    def leave(number: int, _frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
+        signal.signal(signal_number, leave)
+
+
+def _handle_signals(service: Service) -> None:
+    def first(number: signal.Signals) -> None:
+        log.info("%s: stopping; a second signal ends the process at once", number.name)
+        for again in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
+            service.loop.remove_signal_handler(again)
+            signal.signal(again, _at_once)
+        service.ask_to_stop(hand_over=number != STOP_TOGETHER)
+
+    for number in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
+        service.loop.add_signal_handler(number, first, number)
+
+
+def _at_once(number: int, _frame: FrameType | None) -> None:
+    os._exit(128 + number)

@@ -1,0 +1,36 @@
+"""What an OSError means for the broker.
+
+Zone: real. One table from errno to the kinds of `ottla.seams.Failure`.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from ottla.seams import Failure, Kind
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_NOT_DONE = frozenset(
+    {
+        errno.ENOENT,
+        errno.EEXIST,
+        errno.ENOTDIR,
+        errno.EISDIR,
+        errno.ENOTEMPTY,
+        errno.ENAMETOOLONG,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
+)
+
+
+def failure_of(error: OSError, path: str | None = None) -> Failure:
+    """The Failure of a system call; whatever is neither a full disk nor a matter of names is the device's (IO)."""
+    name = error.filename if path is None else path
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    text = f"{reason}: {name}" if name else reason
+    if error.errno in _FULL:
+        return Failure(Kind.FULL, text)
+    return Failure(Kind.NOT_DONE if error.errno in _NOT_DONE else Kind.IO, text)

@@ -1,0 +1,186 @@
+"""What a connection has still to send, when it is more than one small answer.
+
+Zone: real. Large regions leave by sendfile, so their bytes are never read; small parts are gathered in a reused buffer
+and leave with one call. A region whose file has changed meanwhile is never sent: `Stale` ends the connection.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.seams import Failure, Part, Region
+from ottla.server.file import RealFile
+
+LARGE: Final = 32 * 1024
+"""From this size on a region is sent by sendfile, and bytes are sent without being copied together."""
+GATHERED: Final = 4 * LARGE
+"""Small parts sent with one call."""
+ROUND: Final = 4 * 1024 * 1024
+"""Bytes for one connection before the others get their turn."""
+
+_MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
+
+
+class Stale(Exception):
+    """The bytes of a region are not there any more (truncated or removed): the answer cannot be finished."""
+
+
+class Scratch:
+    """The buffer in which small parts meet; one for all connections of a loop."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(GATHERED))
+
+
+class Outbox:
+    """Parts in order, sent as far as the socket takes them."""
+
+    __slots__ = ("_begun", "_parts", "_scratch", "memory")
+
+    def __init__(self, scratch: Scratch) -> None:
+        self._scratch = scratch
+        self._parts: deque[Part] = deque()
+        self._begun = False
+        """The head is what sendfile left of a large region: it goes the same way, however small it is."""
+        self.memory = 0
+        """Bytes in memory, regions not counted."""
+
+    def __bool__(self) -> bool:
+        return bool(self._parts)
+
+    def add(self, part: Part) -> None:
+        """Queue a part. Regions were pinned by who queued the answer."""
+        if isinstance(part, Region):
+            if part.size:
+                self._parts.append(part)
+            else:
+                _unpin(part)
+        elif part:
+            self._parts.append(part)
+            self.memory += len(part)
+
+    def send(self, sock: socket.socket) -> bool:
+        """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, Stale."""
+        parts = self._parts
+        sent = 0
+        while parts:
+            if sent >= ROUND:
+                return False
+            head = parts[0]
+            if isinstance(head, Region):
+                whole = head.size >= LARGE or self._begun
+                sent += self._send_file(sock, head) if whole else self._send_gathered(sock)
+            else:
+                sent += self._send_bytes(sock, head) if len(head) >= LARGE else self._send_gathered(sock)
+        return True
+
+    def drop(self) -> None:
+        """The connection is over: let the files go."""
+        for part in self._parts:
+            if isinstance(part, Region):
+                _unpin(part)
+        self._parts.clear()
+        self.memory = 0
+
+    def _send_file(self, sock: socket.socket, region: Region) -> int:
+        fd = _current(region)
+        sent = os.sendfile(sock.fileno(), fd, region.pos, region.size)
+        if sent == 0:
+            raise Stale("the file ended before the region")
+        self._begun = sent < region.size
+        if not self._begun:
+            self._parts.popleft()
+            _unpin(region)
+        else:
+            self._parts[0] = Region(region.file, region.pos + sent, region.size - sent, region.generation)
+        return sent
+
+    def _send_bytes(self, sock: socket.socket, part: bytes | bytearray | memoryview) -> int:
+        sent = sock.send(part, _MORE if len(self._parts) > 1 else 0)
+        self.memory -= sent
+        if sent == len(part):
+            self._parts.popleft()
+        else:
+            self._parts[0] = memoryview(part)[sent:]
+        return sent
+
+    def _send_gathered(self, sock: socket.socket) -> int:
+        """Copy the small parts at the head together. What the socket does not take stays, as one part."""
+        filled = self._gather()
+        view = self._scratch.view
+        try:
+            sent = sock.send(view[:filled], _MORE if self._parts else 0)
+        except BlockingIOError:
+            sent = 0
+        if sent < filled:
+            self._parts.appendleft(bytes(view[sent:filled]))
+            self.memory += filled - sent
+            if sent == 0:
+                raise BlockingIOError
+        return sent
+
+    def _gather(self) -> int:
+        parts = self._parts
+        view = self._scratch.view
+        filled = 0
+        while parts:
+            part = parts[0]
+            size = part.size if isinstance(part, Region) else len(part)
+            end = filled + size
+            if size >= LARGE or end > GATHERED:
+                break
+            if isinstance(part, Region):
+                _copy(part, view[filled:end])
+            else:
+                view[filled:end] = part
+                self.memory -= size
+            filled = end
+            parts.popleft()
+        return filled
+
+
+def memory_of(parts: Sequence[Part]) -> int:
+    """Bytes of an answer that are in memory."""
+    return sum(len(part) for part in parts if not isinstance(part, Region))
+
+
+def pin(region: Region) -> None:
+    """Keep the file of a region open until it is sent. Raises Stale when it was closed."""
+    file = region.file
+    assert isinstance(file, RealFile), "a region of another shell"
+    try:
+        file.pin()
+    except Failure as failure:
+        raise Stale(failure.message) from None
+
+
+def unpin(part: Part) -> None:
+    """Undo `pin` for a part that will not be sent."""
+    if isinstance(part, Region):
+        _unpin(part)
+
+
+def _unpin(region: Region) -> None:
+    assert isinstance(region.file, RealFile), "a region of another shell"
+    region.file.unpin()
+
+
+def _current(region: Region) -> int:
+    file = region.file
+    assert isinstance(file, RealFile), "a region of another shell"
+    if file.generation != region.generation:
+        raise Stale("the file was truncated")
+    return file.fileno()
+
+
+def _copy(region: Region, into: memoryview) -> None:
+    fd = _current(region)
+    if os.preadv(fd, (into,), region.pos) != region.size:
+        raise Stale("the file ended before the region")
+    _unpin(region)

@@ -1,0 +1,47 @@
+"""The file by which others learn that requests are answered, and where.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from ottla.seams import Failure, Kind
+
+
+class ReadyFile:
+    """The file that says where requests are answered, while they are; without a path, nothing."""
+
+    def __init__(self, path: str | None) -> None:
+        self._path = path
+
+    def prepare(self) -> None:
+        """Remove what an earlier life left, and see whether the file can be written. Raises Failure."""
+        if self._path is None:
+            return
+        try:
+            self.remove()
+            with open(self._temporary, "x", encoding="ascii"):
+                pass
+            os.unlink(self._temporary)
+        except OSError as error:
+            raise Failure(Kind.NOT_DONE, f"cannot write the ready file {self._path}: {error.strerror}") from None
+
+    def write(self, bootstrap: str) -> None:
+        """All at once: who waits for the file never sees half of it."""
+        if self._path is not None:
+            with open(self._temporary, "w", encoding="ascii") as file:
+                file.write(f"{bootstrap}\n")
+            os.replace(self._temporary, self._path)
+
+    def remove(self) -> None:
+        """Requests are not answered any more."""
+        if self._path is not None:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
+
+    @property
+    def _temporary(self) -> str:
+        return f"{self._path}.{os.getpid()}.tmp"

@@ -1,0 +1,303 @@
+"""The answers of one connection: in the order of the requests, coalesced, held back when the peer reads slowly.
+
+Zone: real. The outgoing half of `ottla.server.connection`: what is owed to a peer, and the reasons not to start another
+of its requests. Nothing here reads.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.seams import Part, Region
+from ottla.server.outbox import LARGE, Outbox, Stale, memory_of, pin, unpin
+from ottla.server.traffic import Traffic
+
+log = logging.getLogger(__name__)
+
+MAX_OWED: Final = 4 * 1024 * 1024
+"""Bytes of answers and held requests of one connection before no more is read from it."""
+MAX_SLOTS: Final = 1000
+"""Requests of one connection that wait for their answer before no more is read from it."""
+
+# Reasons not to start another request.
+GATE: Final = 1
+OUTPUT: Final = 2
+MUTED: Final = 4
+MEMORY: Final = 8
+DEPTH: Final = 16
+CLOSED: Final = 32
+DRAINING: Final = 64
+
+# What happened to a slot.
+ASKED: Final = 0
+HELD: Final = 1
+RELEASED: Final = 2
+ANSWERED: Final = 4
+
+_size_of = struct.Struct(">i").pack
+
+
+class RequestSlot:
+    """The place of one answer. Made without `__init__`: a call less per request."""
+
+    __slots__ = ("held", "parts", "peer", "state")
+
+    peer: Replies
+    state: int
+    held: int
+    """Bytes charged for the held frame; only with HELD."""
+    parts: Sequence[Part]
+    """The answer that waits for its turn; only with ANSWERED, and only while earlier ones are missing."""
+
+
+class Replies:
+    """The outgoing half of a peer on a non-blocking socket."""
+
+    __slots__ = (
+        "_active",
+        "_blocked",
+        "_fd",
+        "_gate",
+        "_out",
+        "_outbox",
+        "_owed",
+        "_queue",
+        "_running",
+        "_send",
+        "_sock",
+        "_traffic",
+        "_writing",
+        "host",
+        "listener",
+        "principal",
+    )
+
+    def __init__(self, traffic: Traffic, sock: socket.socket, listener: str, host: str) -> None:
+        self.listener = listener
+        self.host = host
+        self.principal = "User:ANONYMOUS"
+        self._traffic = traffic
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._send = sock.send
+        self._queue: deque[RequestSlot] = deque()
+        self._gate: RequestSlot | None = None
+        self._out: list[bytes] = []
+        self._outbox: Outbox | None = None
+        self._owed = 0
+        self._blocked = 0
+        self._running = self._writing = False
+        self._active = True
+
+    def close(self) -> None:
+        """Let everything go."""
+        raise AssertionError("a connection says how it closes")
+
+    def _memory_freed(self, size: int) -> None:
+        raise AssertionError(f"a connection says who waits for {size} bytes")
+
+    def _unblock(self, reasons: int) -> None:
+        raise AssertionError(f"a connection says how it goes on when {reasons} is over")
+
+    @property
+    def busy(self) -> bool:
+        """A request waits for its answer, or an answer for the peer."""
+        return bool(self._queue or self._outbox)
+
+    def answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
+        """The answer of one request; it leaves when all earlier ones have."""
+        queue = self._queue
+        if slot.state or not queue or queue[0] is not slot:
+            self._answer_seldom(slot, parts)
+            return
+        slot.state = ANSWERED
+        queue.popleft()
+        only = parts[0] if len(parts) == 1 else None
+        if type(only) is bytes and len(only) < LARGE and self._outbox is None:
+            self._out.append(_size_of(len(only)) + only)
+            self._owed += len(only) + 4
+            if self._owed > MAX_OWED:
+                self._blocked |= OUTPUT
+        elif parts:
+            self._put(parts, False)
+        if queue and queue[0].state & ANSWERED:
+            self._follow()
+        if self._blocked:
+            self._ease(slot)
+        if not self._running:
+            self.flush()
+
+    def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
+        assert not slot.state & ANSWERED, "a request was answered twice"
+        if slot.state & HELD:
+            self._let_frame_go(slot)
+        slot.state = ANSWERED
+        if self._blocked & CLOSED:
+            return
+        if self._queue[0] is slot:
+            slot.state = ASKED
+            self.answer(slot, parts)
+            return
+        if self._pin(parts):
+            slot.parts = parts
+            self._owed += memory_of(parts)
+            if self._owed > MAX_OWED:
+                self._blocked |= OUTPUT
+            self._ease(slot)
+
+    def _follow(self) -> None:
+        """Answers that were ready before their turn."""
+        queue = self._queue
+        while queue and queue[0].state & ANSWERED:
+            slot = queue.popleft()
+            self._owed -= memory_of(slot.parts)
+            if slot.parts:
+                self._put(slot.parts, True)
+
+    def _put(self, parts: Sequence[Part], pinned: bool) -> None:
+        """Queue one answer behind its length prefix; `answer` itself does that for one small part in good time."""
+        size = memory_of(parts)
+        if Region not in map(type, parts):
+            if size < LARGE and self._outbox is None:
+                self._out.append(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
+                self._owed += size + 4
+                return
+        elif not pinned and not self._pin(parts):
+            return
+        outbox = self._outbox
+        if outbox is None:
+            outbox = self._open_outbox()
+        outbox.add(_size_of(size + sum(part.size for part in parts if isinstance(part, Region))))
+        for part in parts:
+            outbox.add(part)
+        if self._owed + outbox.memory > MAX_OWED:
+            self._blocked |= OUTPUT
+
+    def _pin(self, parts: Sequence[Part]) -> bool:
+        for n, part in enumerate(parts):
+            if isinstance(part, Region):
+                try:
+                    pin(part)
+                except Stale as stale:
+                    for earlier in parts[:n]:
+                        unpin(earlier)
+                    self.drop(str(stale))
+                    return False
+        return True
+
+    def _open_outbox(self) -> Outbox:
+        self._outbox = outbox = Outbox(self._traffic.scratch)
+        for ready in self._out:
+            self._owed -= len(ready)
+            outbox.add(ready)
+        self._out.clear()
+        return outbox
+
+    def flush(self) -> None:
+        """Send what is ready, with one call where it is small."""
+        if self._outbox is not None:
+            if not self._writing:
+                self.on_writable()
+            return
+        out = self._out
+        if not out:
+            return
+        data = out[0] if len(out) == 1 else b"".join(out)
+        out.clear()
+        self._owed -= len(data)
+        try:
+            sent = self._send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except OSError as error:
+            self._broken(error)
+            return
+        if sent < len(data):
+            self._open_outbox().add(memoryview(data)[sent:])
+            self._wait_writable()
+        elif self._blocked:
+            self._ease(None)
+
+    def on_writable(self) -> None:
+        """Go on sending what is more than one small answer."""
+        outbox = self._outbox
+        assert outbox is not None, "nothing is left to send"
+        self._active = True
+        try:
+            finished = outbox.send(self._sock)
+        except (BlockingIOError, InterruptedError):
+            finished = False
+        except Stale as stale:
+            self.drop(str(stale))
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        if not finished:
+            self._wait_writable()
+            return
+        self._outbox = None
+        if self._writing:
+            self._writing = False
+            self._traffic.watch.unwrite(self._fd)
+        if self._blocked:
+            self._ease(None)
+
+    def _wait_writable(self) -> None:
+        """The peer reads slowly: no more of its requests before it has taken these answers."""
+        if not self._writing:
+            self._writing = True
+            self._blocked |= OUTPUT
+            self._traffic.watch.write(self._fd, self.on_writable)
+
+    def release(self, slot: RequestSlot) -> None:
+        """Open the gate of this slot before its answer."""
+        slot.state |= RELEASED
+        if self._gate is slot:
+            self._ease(slot)
+
+    def _ease(self, slot: RequestSlot | None) -> None:
+        """Something was answered or sent: take away the reasons that do not hold any more."""
+        reasons = 0
+        if slot is not None and self._gate is slot:
+            self._gate = None
+            reasons = GATE
+        if len(self._queue) <= MAX_SLOTS // 2:
+            reasons |= DEPTH
+        if not self._writing and self._owed <= MAX_OWED and self._outbox is None:
+            reasons |= OUTPUT
+        if self._blocked & reasons:
+            self._unblock(reasons)
+
+    def _let_frame_go(self, slot: RequestSlot) -> None:
+        slot.state &= ~HELD
+        self._owed -= slot.held
+        self._memory_freed(slot.held)
+
+    def drop(self, why: str) -> None:
+        """Close, with one log line."""
+        self._traffic.complain("%s: connection closed: %s", self.host, why)
+        self.close()
+
+    def _broken(self, error: OSError) -> None:
+        if not isinstance(error, (BlockingIOError, InterruptedError)):
+            log.debug("%s: %s", self.host, error)
+            self.close()
+
+    def _drop_answers(self) -> None:
+        """The connection is over: files, held requests and answers go."""
+        for slot in self._queue:
+            if slot.state & ANSWERED:
+                for part in slot.parts:
+                    unpin(part)
+            elif slot.state & HELD:
+                self._let_frame_go(slot)
+        self._queue.clear()
+        self._out.clear()
+        if self._outbox is not None:
+            self._outbox.drop()

@@ -1,0 +1,178 @@
+"""The real shell around one broker: everything that its seams stand on, put together.
+
+Zone: real. Wiring only; the life from start to stop is `ottla.server.service`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from ottla.config.broker import BrokerConfig
+from ottla.metrics import Registry
+from ottla.seams import Done, Failure, Inputs, World
+from ottla.server.calls import Calls
+from ottla.server.descriptors import Descriptors
+from ottla.server.disk import RealDisk
+from ottla.server.entropy import RealEntropy
+from ottla.server.line import Wiring
+from ottla.server.listener import ConnectionLimits, Listener, Quotas, reachable
+from ottla.server.network import RealNetwork
+from ottla.server.poller import Watch
+from ottla.server.traffic import Limits, Traffic
+from ottla.server.turns import Turns
+from ottla.server.workers import RealWorkers
+from ottla.server.zookeeper_settings import outside_store
+from ottla.types import Endpoint
+
+BACKLOG: Final = 1024
+"""Where socket.listen.backlog.size is not set: with Kafka's 50 a burst of clients meets dropped SYNs, a second each."""
+
+
+class Served(Inputs, Protocol):
+    """A broker as its shell needs it (`ottla.broker.broker.Broker`)."""
+
+    metrics: Registry
+    listening: bool
+    """Whether the doors have to be open: other brokers write to it before it is ready for clients."""
+    ready: bool
+    on_config: Callable[[BrokerConfig], None]
+    """Called with the settings in force whenever dynamic ones have changed."""
+    failed: Failure | None
+    """Why it will never be ready."""
+
+    def start(self, endpoints: Sequence[Endpoint]) -> None:
+        """Load what is on disk; `endpoints` is what clients are told."""
+        ...
+
+    def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
+        """Hand over to other brokers what it leads, while it still serves everybody."""
+        ...
+
+    def stop(self, done: Done[None]) -> None:
+        """Shut down cleanly."""
+        ...
+
+
+class Shell:
+    """Loop, disks, connections and workers of one broker."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        watch: Watch,
+        config: BrokerConfig,
+        descriptors: int,
+        collect_garbage: bool = False,
+        listening: Mapping[str, socket.socket] | None = None,
+    ) -> None:
+        """`descriptors`: how many files may be open at once; connections come on top.
+
+        `listening`: sockets that are bound already, by listener name.
+        """
+        self.loop = loop
+        self._watch = watch
+        self._turns = Turns(loop)
+        limits = Limits(
+            config.socket_request_max_bytes, config.queued_max_request_bytes, config.connections_max_idle_ms
+        )
+        self.traffic = Traffic(loop, watch, self._turns.clock, limits, collect_garbage)
+        traffic = self.traffic
+        wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view)
+        self._calls = Calls(loop, self._turns, config.node_id, wiring)
+        self._workers = RealWorkers(self._turns)
+        kept = Descriptors(descriptors)
+        disks = [RealDisk(directory, self._turns, kept) for directory in config.log_dirs]
+        network = RealNetwork(self._calls)
+        self._store = outside_store(config, loop, self._turns)
+        self.world = World(self._turns.clock, RealEntropy(), disks, network, self._workers, self._store)
+        self._quotas = Quotas(self.traffic, _connection_limits(config))
+        self._listening = listening or {}
+        self._listeners: list[Listener] = []
+        self._endpoints = config.endpoints
+        self._advertised = config.advertised_endpoints
+        self._inputs: Inputs | None = None
+
+    def connect(self, inputs: Inputs) -> None:
+        """Name the broker: from now on there are turns."""
+        self._inputs = inputs
+        self._turns.connect(self._end_turn)
+        self._turns.clock.connect(self._on_alarm)
+        self.traffic.connect(inputs)
+        self._calls.connect(inputs)
+        if self._store is not None:
+            self._store.connect(inputs)
+            self._watch.on_standstill(self._store.standstill_ns, self._store.stood_still)
+
+    @property
+    def failed(self) -> Failure | None:
+        """Why there will never be a metadata store; None as long as there may be."""
+        return None if self._store is None else self._store.failed
+
+    def _end_turn(self) -> None:
+        assert self._inputs is not None, "a turn before a broker was connected"
+        self._inputs.end_turn()
+        if self.traffic.resting:
+            self.traffic.stir()
+
+    def _on_alarm(self) -> None:
+        assert self._inputs is not None, "an alarm before a broker was connected"
+        self._inputs.on_alarm()
+        if self.traffic.resting:
+            self.traffic.stir()
+
+    def bind(self) -> list[Endpoint]:
+        """Bind the listeners; returns what clients are told. Raises Failure naming the address that is taken."""
+        for endpoint in self._endpoints:
+            bound_already = self._listening.get(endpoint.listener)
+            self._listeners.append(Listener(self.traffic, self._quotas, endpoint, bound_already))
+        bound = {listener.endpoint.listener: listener.endpoint for listener in self._listeners}
+        if self._advertised is None:
+            return [endpoint._replace(host=reachable(endpoint.host)) for endpoint in bound.values()]
+        return [told if told.port >= 0 else told._replace(port=bound[told.listener].port) for told in self._advertised]
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Dynamic settings of the broker have changed: those that are the shell's."""
+        self._quotas.change(_connection_limits(config))
+
+    def accept(self) -> None:
+        """Let clients in."""
+        for listener in self._listeners:
+            listener.start()
+        self.traffic.stir()
+
+    def close_doors(self) -> None:
+        """No more connections, no more requests; those that are here are finished."""
+        for listener in self._listeners:
+            listener.stop()
+        self._listeners.clear()
+        self.traffic.drain()
+
+    def stop(self) -> None:
+        """Close everything. Blocking work that runs is waited for."""
+        for listener in self._listeners:
+            listener.stop()
+        if self._store is not None:
+            self._store.stop()
+        self._calls.stop()
+        self.traffic.stop()
+        self._workers.stop()
+        self._turns.stop()
+
+
+def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    exceptions = {}
+    for entry in config.max_connections_per_ip_overrides:
+        host, _, number = entry.rpartition(":")
+        exceptions[host.strip()] = int(number)
+    return ConnectionLimits(
+        config.max_connections,
+        config.max_connections_per_ip,
+        exceptions,
+        config.socket_send_buffer_bytes,
+        # The kernel's own tuning takes a third less CPU than a window of 100 KiB, as long as nobody asks for one.
+        config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,
+        config.socket_listen_backlog_size if "socket.listen.backlog.size" in config.given else BACKLOG,
+    )

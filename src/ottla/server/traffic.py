@@ -1,0 +1,252 @@
+"""What all connections of one loop share: buffers, limits, the broker they feed, and its idle time.
+
+Zone: real. Per-connection state is `ottla.server.connection`'s; the sockets that listen are `ottla.server.listener`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from ottla.seams import Gate, Inputs, Slot
+from ottla.server.buffers import Budget, BufferPool
+from ottla.server.clock import RealClock
+from ottla.server.outbox import Scratch
+from ottla.server.poller import Watch
+
+if TYPE_CHECKING:
+    from ottla.server.connection import Connection
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BUFFER: Final = 128 * 1024
+IDLE_AFTER_S: Final = 0.02
+"""Pause of the requests after which the broker gets idle time; under load it gets a share at this interval."""
+IDLE_BUDGET_NS: Final = 1_000_000
+COLLECT_AFTER_S: Final = 2.0
+"""Pause after which cyclic garbage is collected; the request path makes none."""
+COLLECT_EVERY_S: Final = 60.0
+"""Without such a pause, garbage is collected between two requests after this time."""
+LOG_LINES_PER_S: Final = 10
+
+
+class Limits(NamedTuple):
+    """Bounds of the configuration that connections keep."""
+
+    request_max_bytes: int = 104_857_600
+    """socket.request.max.bytes"""
+    queued_max_bytes: int = -1
+    """queued.max.request.bytes; -1: room for two of the largest requests, at least 256 MiB"""
+    idle_ms: int = 600_000
+    """connections.max.idle.ms; negative: never"""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that requests may hold before reading stops."""
+        if self.queued_max_bytes > 0:
+            return self.queued_max_bytes
+        return max(2 * self.request_max_bytes, 256 * 1024 * 1024)
+
+
+class Traffic:
+    """The middle of the shell: connections on one side, the broker on the other."""
+
+    __slots__ = (
+        "_collect_garbage",
+        "_collected_at",
+        "_idle_handle",
+        "_idle_time",
+        "_inputs",
+        "_lines",
+        "_lines_at",
+        "_senior",
+        "_sweep_handle",
+        "_waiting",
+        "budget",
+        "buffer",
+        "clock",
+        "connections",
+        "limits",
+        "loop",
+        "on_closed",
+        "on_frame",
+        "pool",
+        "resting",
+        "scratch",
+        "view",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        watch: Watch,
+        clock: RealClock,
+        limits: Limits,
+        collect_garbage: bool = False,
+    ) -> None:
+        self.loop = loop
+        self.watch = watch
+        self._collect_garbage = collect_garbage
+        self._collected_at = loop.time()
+        self.clock = clock
+        self.limits = limits
+        self.buffer = bytearray(RECEIVE_BUFFER)
+        self.view = memoryview(self.buffer)
+        self.scratch = Scratch()
+        self.pool = BufferPool()
+        self.budget = Budget(limits.memory)
+        self.connections: dict[Connection, None] = {}
+        self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
+        self.on_closed: Callable[[Connection], None] = _nobody
+        self.resting = True
+        """No idle work is planned: the first request that comes plans it."""
+        self._idle_time = True
+        self._inputs: Inputs | None = None
+        self._waiting: deque[Connection] = deque()
+        self._senior: Connection | None = None
+        self._idle_handle: asyncio.TimerHandle | None = None
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._lines = 0
+        self._lines_at = 0.0
+
+    def connect(self, inputs: Inputs) -> None:
+        """Name the broker."""
+        self._inputs = inputs
+        self.on_frame = inputs.on_frame
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def opened(self, connection: Connection) -> None:
+        """A connection was accepted."""
+        self.connections[connection] = None
+        if self._sweep_handle is None and self.limits.idle_ms >= 0:
+            self._plan_sweep()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is over: the broker hears of it in a turn of its own."""
+        self.connections.pop(connection, None)
+        self.loop.call_soon(self._tell_gone, connection)
+        self.on_closed(connection)
+
+    def _tell_gone(self, connection: Connection) -> None:
+        self.clock.instant = None
+        if self._inputs is not None:
+            self._inputs.on_gone(connection)
+        if self.resting:
+            self.stir()
+
+    def _plan_sweep(self) -> None:
+        self._sweep_handle = self.loop.call_later(max(self.limits.idle_ms, 4) / 4000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Four times per connections.max.idle.ms: who was silent all the time is closed."""
+        self._sweep_handle = None
+        for connection in list(self.connections):
+            connection.grow_older()
+        if self.connections:
+            self._plan_sweep()
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def may_take(self, connection: Connection, size: int) -> bool:
+        """Whether a connection may take `size` bytes more for a frame; if not, it waits for `memory_granted`.
+
+        Beyond the bound one connection at a time still may: a frame that can be finished is the way back.
+        """
+        if self.budget.allows(size) or self._senior is connection:
+            return True
+        if self._senior is None:
+            self._senior = connection
+            return True
+        self._waiting.append(connection)
+        return False
+
+    def memory_freed(self, connection: Connection, size: int) -> None:
+        """Bytes came back: those that waited longest go on."""
+        self.budget.charge(-size)
+        if self._senior is connection and not connection.collects:
+            self._senior = None
+        while self._waiting and (self._senior is None or self.budget.allows(0)):
+            waiting = self._waiting.popleft()
+            if waiting in self.connections:
+                if self._senior is None:
+                    self._senior = waiting
+                waiting.memory_granted()
+
+    @property
+    def quiet(self) -> bool:
+        """No request waits for its answer, no answer for its peer."""
+        return not any(connection.busy for connection in self.connections)
+
+    def drain(self) -> None:
+        """Start no more requests; those that are here go on."""
+        for connection in self.connections:
+            connection.drain()
+
+    # -- idle time -----------------------------------------------------------------------------------------------
+
+    def stir(self) -> None:
+        """Something happened: plan the broker's idle time."""
+        self.resting = False
+        if self._idle_handle is not None:
+            self._idle_handle.cancel()
+        self._idle_handle = self.loop.call_later(IDLE_AFTER_S, self._idle)
+
+    def no_more_idle_time(self) -> None:
+        """The broker is stopping: background work would meet what it has just closed."""
+        self._idle_time = False
+
+    def _idle(self) -> None:
+        """Give the broker a slice; requests that come meanwhile push the next one back (`stir`)."""
+        self.clock.instant = None
+        self.resting = True
+        if not self._idle_time or self._inputs is None:
+            return
+        if self._inputs.background(IDLE_BUDGET_NS):
+            self._idle_handle = self.loop.call_later(0, self._idle)
+        elif self._collect_garbage and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
+            self._idle_handle = self.loop.call_later(COLLECT_AFTER_S, self._collect)
+        elif self._collect_garbage:
+            self._collect()
+
+    def _collect(self) -> None:
+        self._idle_handle = None
+        self._collected_at = self.loop.time()
+        gc.collect()
+
+    def stop(self) -> None:
+        """Close all connections; no more timers."""
+        for connection in list(self.connections):
+            connection.close()
+        for handle in (self._idle_handle, self._sweep_handle):
+            if handle is not None:
+                handle.cancel()
+        self._idle_handle = self._sweep_handle = None
+
+    # -- the log -------------------------------------------------------------------------------------------------
+
+    def complain(self, text: str, *arguments: object) -> None:
+        """One line about a bad peer; a flood of bad peers is not a flood of lines."""
+        now = time.monotonic()
+        if now - self._lines_at >= 1:
+            if self._lines > LOG_LINES_PER_S:
+                log.warning("%d more connections were closed for bad requests", self._lines - LOG_LINES_PER_S)
+            self._lines_at = now
+            self._lines = 0
+        self._lines += 1
+        if self._lines <= LOG_LINES_PER_S:
+            log.warning(text, *arguments)
+
+
+def _nobody(connection: Connection) -> None:
+    """Stands for the quotas until there are some."""
+
+
+def _not_ready(slot: Slot, frame: memoryview) -> Gate:
+    raise AssertionError(f"a request of {len(frame)} bytes from {slot.peer.host} before a broker was connected")

@@ -1,0 +1,48 @@
+"""The worker process: reads jobs from its standard input, answers on its standard output, ends with its parent.
+
+Zone: real. Run as `python -m ottla.server.worker`; its other end is `ottla.server.workers`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+import struct
+import sys
+from typing import IO
+
+from ottla.seams import Failure, Kind
+
+_SIZE = struct.Struct(">Q")
+
+
+def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, object]:
+    """Run `package.module:function`: (None, result), or the kind and text of a failure."""
+    module, _, function = job.partition(":")
+    try:
+        return None, getattr(importlib.import_module(module), function)(*arguments)
+    except Failure as failure:
+        return failure.kind, failure.message
+    except Exception as error:  # noqa: BLE001 - whatever a job raises is the answer to it
+        return Kind.IO, f"{job}: {error!r}"
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer jobs until the input ends."""
+    while len(head := requests.read(_SIZE.size)) == _SIZE.size:
+        job, arguments = pickle.loads(requests.read(_SIZE.unpack(head)[0]))  # noqa: S301 - from our own parent
+        answer = pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
+        answers.write(_SIZE.pack(len(answer)) + answer)
+        answers.flush()
+
+
+def main() -> None:
+    """Keep standard output for answers: what a job prints goes to standard error."""
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    serve(sys.stdin.buffer, answers)
+
+
+if __name__ == "__main__":
+    main()

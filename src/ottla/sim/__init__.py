@@ -1,0 +1,4 @@
+"""The simulated shell: event heap, virtual clock, faults, workloads, checkers.
+
+Zone: real.
+"""

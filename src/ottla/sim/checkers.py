@@ -1,0 +1,251 @@
+"""What must hold for every history, one function per property.
+
+Zone: pure. End-to-end only: a checker sees what clients saw and which losses the machine suffered, nothing of the
+broker's insides. Each returns the violations it found, as sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+from ottla.sim.history import NEVER, History, Outcome, Read, Write
+
+H = TypeVar("H", bound=History)
+
+
+def broker_stays_up(history: History) -> Iterator[str]:
+    """No exception leaves a turn: operating errors are answered, never fatal."""
+    for crash in history.crashes:
+        yield f"the broker crashed: {crash}"
+
+
+def protocol_is_kept(history: History) -> Iterator[str]:
+    """Every answer can be read, answers the oldest request, and has no bytes too many."""
+    yield from history.broken_protocol
+
+
+def bytes_are_right(history: History) -> Iterator[str]:
+    """No wrong byte served: whole batches with right checksums, values as some producer sent them to that log."""
+    sent = {(write.log, value) for write in history.writes for value in write.values}
+    for read in history.reads:
+        if read.damage:
+            yield f"{read.reader} read {read.log} at {read.position}: {read.damage}"
+        for offset, value in read.records:
+            if (read.log, value) not in sent:
+                yield f"{read.reader} read {read.log} at {offset}: a value that nobody sent there: {value[:40]!r}"
+
+
+def acknowledged_is_kept(history: History) -> Iterator[str]:
+    """Every acknowledged record is there at the end, unless a loss may have taken it unsynced, or it was deleted."""
+    for write in history.writes:
+        if not history.promised(write) or write.log not in history.final:
+            continue
+        found = history.final[write.log]
+        for offset, value in enumerate(write.values, write.offset):
+            if found.get(offset) != value and not history.may_be_lost(write.log, offset, write.life):
+                there = found.get(offset)
+                yield f"lost: {write.log} at {offset}, acknowledged in life {write.life}; now there: {_short(there)}"
+
+
+def flushed_is_kept(history: History) -> Iterator[str]:
+    """With flush.messages=1 every acknowledged record is there at the end, whatever the machine suffered."""
+    for write in history.writes:
+        log = write.log
+        if log not in history.flushed or log in history.rewritten or log in history.dropped:
+            continue
+        if not history.promised(write) or log not in history.final:
+            continue
+        for offset, value in enumerate(write.values, write.offset):
+            if history.final[log].get(offset) != value and not history.gone(log, offset):
+                yield f"lost although flushed: {log} at {offset}, acknowledged in life {write.life}"
+
+
+def seen_is_kept(history: History) -> Iterator[str]:
+    """What a reader was given is there at the end, under the same conditions."""
+    for read in history.reads:
+        found = history.final.get(read.log)
+        if found is None:
+            continue
+        for offset, value in read.records:
+            if found.get(offset) != value and not history.may_be_lost(read.log, offset, read.life):
+                yield f"unread: {read.log} at {offset}, read by {read.reader} in life {read.life}, is gone"
+
+
+def one_offset_one_value(history: History) -> Iterator[str]:
+    """Within one era, all who were told something about an offset were told the same."""
+    seen: dict[tuple[str, int, int], bytes] = {}
+    for log, offset, value, life in _observations(history):
+        if not history.judged(log):
+            continue
+        key = (log, offset, history.era(log, offset, life))
+        first = seen.setdefault(key, value)
+        if first != value:
+            yield f"two values: {log} at {offset} in life {life}: {_short(first)} and {_short(value)}"
+
+
+def _observations(history: History) -> Iterator[tuple[str, int, bytes, int]]:
+    for write in history.writes:
+        if history.promised(write):
+            for offset, value in enumerate(write.values, write.offset):
+                yield write.log, offset, value, write.life
+    for read in history.reads:
+        for offset, value in read.records:
+            yield read.log, offset, value, read.life
+    for log, found in history.final.items():
+        for offset, value in found.items():
+            yield log, offset, value, history.final_life
+
+
+def offsets_are_dense(history: History) -> Iterator[str]:
+    """Within one answer offsets rise by one."""
+    for read in history.reads:
+        for (before, _), (after, _) in zip(read.records, read.records[1:], strict=False):
+            if after != before + 1:
+                yield f"{read.reader} read {read.log}: {after} after {before}"
+                break
+
+
+def readers_see_no_jump(history: History) -> Iterator[str]:
+    """A reader that asks for an offset below the end gets that offset first; log start moves only by a reset."""
+    for read in history.reads:
+        if read.records and read.records[0][0] != read.position:
+            yield f"{read.reader} asked {read.log} for {read.position} and got {read.records[0][0]}"
+
+
+def watermarks_are_ordered(history: History) -> Iterator[str]:
+    """logStart ≤ position ≤ high watermark in every answer, and no record at or above the high watermark."""
+    for read in history.reads:
+        if not read.log_start <= read.high_watermark:
+            yield f"{read.log}: log start {read.log_start} above high watermark {read.high_watermark}"
+        if read.records and read.records[-1][0] >= read.high_watermark:
+            yield f"{read.log}: {read.records[-1][0]} was served, high watermark is {read.high_watermark}"
+    for ends in history.ends:
+        if ends.earliest > ends.latest:
+            yield f"{ends.log}: earliest {ends.earliest} above latest {ends.latest}"
+
+
+def watermarks_never_go_back(history: History) -> Iterator[str]:
+    """On one connection neither the high watermark nor the log start goes back."""
+    highest: dict[tuple[str, int], Read] = {}
+    for read in history.reads:
+        before = highest.get((read.log, read.connection))
+        highest[read.log, read.connection] = read
+        if before is None or not history.judged(read.log):
+            continue
+        if read.high_watermark < before.high_watermark:
+            yield f"{read.log}: high watermark {read.high_watermark} after {before.high_watermark}"
+        if read.log_start < before.log_start:
+            yield f"{read.log}: log start {read.log_start} after {before.log_start}"
+
+
+def positions_stay_in_range(history: History) -> Iterator[str]:
+    """A reader is told "out of range" only after a deletion or a loss that can explain it."""
+    for reset in history.resets:
+        if reset.position < history.deleted.get(reset.log, 0) or not history.judged(reset.log):
+            continue
+        lossy = any(loss.life < reset.life and loss.floors.get(reset.log, NEVER) < NEVER for loss in history.losses)
+        if not lossy and reset.log not in history.dropped:
+            yield f"{reset.reader} stood at {reset.position} of {reset.log}, told out of range in life {reset.life}"
+
+
+def idempotent_is_once(history: History) -> Iterator[str]:
+    """A value of an idempotent producer stands at one offset at most."""
+    writes = {(w.log, value): w for w in history.writes if w.idempotent for value in w.values}
+    for log, found in _views(history):
+        places: dict[bytes, int] = {}
+        for offset, value in found:
+            if (log, value) in writes and places.setdefault(value, offset) != offset:
+                yield f"twice: {log} at {places[value]} and {offset}: {_short(value)}"
+
+
+def idempotent_is_in_order(history: History) -> Iterator[str]:
+    """The values of one producer id and epoch stand in the order of their sequence numbers."""
+    order: dict[tuple[str, bytes], tuple[tuple[int, int], int]] = {}
+    for write in history.writes:
+        if write.idempotent:
+            for index, value in enumerate(write.values):
+                order[write.log, value] = ((write.producer_id, write.epoch), write.sequence + index)
+    for log, found in _views(history):
+        last: dict[tuple[int, int], int] = {}
+        for offset, value in found:
+            entry = order.get((log, value))
+            if entry is None:
+                continue
+            producer, sequence = entry
+            if sequence < last.get(producer, -1):
+                yield f"out of order: {log} at {offset}: sequence {sequence} after {last[producer]}"
+            last[producer] = sequence
+
+
+def _views(history: History) -> Iterator[tuple[str, list[tuple[int, bytes]]]]:
+    """Every consistent picture of a log: the final one, and each single answer."""
+    for log, found in history.final.items():
+        yield log, sorted(found.items())
+    for read in history.reads:
+        yield read.log, read.records
+
+
+def sequences_are_remembered(history: History) -> Iterator[str]:
+    """A producer whose batches were not lost is not told that its next sequence number is out of order."""
+    for refusal in history.refusals:
+        lossy = any(
+            refusal.since_life <= loss.life < refusal.life and loss.floors.get(refusal.log, NEVER) < NEVER
+            for loss in history.losses
+        )
+        if not lossy and history.judged(refusal.log):
+            yield f"{refusal.producer} on {refusal.log}: {refusal.code} in life {refusal.life} without a loss"
+
+
+def refused_is_absent(history: History) -> Iterator[str]:
+    """A batch whose every attempt was refused for good is never read."""
+    refused = {(w.log, v) for w in history.writes if w.outcome is Outcome.FAIL for v in w.values}
+    for log, found in _views(history):
+        for offset, value in found:
+            if (log, value) in refused:
+                yield f"refused and yet there: {log} at {offset}: {_short(value)}"
+
+
+def everything_converges(history: History) -> Iterator[str]:
+    """After all faults are healed producers get their answers and readers reach the end."""
+    for what in history.stuck:
+        yield f"stuck: {what}"
+
+
+def _short(value: bytes | None) -> str:
+    return "nothing" if value is None else repr(value[:32])
+
+
+CHECKERS: Final[tuple[Callable[[History], Iterator[str]], ...]] = (
+    broker_stays_up,
+    protocol_is_kept,
+    bytes_are_right,
+    acknowledged_is_kept,
+    flushed_is_kept,
+    seen_is_kept,
+    one_offset_one_value,
+    offsets_are_dense,
+    readers_see_no_jump,
+    watermarks_are_ordered,
+    watermarks_never_go_back,
+    positions_stay_in_range,
+    idempotent_is_once,
+    idempotent_is_in_order,
+    sequences_are_remembered,
+    refused_is_absent,
+    everything_converges,
+)
+
+
+def violations(history: History, at_most: int = 5) -> list[tuple[str, str]]:
+    """What is wrong with a history: (property, sentence), at most so many per property."""
+    return wrong_with(history, CHECKERS, at_most)
+
+
+def wrong_with(history: H, properties: Iterable[Callable[[H], Iterator[str]]], at_most: int) -> list[tuple[str, str]]:
+    """As `violations`, by these properties."""
+    return [(each.__name__, sentence) for each in properties for sentence in islice(each(history), at_most)]
+
+
+__all__ = ["CHECKERS", "Write", "violations", "wrong_with"]

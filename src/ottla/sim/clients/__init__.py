@@ -1,0 +1,4 @@
+"""Clusters whose clients are the product's own: their pure cores, over the simulated network and clock.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,128 @@
+"""An application that sends records with the product's producer, and remembers what it was told of each.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from ottla.client.producer.config import ProducerConfig
+from ottla.sim.catalog import Catalog, Role, Topic
+from ottla.sim.clients.history import ClientHistory, Promise, Sent
+from ottla.sim.clients.producer import CoreProducer
+from ottla.sim.entropy import Stream
+from ottla.sim.history import Write
+from ottla.sim.world import MS
+from ottla.types import TopicPartition
+
+BURST_MAX: Final = 12
+LARGE_MAX: Final = 3000
+STICKY: Final = 0.3
+"""Chance that a record leaves the choice of its partition to the producer."""
+
+
+class Application:
+    """Sends bursts of records to the topics of one role."""
+
+    def __init__(
+        self, producer: CoreProducer, config: ProducerConfig, catalog: Catalog, role: Role, random: Stream
+    ) -> None:
+        self.producer = producer
+        self.history: ClientHistory = producer.history
+        self.catalog = catalog
+        self.role = role
+        self.random = random
+        self.interval_ns = random.between(250, 750) * MS
+        self.working = True
+        """False: nothing new."""
+        self.calm = False
+        """Everything is healed: nothing excuses a failure from now on."""
+        alone = config.max_in_flight_requests_per_connection == 1
+        self._promise = Promise(
+            config.idempotent, config.idempotent or alone, alone, config.client.delivery_timeout_ms * MS
+        )
+        self._acks = config.acks
+        self._waiting: deque[tuple[Topic, int | None]] = deque()
+        """Records that the producer has not accepted yet: it lacks memory or metadata."""
+        self._count = 0
+        producer.on_told = self._more
+
+    @property
+    def name(self) -> str:
+        """As it appears in values and in the history."""
+        return self.producer.name
+
+    @property
+    def acknowledged(self) -> int:
+        """Records so far."""
+        return self.producer.acknowledged
+
+    @property
+    def on_acknowledged(self) -> Callable[[Write], None]:
+        """Told of one record of every batch that was acknowledged."""
+        return self.producer.on_acknowledged
+
+    @on_acknowledged.setter
+    def on_acknowledged(self, call: Callable[[Write], None]) -> None:
+        self.producer.on_acknowledged = call
+
+    def start(self) -> None:
+        """Begin to send."""
+        self.producer.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
+
+    def outstanding(self) -> list[str]:
+        """Partitions with records that are not decided."""
+        return [f"{where.topic}-{where.partition}" for where in self.producer.outstanding()]
+
+    # ---- sending ----
+
+    def _tick(self) -> None:
+        wait = 1 + int(self.random.exponential(self.interval_ns))
+        self.producer.timeline.after(wait, "produce", self._tick)
+        if not self.working:
+            self._waiting.clear()
+        elif not self._waiting:
+            topics = self.catalog.of(self.role)
+            for _ in range(1 + self.random.below(BURST_MAX) if topics else 0):
+                self._waiting.append(self._choose(self.random.choice(topics)))
+        self._more()
+
+    def _choose(self, topic: Topic) -> tuple[Topic, int | None]:
+        return topic, None if self.random.chance(STICKY) else self.random.below(topic.partitions)
+
+    def _more(self) -> None:
+        """Send what is waiting, as far as the producer takes it."""
+        accumulator = self.producer.core.accumulator
+        while self._waiting and self._send(*self._waiting[0]):
+            self._waiting.popleft()
+        accumulator.memory_waiters = 1 if self._waiting else 0
+
+    def _send(self, topic: Topic, partition: int | None) -> bool:
+        known = self.producer.core.book.topic(topic.name)
+        if known is not None and partition not in known.lanes:
+            partition = None  # grown since it asked last
+        value = self._value(topic)
+
+        def sent(where: TopicPartition) -> Sent:
+            return self._sent(topic, where, value)
+
+        return self.producer.accept(topic.name, partition, value, sent)
+
+    def _value(self, topic: Topic) -> bytes:
+        head = f"{self.name} {self._count + 1} {topic.name} ".encode()
+        size = self.random.between(0, 120) if self.random.chance(0.98) else self.random.between(800, LARGE_MAX)
+        return head + (b"%d." % self._count * (size // 2 + 1))[:size]
+
+    def _sent(self, topic: Topic, where: TopicPartition, value: bytes) -> Sent:
+        """The producer has taken the record."""
+        self._count += 1
+        topic.partitions = max(topic.partitions, where.partition + 1)
+        log, now_ns = topic.log(where.partition), self.producer.timeline.now_ns
+        write = Write(self.name, log, [value], self._acks, invoked_ns=now_ns)
+        sent = Sent(self._count, write, self._promise, self.calm)
+        self.history.writes.append(write)
+        self.history.sent.append(sent)
+        return sent

@@ -1,0 +1,146 @@
+"""What must hold of a producer's promises, one function per property.
+
+Zone: pure. End-to-end: what the application was told, against what readers find in the logs. What holds of a cluster's
+history holds beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.sim.checkers import wrong_with
+from ottla.sim.clients.history import ClientHistory, Sent
+from ottla.sim.cluster import checkers as cluster
+from ottla.sim.cluster.history import ACKS_ALL
+from ottla.sim.history import Outcome
+from ottla.types import TopicPartition
+
+SLACK_NS: Final = 100_000_000
+"""A producer looks at its clock between two pieces of work."""
+PASSES_NEVER: Final = ("MESSAGE_TOO_LARGE", "RECORD_LIST_TOO_LARGE")
+"""Refusals that no healing helps."""
+
+
+def outcomes_come_once(history: ClientHistory) -> Iterator[str]:
+    """Every record that was accepted has one outcome: never none, never two."""
+    for sent in history.sent:
+        if sent.outcomes != 1:
+            yield f"{_name(sent)} has {sent.outcomes} outcomes"
+
+
+def outcomes_come_in_time(history: ClientHistory) -> Iterator[str]:
+    """The outcome is there when `delivery.timeout.ms` is over."""
+    for sent in history.sent:
+        took = sent.write.completed_ns - sent.write.invoked_ns
+        if sent.outcomes and took > sent.promise.patience_ns + SLACK_NS:
+            yield f"{_name(sent)} was decided after {took / 1e9:.3f} s"
+
+
+def outcomes_come_in_order(history: ClientHistory) -> Iterator[str]:
+    """With one request at a time, a partition's records are acknowledged in the order of their acceptance."""
+    last: dict[tuple[str, str], Sent] = {}
+    for sent in history.sent:
+        if sent.outcomes and sent.promise.alone and not sent.error:
+            before = last.setdefault((sent.write.producer, sent.write.log), sent)
+            if sent.turn < before.turn:
+                yield f"{_name(sent)} was decided before record {before.number}"
+            last[sent.write.producer, sent.write.log] = sent
+
+
+def failures_have_a_reason(history: ClientHistory) -> Iterator[str]:
+    """A record fails because its time is over, it was refused for good, or its place was lost: for nothing else."""
+    yield from history.unfounded
+
+
+def acknowledged_is_there(history: ClientHistory) -> Iterator[str]:
+    """An acknowledged record is in the log, wherever: also one whose offset the broker did not remember."""
+    there = {log: set(found.values()) for log, found in history.final.items()}
+    for sent in history.sent:
+        write = sent.write
+        lossy = write.acks != ACKS_ALL or write.log in history.deleted or not history.judged(write.log)
+        if write.outcome is Outcome.OK and not lossy and write.values[0] not in there.get(write.log, write.values):
+            yield f"{_name(sent)} was acknowledged and is nowhere"
+
+
+def sent_order_is_kept(history: ClientHistory) -> Iterator[str]:
+    """In a log the records of an idempotent producer stand in the order in which it accepted them."""
+    numbers = {(s.write.log, s.write.values[0]): s for s in history.sent if s.promise.idempotent}
+    for log, found in history.final.items():
+        last: dict[str, Sent] = {}
+        for offset in sorted(found):
+            sent = numbers.get((log, found[offset]))
+            if sent is None:
+                continue
+            before = last.setdefault(sent.write.producer, sent)
+            if sent.number < before.number:
+                yield f"{_name(sent)} stands at {offset}, behind record {before.number}"
+            last[sent.write.producer] = sent
+
+
+def told_order_is_kept(history: ClientHistory) -> Iterator[str]:
+    """Offsets that were told rise in the order of acceptance, where order is promised and nothing may be lost."""
+    last: dict[tuple[str, str], Sent] = {}
+    for sent in history.sent:
+        write = sent.write
+        if not sent.promise.ordered or not history.promised(write) or not history.judged(write.log):
+            continue
+        before = last.get((write.producer, write.log))
+        if before is not None and write.offset <= before.write.offset:
+            yield f"{_name(sent)} is at {write.offset}, record {before.number} before it at {before.write.offset}"
+        last[write.producer, write.log] = sent
+
+
+def calm_is_delivered(history: ClientHistory) -> Iterator[str]:
+    """What is sent when everything was healed is delivered."""
+    for sent in history.sent:
+        if sent.calm and sent.error and not any(word in sent.error for word in PASSES_NEVER):
+            yield f"{_name(sent)} failed in a healthy cluster: {sent.error}"
+
+
+def clients_sleep(history: ClientHistory) -> Iterator[str]:
+    """A producer that has nothing to do waits."""
+    yield from history.restless
+
+
+def one_owner_per_generation(history: ClientHistory) -> Iterator[str]:
+    """In a generation of a group a partition has one owner."""
+    owners: dict[tuple[str, int, TopicPartition], str] = {}
+    for owned in history.owned:
+        for where in owned.partitions:
+            first = owners.setdefault((owned.group, owned.generation, where), owned.member)
+            if first != owned.member:
+                yield f"{owned.group} generation {owned.generation}: {where} belongs to {first} and {owned.member}"
+
+
+def members_stay(history: ClientHistory) -> Iterator[str]:
+    """No member meets an error that it cannot go on from."""
+    yield from history.expelled
+
+
+def _name(sent: Sent) -> str:
+    return f"record {sent.number} of {sent.write.producer} for {sent.write.log}"
+
+
+Checker = Callable[[ClientHistory], Iterator[str]]
+CHECKERS: Final[tuple[Checker, ...]] = (
+    *cluster.CHECKERS,
+    outcomes_come_once,
+    outcomes_come_in_time,
+    outcomes_come_in_order,
+    failures_have_a_reason,
+    acknowledged_is_there,
+    sent_order_is_kept,
+    told_order_is_kept,
+    calm_is_delivered,
+    clients_sleep,
+    one_owner_per_generation,
+    members_stay,
+)
+BESIDE: Final = cluster.BESIDE | {"clients_sleep"}
+"""Properties that do not count when a safeguard is switched off."""
+
+
+def violations(history: ClientHistory, at_most: int = 5) -> list[tuple[str, str]]:
+    """What is wrong with a history: (property, sentence), at most so many per property."""
+    return wrong_with(history, CHECKERS, at_most)

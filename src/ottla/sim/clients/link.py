@@ -1,0 +1,134 @@
+"""A connection as the product's clients keep it: versions first, then requests, answered in order.
+
+Zone: deterministic. What `ottla.client.connection` and `ottla.client.producer.links` do with sockets: an answer that is
+late, or that nobody can read, costs the connection, and everything unanswered on it is lost.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from ottla.client.errors import ClientError, ConnectionLostError, MalformedReplyError, RequestTimeoutError
+from ottla.sim.network import Connection, Network
+from ottla.sim.world import MS
+from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.schema import Message
+
+API_VERSIONS_VERSION: Final = 3
+Outcome = Callable[["Message | ClientError"], None]
+"""Told the answer, or why there is none."""
+
+
+class Asked(NamedTuple):
+    """A request whose answer is awaited."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    then: Outcome
+
+
+class Link:
+    """One connection. After any error it is closed, and stays so."""
+
+    def __init__(
+        self,
+        network: Network,
+        host: str,
+        node: int,
+        timeout_ms: int,
+        opened: Callable[[], None],
+        closed: Callable[[ClientError], None],
+    ) -> None:
+        """opened: it can be used. closed: it cannot any more; told once, before those who wait for answers."""
+        self.ready = False
+        self.awaited: deque[Asked] = deque()
+        self._network = network
+        self.node = node
+        self._host = host
+        self._timeout_ns = timeout_ms * MS
+        self._opened = opened
+        self._on_closed = closed
+        self._over = False
+        self._next_id = 0
+        self._versions: dict[int, tuple[int, int]] = {}
+        self._connection = network.connect(host, node, self._greet, self._frame, self._lost)
+
+    def version(self, api_key: int, at_most: int = 32_767) -> int:
+        """The highest version that both sides know, within `at_most`."""
+        low, high = self._versions[api_key]
+        best = min(high, API_TABLE[api_key].max_version, at_most)
+        assert best >= max(low, API_TABLE[api_key].min_version)
+        return best
+
+    def request(self, api_key: int, message: Message, version: int, then: Outcome | None) -> None:
+        """Send a request; then None: there will be no answer to it."""
+        self._next_id += 1
+        header = encode_request_header(api_key, version, self._next_id, self._host)
+        if then is not None:
+            asked = Asked(self._next_id, api_key, version, then)
+            self.awaited.append(asked)
+            self._network.timeline.after(self._timeout_ns, "request timeout", self._expire, asked)
+        self._network.send(self._connection, header + encode_bytes(message, version))
+
+    def close(self, error: ClientError) -> None:
+        """Close; whoever waits for an answer is told `error`."""
+        if self._over:
+            return
+        self._over = True
+        self.ready = False
+        self._network.close(self._connection)
+        self._on_closed(error)
+        waiting, self.awaited = self.awaited, deque()
+        for asked in waiting:
+            asked.then(error)
+
+    # ---- what the network says ----
+
+    def _greet(self, _connection: Connection) -> None:
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version="1.0")
+        self.request(ApiKey.API_VERSIONS, request, API_VERSIONS_VERSION, self._learn)
+
+    def _learn(self, answer: Message | ClientError) -> None:
+        if isinstance(answer, ApiVersionsResponse) and not answer.error_code:
+            self._versions = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+            self.ready = True
+            self._opened()
+
+    def _frame(self, frame: bytes) -> None:
+        try:
+            asked, answer = self._decoded(memoryview(frame))
+        except MalformedReplyError as error:
+            self.close(error)
+            return
+        asked.then(answer)
+
+    def _decoded(self, frame: memoryview) -> tuple[Asked, Message]:
+        """The oldest request and its answer. Raises MalformedReplyError."""
+        got = int.from_bytes(frame[:4], "big", signed=True)
+        if not self.awaited or self.awaited[0].correlation_id != got:
+            raise MalformedReplyError(f"{self._host}: broker {self.node} answered request {got}, which was not due")
+        asked = self.awaited[0]
+        api = API_TABLE[asked.api_key]
+        try:
+            at = response_body_pos(asked.api_key, asked.version, frame)
+            answer, end = decode(api.response, asked.version, frame, at)
+        except MalformedMessage as error:
+            raise MalformedReplyError(f"{self._host}: a broken {api.name} v{asked.version} answer: {error}") from error
+        if end != len(frame):
+            raise MalformedReplyError(f"{self._host}: {len(frame) - end} bytes behind a {api.name} answer")
+        self.awaited.popleft()
+        return asked, answer
+
+    def _lost(self) -> None:
+        self.close(ConnectionLostError(f"the connection to broker {self.node} broke"))
+
+    def _expire(self, asked: Asked) -> None:
+        if not self._over and asked in self.awaited:
+            self.close(RequestTimeoutError(f"broker {self.node} did not answer in time"))

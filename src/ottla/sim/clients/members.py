@@ -1,0 +1,292 @@
+"""Members of a consumer group whose every decision is the product's: `ottla.client.consumer.membership`.
+
+Zone: deterministic. What `ottla.client.consumer.group` does with a thread and sockets is done here with events: carry
+out what the machine says, tell it of answers and of time. The application polls, gives up partitions when it is told
+to, sleeps too long now and then, leaves, dies.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.client.consumer.actions import (
+    Action,
+    Assign,
+    Assigned,
+    Failed,
+    FindCoordinator,
+    GroupSettings,
+    Heartbeat,
+    Join,
+    Leave,
+    Prepare,
+    Sync,
+)
+from ottla.client.consumer.membership import Membership, Phase
+from ottla.client.errors import RefusedError
+from ottla.errors import ErrorCode
+from ottla.sim.clients.history import ClientHistory, Owned
+from ottla.sim.entropy import Stream
+from ottla.sim.network import Network
+from ottla.sim.wire_client import WireClient
+from ottla.sim.world import MS, SECOND
+from ottla.types import TopicPartition
+from ottla.wire.apis import API_TABLE
+from ottla.wire.messages import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatResponse,
+    JoinGroupResponse,
+    LeaveGroupResponse,
+    MetadataRequest,
+    MetadataResponse,
+    SyncGroupResponse,
+)
+from ottla.wire.schema import Message
+
+GROUP_TYPE: Final = 0
+TIMEOUT_NS: Final = 8 * SECOND
+"""A JoinGroup waits for the slowest member."""
+LOOK_NS: Final = 2 * SECOND
+"""How often the leader of the group looks how many partitions there are."""
+METADATA_VERSION: Final = 12
+
+
+class GroupMember:
+    """One member, through all its lives."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        nodes: Sequence[int],
+        settings: GroupSettings,
+        topic: str,
+        random: Stream,
+        history: ClientHistory,
+    ) -> None:
+        self.name = name
+        self.timeline = network.timeline
+        self.calm = False
+        """Everything is healed: it does not dawdle, leave or die any more."""
+        self.life = 0
+        self.owned: tuple[TopicPartition, ...] = ()
+        """What the application works on."""
+        self._network = network
+        self._nodes = nodes
+        self._settings = settings
+        self._topic = topic
+        self._random = random
+        self._history = history
+        self._wires: dict[int, WireClient] = {}
+        self._coordinator = -1
+        self._led = -1
+        """Partitions when it assigned them; -1: another member did."""
+        self._begin()
+
+    @property
+    def generation(self) -> int:
+        """The one in which it rests; -1: it does not rest."""
+        return self._machine.member.generation if self._machine.phase is Phase.STABLE else -1
+
+    def start(self) -> None:
+        """Begin to poll."""
+        self.timeline.after(self._random.below(2 * SECOND), "poll", self._poll, self.life)
+
+    def _begin(self) -> None:
+        """A new process."""
+        self.life += 1
+        self._machine = Membership(self._settings)
+        self._events: deque[tuple[int, Prepare | Assigned]] = deque()
+        self.owned = ()
+        self._planned_ns = -1
+
+    # ---- the application ----
+
+    def _poll(self, life: int) -> None:
+        if life != self.life:
+            return
+        wait = self._random.between(50, 300) * MS
+        if not self.calm and self._random.chance(0.02):
+            wait = self._stray()
+        self.timeline.after(wait, "poll", self._poll, self.life)
+        if self._machine.phase is Phase.IDLE:
+            self._machine.subscribe(self._now(), [self._topic])
+        self._machine.poll(self._now())
+        self._share()
+        while self._events:
+            self._take(*self._events.popleft())
+            self._share()
+
+    def _stray(self) -> int:
+        """It sleeps past its poll interval, leaves for a while, or dies; how long."""
+        kind = self._random.below(3)
+        if kind == 1:
+            self._machine.unsubscribe("it has enough")
+            self._events.clear()
+            self.owned = ()
+            self._share()
+        elif kind == 2:
+            self._wires.clear()  # what is on its way may still arrive
+            self._begin()
+        return self._random.between(500, 6000) * MS
+
+    def _take(self, generation: int, event: Prepare | Assigned) -> None:
+        now_ns = self.timeline.now_ns
+        if isinstance(event, Prepare):
+            self.owned = tuple(where for where in self.owned if where not in event.partitions)
+            self._machine.prepared(self._now(), self.owned)
+            return
+        kept = [where for where in self.owned if where not in event.revoked]
+        self.owned = (*kept, *event.added)
+        self._history.owned.append(Owned(self._settings.group_id, generation, self.name, self.owned, now_ns))
+
+    # ---- the thread ----
+
+    def _now(self) -> float:
+        return self.timeline.now_ns / 1e9
+
+    def _share(self) -> None:
+        """Carry out what the machine says, until it says nothing more; then wait for its time."""
+        life = self.life
+        while actions := self._machine.actions():
+            for action in actions:
+                self._perform(action)
+                if life != self.life:
+                    return
+        wake_at = self._machine.wakes_at()
+        if wake_at < float("inf"):
+            at_ns = max(int(wake_at * 1e9) + 1, self.timeline.now_ns + MS)
+            if self._planned_ns < 0 or at_ns < self._planned_ns:
+                self._planned_ns = at_ns
+                self.timeline.at(at_ns, "member", self._tick, self.life)
+
+    def _tick(self, life: int) -> None:
+        if life == self.life:
+            self._planned_ns = -1
+            self._machine.tick(self._now())
+            self._share()
+
+    def _perform(self, action: Action) -> None:
+        machine = self._machine
+        if isinstance(action, Prepare):
+            # Lost meanwhile: there is nothing to be given up any more.
+            self._events = deque(each for each in self._events if not isinstance(each[1], Prepare))
+            self._events.append((machine.member.generation, action))
+        elif isinstance(action, Assigned):
+            self._events.append((machine.member.generation, action))
+        elif isinstance(action, Failed):
+            self._failed(action)
+        elif isinstance(action, FindCoordinator):
+            self._find()
+        elif isinstance(action, Assign):
+            self._assign(action)
+        elif isinstance(action, Join):
+            self._led = -1
+            self._ask(action.request, JoinGroupResponse, machine.on_join)
+        elif isinstance(action, Sync):
+            self._ask(action.request, SyncGroupResponse, machine.on_sync)
+        elif isinstance(action, Heartbeat):
+            self._ask(action.request, HeartbeatResponse, machine.on_heartbeat)
+        elif isinstance(action, Leave):
+            self._ask(action.request, LeaveGroupResponse, None)
+
+    def _failed(self, action: Failed) -> None:
+        """The machine gave up: the application starts anew.
+
+        A static member may be fenced by nobody but itself: by a JoinGroup of its own that arrives late, or by a
+        coordinator that did not come to write down who it is now. So it is in Kafka (KIP-345), too.
+        """
+        error = action.error
+        fenced = isinstance(error, RefusedError) and error.code is ErrorCode.FENCED_INSTANCE_ID
+        if not fenced or self._settings.instance_id is None:
+            self._history.expelled.append(f"{self.name}: {error.cause}")
+        self._begin()
+        self.start()
+
+    # ---- requests ----
+
+    def _wire(self, node: int) -> WireClient:
+        found = self._wires.get(node)
+        if found is None:
+            found = self._wires[node] = WireClient(self._network, self.name, node, TIMEOUT_NS)
+            found.complain = self._history.broken_protocol.append
+        return found
+
+    def _ask(self, request: Message, response: type[Message], tell: Callable[..., None] | None) -> None:
+        """Ask the coordinator, and tell the machine of its answer, or of a connection that is gone."""
+        life = self.life
+
+        def answered(answer: Message | None, _node: int) -> None:
+            if tell is None or life != self.life:
+                return
+            if answer is None:
+                self._machine.on_disconnect(self._now())
+            else:
+                tell(self._now(), answer)
+            self._share()
+
+        version = API_TABLE[request.API_KEY].max_version
+        self._wire(self._coordinator).request(request, version, response, answered)
+
+    def _find(self) -> None:
+        request = FindCoordinatorRequest(key_type=GROUP_TYPE, coordinator_keys=[self._settings.group_id])
+        life = self.life
+
+        def answered(answer: Message | None, _node: int) -> None:
+            if life != self.life:
+                return
+            code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+            if isinstance(answer, FindCoordinatorResponse):
+                code = ErrorCode(answer.coordinators[0].error_code)
+                self._coordinator = answer.coordinators[0].node_id
+            self._machine.on_coordinator(self._now(), code)
+            self._share()
+
+        node = self._random.choice(self._nodes)
+        version = API_TABLE[request.API_KEY].max_version
+        self._wire(node).request(request, version, FindCoordinatorResponse, answered)
+
+    def _assign(self, todo: Assign) -> None:
+        """Run the assignor over the partitions that there are."""
+
+        def counted(count: int) -> None:
+            if count < 0:
+                self._count(counted)
+                return
+            self._led = count
+            topics = {self._topic: [frozenset[str]()] * count}
+            self._machine.assigned(self._now(), todo.assignor.assign(topics, todo.members))
+            self._share()
+            self.timeline.after(LOOK_NS, "look", self._look, self.life)
+
+        self._count(counted)
+
+    def _look(self, life: int) -> None:
+        """The leader sees whether there are more partitions by now."""
+        if life != self.life or self._led < 0:
+            return
+
+        def counted(count: int) -> None:
+            if 0 <= self._led < count:
+                self._machine.rejoin("the partitions of the topic changed")
+                self._share()
+            else:
+                self.timeline.after(LOOK_NS, "look", self._look, life)
+
+        self._count(counted)
+
+    def _count(self, then: Callable[[int], None]) -> None:
+        """How many partitions the topic has, -1 when nobody said; a broker of another time may say fewer."""
+        request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self._topic)])
+        life = self.life
+
+        def answered(answer: Message | None, _node: int) -> None:
+            if life == self.life:
+                known = isinstance(answer, MetadataResponse) and not answer.topics[0].error_code
+                then(len(answer.topics[0].partitions) if isinstance(answer, MetadataResponse) and known else -1)
+
+        node = self._random.choice(self._nodes)
+        self._wire(node).request(request, METADATA_VERSION, MetadataResponse, answered)

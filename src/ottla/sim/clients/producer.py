@@ -1,0 +1,317 @@
+"""A producer whose every decision is the product's: `ottla.client.producer.core`, over simulated wires and time.
+
+Zone: deterministic. What `ottla.client.producer.sender` does with a thread and sockets is done here with events: tell
+the core what happened, ask it for work, carry that out, wait until there is more. No decision is made here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.client.errors import ClientError, ConnectionLostError, DeadlineError, MalformedReplyError, RefusedError
+from ottla.client.metadata import cluster_view
+from ottla.client.producer.accumulator import NEVER
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.core import Answered, ProduceCall, ProducerCore, Work
+from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.requests import (
+    highest_produce,
+    metadata_request,
+    produce_answers,
+    produce_request,
+    producer_id_of,
+    producer_id_request,
+    topic_id,
+)
+from ottla.client.producer.safeguards import ProducerSafeguards
+from ottla.errors import ErrorCode
+from ottla.sim.clients.history import ClientHistory, Sent
+from ottla.sim.clients.link import Link
+from ottla.sim.clients.wires import Wires
+from ottla.sim.entropy import Stream
+from ottla.sim.history import Outcome, Refusal, Write
+from ottla.sim.network import Network
+from ottla.sim.world import SECOND, US, WALL_START_MS
+from ottla.types import NO_OFFSET, TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import InitProducerIdResponse, MetadataResponse, ProduceResponse
+from ottla.wire.schema import Message
+
+TURN_NS: Final = 100 * US
+"""What a turn takes at least: a producer that asks for work at once gets it after that time."""
+RESTLESS_TURNS: Final = 200
+"""So many turns, one right after the other, in which nothing happened."""
+FEW_RETRIES: Final = 100
+PLACE_LOST: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
+Noted = Callable[[MetadataResponse, int], None]
+LogOf = Callable[[str, int], str]
+
+
+class CoreProducer:
+    """One producer: accepts records, and tells what became of each."""
+
+    def __init__(
+        self,
+        network: Network,
+        name: str,
+        nodes: Sequence[int],
+        config: ProducerConfig,
+        at_most: int,
+        random: Stream,
+        history: ClientHistory,
+        safeguards: ProducerSafeguards,
+    ) -> None:
+        """at_most: the highest version of Produce that it uses."""
+        self.name = name
+        self.timeline = network.timeline
+        self.history = history
+        self.core = ProducerCore(config, random.unit, random.below, safeguards)
+        self.noted: Noted = lambda _response, _node: None
+        """Told every Metadata answer."""
+        self.on_acknowledged: Callable[[Write], None] = lambda _write: None
+        self.on_told: Callable[[], None] = lambda: None
+        """Called after records were decided: there may be memory now."""
+        self.acknowledged = 0
+        """Records."""
+        self.turns = 0
+        self._config = config
+        self._at_most = at_most
+        self._wires = Wires(network, name, nodes, config, random, self._wires_changed)
+        self._topics: list[str] | None = None
+        self._id_wanted = False
+        self._unreached: set[int] = set()
+        self._planned_ns = -1
+        """When the next turn is; -1: nothing is planned."""
+        self._idle_turns = 0
+        self._flying: dict[ProducerBatch, int] = {}
+        """Batches on their way, with how many requests carry each."""
+        self._tellers: dict[ProducerBatch, int] = {}
+        """Batches that were answered in this turn, with the broker that did it."""
+        self._told = 0
+
+    def now(self) -> float:
+        """Seconds, for the core."""
+        return self.timeline.now_ns / 1e9
+
+    def stamp(self) -> int:
+        """Milliseconds since 1970, for records."""
+        return WALL_START_MS + self.timeline.now_ns // 1_000_000
+
+    def outstanding(self) -> list[TopicPartition]:
+        """Partitions with records that are not decided."""
+        return sorted({batch.where for batch in self.core.accumulator.incomplete})
+
+    def accept(self, topic: str, partition: int | None, value: bytes, sent: Callable[[TopicPartition], Sent]) -> bool:
+        """Take a record; False when memory is short, or the topic is not known yet."""
+        known = self.core.book.topic(topic)
+        if known is None:
+            self.core.book.want(topic, self.now())
+            self.nudge()
+            return False
+        batch = self.core.place(known, partition, self.stamp(), None, value, (), self.now())
+        if batch is not None:
+            batch.callbacks = batch.callbacks or []
+            batch.callbacks.append((batch.count - 1, self.stamp(), sent(batch.where)))
+            if self.core.accumulator.news:
+                self.nudge()
+        return batch is not None
+
+    # ---- turns ----
+
+    def nudge(self) -> None:
+        """There is news: look for work now."""
+        self._idle_turns = 0
+        self._plan(self.timeline.now_ns)
+
+    def _plan(self, at_ns: int) -> None:
+        if self._planned_ns < 0 or at_ns < self._planned_ns:
+            self._planned_ns = at_ns
+            self.timeline.at(at_ns, "client turn", self._due, at_ns)
+
+    def _due(self, at_ns: int) -> None:
+        if at_ns == self._planned_ns:  # otherwise an earlier one came in between
+            self._planned_ns = -1
+            self._turn()
+
+    def _turn(self) -> None:
+        self.turns += 1
+        now = self.now()
+        self.core.accumulator.news = False
+        work = self.core.work(now, self._wires.ready)
+        self._tell(self.core.take_done())
+        self._act(work)
+        wake_at = work.wake_at
+        if self._topics is not None or self._id_wanted or self._unreached:
+            wake_at = min([wake_at, *self._wires.retries_after(now)])
+        if wake_at < NEVER:
+            self._rest(int(wake_at * 1e9) + 1)
+
+    def _rest(self, until_ns: int) -> None:
+        """Until then. A producer that never rests would stand in everybody's way."""
+        self._idle_turns = self._idle_turns + 1 if until_ns <= self.timeline.now_ns + TURN_NS else 0
+        if self._idle_turns == RESTLESS_TURNS:
+            self.history.restless.append(f"{self.name} at {self.timeline.now_ns / SECOND:.3f} s")
+        self._plan(max(until_ns, self.timeline.now_ns + TURN_NS))
+
+    def _act(self, work: Work) -> None:
+        for call in work.calls:
+            self._send(call)
+        self._unreached = work.connect
+        known = self._known()
+        for node in sorted(work.connect):
+            self._wires.open(node, known)
+        if work.topics is not None:
+            self._topics = work.topics
+        self._id_wanted = self._id_wanted or work.producer_id
+        if self._topics is not None or self._id_wanted:
+            self._ask(self._wires.any(known))
+
+    def _known(self) -> list[int]:
+        return sorted(self.core.book.view.nodes)
+
+    def _wires_changed(self, error: ClientError | None) -> None:
+        if error is not None:
+            self.core.last_error = error
+            self.core.book.stale()  # a node that is gone is led past only by newer metadata
+        if isinstance(error, MalformedReplyError):
+            self.history.broken_protocol.append(error.cause)
+        self.nudge()
+
+    # ---- Produce ----
+
+    def _send(self, call: ProduceCall) -> None:
+        link, view = self._wires.ready[call.node], self.core.book.view
+        at_most = min(self._at_most, highest_produce(call, view, self_adding=True))
+        version = link.version(ApiKey.PRODUCE, at_most)
+        names = {topic_id(view, batch.where.topic): batch.where.topic for batch in call.batches}
+        request = produce_request(call, view, self._config)
+        for batch in call.batches:
+            self._flying[batch] = self._flying.get(batch, 0) + 1
+        if self._config.acks:
+            link.request(ApiKey.PRODUCE, request, version, lambda answer: self._produced(call, names, answer))
+        else:
+            link.request(ApiKey.PRODUCE, request, version, None)
+            self._landed(call)
+            self.core.on_unanswered(call)
+            self.nudge()
+
+    def _landed(self, call: ProduceCall) -> None:
+        for batch in call.batches:
+            self._flying[batch] -= 1
+            if not self._flying[batch]:
+                del self._flying[batch]
+
+    def _produced(self, call: ProduceCall, names: dict[bytes, str], answer: Message | ClientError) -> None:
+        self._landed(call)
+        error = answer if isinstance(answer, ClientError) else None
+        if isinstance(answer, ProduceResponse):
+            try:
+                answers = produce_answers(call, names, answer)
+            except MalformedReplyError as malformed:
+                self.history.broken_protocol.append(f"{self.name}: {malformed.cause}")
+                error = malformed
+            else:
+                self._note(call, answers)
+                self.core.on_produced(self.now(), call, answers, answer.throttle_time_ms)
+        if error is not None:
+            self.core.on_lost(self.now(), call, error)
+        self.nudge()
+
+    def _note(self, call: ProduceCall, answers: Sequence[Answered]) -> None:
+        """Who answered, and whether it has forgotten a producer of which it has acknowledged everything so far."""
+        for batch, answer in zip(call.batches, answers, strict=True):
+            self._tellers[batch] = call.node
+            lane = self.core.accumulator.lanes[batch.where]
+            forgotten = answer.code in PLACE_LOST and batch.base_sequence > 0 and lane.next_in_line(batch)
+            if forgotten and not batch.done and not lane.rewinding:
+                log = self._log(batch)
+                if log is not None:
+                    at_ns = self.timeline.now_ns
+                    self.history.refusals.append(Refusal(self.name, log, call.node, at_ns, answer.code.name, 0))
+
+    @staticmethod
+    def _log(batch: ProducerBatch) -> str | None:
+        return next((sent.write.log for _, _, sent in batch.callbacks or ()), None)
+
+    # ---- metadata and producer ids ----
+
+    def _ask(self, link: Link | None) -> None:
+        if link is None:
+            return
+        if self._topics is not None:
+            topics, self._topics = self._topics, None
+            version = link.version(ApiKey.METADATA)
+            request = metadata_request(topics, version, create=False)
+            link.request(ApiKey.METADATA, request, version, partial(self._learned, link))
+        if self._id_wanted:
+            self._id_wanted = False
+            version = link.version(ApiKey.INIT_PRODUCER_ID)
+            link.request(ApiKey.INIT_PRODUCER_ID, producer_id_request(), version, self._identified)
+
+    def _learned(self, link: Link, answer: Message | ClientError) -> None:
+        if isinstance(answer, MetadataResponse):
+            self.noted(answer, link.node)
+            view = cluster_view(answer, "a metadata answer")
+            self.core.on_metadata(self.now(), view)
+            self._wires.keep(sorted(view.nodes), ConnectionLostError("the broker is not in the cluster any more"))
+        else:
+            self.core.book.failed(self.now())
+        self.nudge()
+
+    def _identified(self, answer: Message | ClientError) -> None:
+        found: ProducerId | ClientError
+        found = producer_id_of(answer) if isinstance(answer, InitProducerIdResponse) else _lost(answer)
+        if isinstance(found, ProducerId):
+            self.core.on_producer_id(found)
+        else:
+            self.core.on_no_producer_id(self.now(), found)
+        self.nudge()
+
+    # ---- telling ----
+
+    def _tell(self, done: Sequence[ProducerBatch]) -> None:
+        for batch in done:
+            written: Write | None = None
+            for index, _stamp, sent in batch.callbacks or ():
+                written = self._decide(batch, index, sent)
+            if written is not None and written.outcome is Outcome.OK:
+                self.on_acknowledged(written)
+        self._tellers.clear()
+        if done:
+            self.on_told()
+
+    def _decide(self, batch: ProducerBatch, index: int, sent: Sent) -> Write:
+        write = sent.write
+        sent.outcomes += 1
+        self._told += 1
+        sent.turn = self._told
+        write.completed_ns, write.sends = self.timeline.now_ns, batch.attempts
+        write.producer_id, write.epoch = batch.producer_id, batch.producer_epoch
+        write.sequence = batch.base_sequence + index if batch.base_sequence >= 0 else -1
+        write.life = self._tellers.get(batch, 0)
+        if batch.error is None:
+            write.outcome = Outcome.OK
+            write.offset = batch.base_offset + index if batch.base_offset >= 0 else NO_OFFSET
+            self.acknowledged += 1
+        else:
+            sent.error = f"{type(batch.error).__name__}: {batch.error.cause}"
+            if not batch.uncertain and batch not in self._flying:
+                write.outcome = Outcome.FAIL
+            if not self._founded(batch, batch.error):
+                self.history.unfounded.append(f"record {sent.number} of {self.name}: {sent.error}")
+        return write
+
+    def _founded(self, batch: ProducerBatch, error: ClientError) -> bool:
+        """Time or attempts are up, it was refused for good, or nobody can know whether it is there."""
+        if self._config.retries < FEW_RETRIES or batch.expires <= self.now():
+            return True
+        if isinstance(error, RefusedError):
+            return not error.retriable
+        return isinstance(error, DeadlineError | ConnectionLostError)
+
+
+def _lost(answer: Message | ClientError) -> ClientError:
+    return answer if isinstance(answer, ClientError) else MalformedReplyError("an answer of another kind")

@@ -1,0 +1,136 @@
+"""One run of a cluster whose clients are the product's own.
+
+Zone: deterministic. The phases of a cluster's run; in the end every record has its outcome, what was sent in the
+healed cluster was delivered, and every partition has an owner in the group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.sim.clients.checkers import violations
+from ottla.sim.clients.history import ClientHistory
+from ottla.sim.clients.safeguards import of_client
+from ottla.sim.clients.workload import ClientNemesis, ClientWorkload
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, ClusterRun
+from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.world import SECOND
+
+CALM_AFTER_NS: Final = 4 * SECOND
+"""After this time nobody waits any more for what was sent before everything was healed."""
+CALM_NS: Final = 3 * SECOND
+RETRIED_MIN: Final = 100
+"""What a seed must reach to count, besides what one of a cluster must."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions(ClusterOptions):
+    """What a run consists of, besides its seed."""
+
+    def start(self, seed: int) -> ClusterResult:
+        """Run a seed to its verdict."""
+        return ClientRun(seed, self).run()
+
+
+@dataclass(slots=True)
+class ClientResult(ClusterResult):
+    """What a run was and what it found."""
+
+    accepted: int = 0
+    """Records that producers took."""
+    failed: int = 0
+    """Records whose applications were told that they failed."""
+    retried: int = 0
+    """Records that were sent again, once for each time."""
+    epochs: int = 0
+    """Producer epochs that were begun anew."""
+    splits: int = 0
+    """Batches that were too large for the broker."""
+    generations: int = 0
+    """Of the group, those in which somebody got something."""
+
+    @property
+    def short_of(self) -> list[str]:
+        """Why the seed does not count, if it does not."""
+        reasons = super(ClientResult, self).short_of
+        return reasons if self.retried >= RETRIED_MIN else [*reasons, f"{self.retried} records sent again"]
+
+
+class ClientRun(ClusterRun):
+    """The world of one seed."""
+
+    scope: ClassVar[str] = "clients/"
+    sizes: ClassVar[Sequence[int]] = (3, 3, 3, 3, 4)
+    nemesis_kind = ClientNemesis
+    workload: ClientWorkload
+    history: ClientHistory
+
+    def _make_history(self) -> ClusterHistory:
+        return ClientHistory()
+
+    def _safeguards(self) -> BrokerSafeguards:
+        return BrokerSafeguards() if of_client(self.options.without) else super()._safeguards()
+
+    def _properties(self) -> dict[str, str]:
+        """Followers that wait for news, for what they ask meanwhile is nothing to clients; groups that decide soon."""
+        return super()._properties() | {
+            "replica.fetch.wait.max.ms": "500",
+            "offsets.topic.num.partitions": "1",
+            "offsets.topic.replication.factor": str(self.replication),
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": "200",
+        }
+
+    def _make_workload(self) -> ClusterWorkload:
+        streams = self.streams.scoped("workload")
+        return ClientWorkload(
+            self.network,
+            streams,
+            self.catalog,
+            self.history,
+            self.numbers,
+            self.replication,
+            self.flush,
+            self.options.without,
+        )
+
+    def _converge(self) -> None:
+        """Heal; everybody comes back; what is sent then is delivered; then everything has to come to an end."""
+        self.nemesis.heal()
+        self._need(self._all_ready, "not ready")
+        self._need(self._topics_exist, "topics")
+        self._need(self._in_sync, "not in sync")
+        self.timeline.run_until(self.timeline.now_ns + CALM_AFTER_NS)
+        workload = self.workload
+        workload.calm_down()
+        self.timeline.run_until(self.timeline.now_ns + CALM_NS)
+        workload.wind_down()
+        self._need(workload.unacknowledged, "undecided")
+        self._need(workload.ungrouped, "the group")
+        self.timeline.run_until(self.timeline.now_ns + SECOND)
+        workload.read_all()
+        self._need(workload.unread, "unread")
+        workload.note_final()
+        self._need(self.inspector.unequal, "unequal")
+        self.history.unequal.extend(self.inspector.unequal())
+
+    def _result(self) -> ClusterResult:
+        result = super()._result()
+        counts = [producer.producer.core.counts for producer in self.workload.producers]
+        names = ClusterResult.__dataclass_fields__
+        return ClientResult(
+            **{name: getattr(result, name) for name in names},
+            accepted=len(self.history.sent),
+            failed=sum(bool(sent.error) for sent in self.history.sent),
+            retried=sum(count.records_retried for count in counts),
+            epochs=sum(count.epochs_begun for count in counts),
+            splits=sum(count.batches_split for count in counts),
+            generations=len({owned.generation for owned in self.history.owned}),
+        )
+
+    def _violations(self) -> list[tuple[str, str]]:
+        return violations(self.history)

@@ -1,0 +1,4 @@
+"""Whole clusters under simulation: several brokers, their metadata store, clients that look for leaders.
+
+Zone: real.
+"""

@@ -1,0 +1,123 @@
+"""A Kafka client of a cluster: finds leaders and the controller through Metadata, and asks them.
+
+Zone: deterministic. One `WireClient` per broker below; what is known of the cluster is believed until an answer shows
+that it is not true any more. As real clients do, it believes no leader of an older epoch than it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.sim.entropy import Stream
+from ottla.sim.network import Network
+from ottla.sim.wire_client import CONTROLLER, Answered, Route, WireClient
+from ottla.sim.world import MS
+from ottla.wire.messages import MetadataRequest, MetadataResponse
+from ottla.wire.schema import Message
+
+METADATA_VERSION: Final = 12
+REFRESH_NS: Final = 100 * MS
+"""Between two requests for metadata, and before a request without a known leader is given up."""
+Noted = Callable[[MetadataResponse, int], None]
+"""Told every Metadata answer, with the broker that gave it."""
+
+
+class Seen(NamedTuple):
+    """A partition, as Metadata shows it."""
+
+    topic_id: bytes
+    leader: int
+    epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class ClusterClient:
+    """One client with at most one connection per broker. A `Client` of the workload."""
+
+    def __init__(self, network: Network, name: str, nodes: Sequence[int], random: Stream, noted: Noted) -> None:
+        self.network = network
+        self.timeline = network.timeline
+        self.name = name
+        self.nodes = nodes
+        self.random = random
+        self.view: dict[Route, Seen] = {}
+        """Partitions with what was last heard of them."""
+        self.controller = -1
+        self.complain: Callable[[str], None] = lambda _what: None
+        """Told of every answer that breaks the protocol."""
+        self._noted = noted
+        self._wires: dict[int, WireClient] = {}
+        self._refreshing = False
+
+    def wire(self, node: int) -> WireClient:
+        """The client of one broker."""
+        found = self._wires.get(node)
+        if found is None:
+            found = self._wires[node] = WireClient(self.network, self.name, node)
+            found.complain = self._complain
+        return found
+
+    def _complain(self, what: str) -> None:
+        self.complain(what)
+
+    def request(
+        self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
+    ) -> None:
+        """Ask whoever the route names; without one, anybody. Nobody known there: no answer, a little later."""
+        node = self._node_of(route)
+        if node < 0:
+            self.stale()
+            self.timeline.after(REFRESH_NS, "nobody to ask", then, None, 0)
+            return
+
+        def answered(answer: Message | None, _life: int) -> None:
+            if answer is None:
+                self.stale()
+            then(answer, node)
+
+        self.wire(node).request(message, version, response, answered)
+
+    def _node_of(self, route: Route | None) -> int:
+        if route is None:
+            return self.random.choice(self.nodes)
+        if route == CONTROLLER:
+            return self.controller
+        seen = self.view.get(route)
+        return -1 if seen is None else seen.leader
+
+    # ---- what is known ----
+
+    def stale(self) -> None:
+        """Ask for metadata soon, unless that is under way."""
+        if not self._refreshing:
+            self._refreshing = True
+            self.timeline.after(self.random.below(REFRESH_NS), "metadata", self._refresh)
+
+    def _refresh(self) -> None:
+        node = self.random.choice(self.nodes)
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        self.wire(node).request(
+            request, METADATA_VERSION, MetadataResponse, lambda response, _life: self._learn(node, response)
+        )
+
+    def _learn(self, node: int, response: Message | None) -> None:
+        if not isinstance(response, MetadataResponse):
+            self.timeline.after(REFRESH_NS, "metadata", self._refresh)
+            return
+        self._refreshing = False
+        self._noted(response, node)
+        self.controller = response.controller_id
+        for topic in response.topics:
+            for row in topic.partitions:
+                replicas, isr = tuple(row.replica_nodes), tuple(row.isr_nodes)
+                self._believe(
+                    (topic.name or "", row.partition_index),
+                    Seen(topic.topic_id, row.leader_id, row.leader_epoch, replicas, isr),
+                )
+
+    def _believe(self, route: Route, seen: Seen) -> None:
+        known = self.view.get(route)
+        if known is None or known.topic_id != seen.topic_id or known.epoch <= seen.epoch:
+            self.view[route] = seen

@@ -1,0 +1,113 @@
+"""What no client can see: how many replicas hold a record when it is acknowledged, and whether replicas agree.
+
+Zone: deterministic. Looks into brokers and drives between two turns; changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+from ottla.replication.partition import Partition
+from ottla.sim.catalog import Catalog, Role
+from ottla.sim.cluster.admin import MIN_ISR
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.cluster.node import ClusterNode
+from ottla.sim.cluster.replicas import Replica, difference, replica_on
+from ottla.sim.history import Write
+from ottla.sim.wire_client import Route
+
+
+class Inspector:
+    """Looks at all brokers of a cluster at once."""
+
+    def __init__(self, nodes: Sequence[ClusterNode], ledger: Ledger, catalog: Catalog, history: ClusterHistory) -> None:
+        self._nodes = nodes
+        self._ledger = ledger
+        self._catalog = catalog
+        self._history = history
+
+    def _hosted(self, node: ClusterNode, route: Route) -> Partition | None:
+        """The partition on a live broker."""
+        if node.broker is None:
+            return None
+        topic = node.broker.hosted.by_name.get(route[0])
+        if topic is None or topic.topic_id != self._ledger.topic_ids.get(route[0]):
+            return None
+        return topic.partitions.get(route[1])
+
+    def acknowledged(self, write: Write) -> None:
+        """A producer was told that its batch is written: as many replicas as were promised must have it.
+
+        Of a broker that is down, or has not found its logs yet, the best is assumed.
+        """
+        if write.acks != -1 or write.offset < 0 or not self._history.judged(write.log):
+            return
+        for topic in self._catalog.topics:
+            for partition in range(topic.partitions):
+                if topic.log(partition) == write.log:
+                    self._count(write, topic.role, (topic.name, partition))
+
+    def _count(self, write: Write, role: Role, route: Route) -> None:
+        replicas = self._ledger.replicas.get(route, ())
+        least = min(MIN_ISR[role], len(replicas))
+        end = write.offset + len(write.values)
+        without = []
+        for node in self._nodes:
+            found = self._hosted(node, route)
+            if found is not None and found.log.end_offset < end:
+                without.append(node.number)
+        holders = len(self._nodes) - len(without)
+        if holders < least:
+            self._history.too_few.append(f"{write.log} at {write.offset}: not on brokers {without}")
+
+    # ---- replicas ----
+
+    def _copies(self, route: Route) -> list[Replica]:
+        topic_id = self._ledger.topic_ids.get(route[0], b"")
+        found = []
+        for node in self._nodes:
+            if node.number in self._ledger.replicas.get(route, ()):
+                copy = replica_on(node.number, node.drives, *route, topic_id)
+                if copy is not None:
+                    found.append(copy)
+        return found
+
+    def compare_live(self) -> None:
+        """Replicas of live brokers have the same bytes below both high watermarks."""
+        marks: dict[int, int] = {}
+        for route in self._ledger.partitions:
+            log = self._ledger.log(route)
+            if not self._history.judged(log):
+                continue
+            for node in self._nodes:
+                partition = self._hosted(node, route)
+                marks[node.number] = -1 if partition is None else partition.high_watermark
+            for one, other in combinations(self._copies(route), 2):
+                found = difference(one, other, min(marks[one.broker], marks[other.broker]))
+                if found is not None:
+                    self._history.divergent.append(f"{log}: {found}")
+
+    def unequal(self) -> list[str]:
+        """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset."""
+        found = []
+        for topic in self._catalog.topics:
+            for partition in range(topic.partitions):
+                problem = self._problem((topic.name, partition))
+                if problem:
+                    found.append(f"{topic.log(partition)}: {problem}")
+        return found
+
+    def _problem(self, route: Route) -> str | None:
+        replicas = self._ledger.replicas.get(route, ())
+        copies = self._copies(route)
+        if len(copies) != len(replicas):
+            return f"copies on {[copy.broker for copy in copies]}, replicas are {list(replicas)}"
+        for one, other in combinations(copies, 2):
+            if one.end != other.end and max(one.end, other.end) > 0:
+                return f"broker {one.broker} ends at {one.end}, broker {other.broker} at {other.end}"
+            found = difference(one, other, 1 << 62)
+            if found is not None:
+                return found
+        return None

@@ -1,0 +1,208 @@
+"""The truth that stands in the metadata store, followed change by change: leaders, in-sync replicas, registrations.
+
+Zone: deterministic. Counts elections, and finds out what data loss excuses: a broker that lost data (power, a failed
+sync, another disk) is *tainted* for every partition whose ISR it is in, until it has left that ISR; one that is taken
+in afterwards as well, by a change that was under way before anybody knew of the loss. When a partition's ISR consists
+of tainted brokers alone, nobody can bring the records back, and a loss from the least durable offset on is no fault of
+the cluster. Once a broker has come back and registered, the controller of that time owes it to throw it out of every
+ISR that has another member: that taint excuses nothing any more, unless another controller has come since. And a
+controller takes the state's word for a broker that came back after the state was written, if all in-sync replicas that
+are there did: nothing tells it which of them has everything.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from ottla.sim.catalog import log_name
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.wire_client import Route
+from ottla.types import ZERO_UUID, uuid_from_text
+from ottla.znodes.tree import Change, Verb
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+_BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
+_NO_FLOOR: Final = 1 << 62
+
+
+@dataclass(slots=True)
+class Taint:
+    """What a broker lost of one partition."""
+
+    floor: int
+    """Offsets below were durable."""
+    registered_in: int = -1
+    """The controller epoch in which it came back; -1: it has not yet."""
+
+
+@dataclass(slots=True)
+class Partition:
+    """One partition, as the store has it."""
+
+    leader: int = -1
+    epoch: int = -1
+    isr: tuple[int, ...] = ()
+    written: int = 0
+    """The transaction that wrote this."""
+    tainted: dict[int, Taint] = field(default_factory=dict)
+
+
+class Ledger:
+    """Reads every change of the store."""
+
+    def __init__(self, history: ClusterHistory, note: Callable[[str], None] = lambda _what: None) -> None:
+        self.history = history
+        self._note = note
+        self.elections = 0
+        """Changes of a partition's leader after the first one."""
+        self.elections_of: dict[str, int] = {}
+        """The same by topic."""
+        self.controller_epoch = 0
+        self.controllers = 0
+        """How often the office of controller was won."""
+        self.controller = -1
+        """Who holds it; -1: nobody."""
+        self.partitions: dict[Route, Partition] = {}
+        self.replicas: dict[Route, tuple[int, ...]] = {}
+        self.topic_ids: dict[str, bytes] = {}
+        self.alive: dict[int, int] = {}
+        """Registered brokers, with the transaction that registered them."""
+        self._transactions = 0
+        self._losses: dict[int, dict[str, int]] = {}
+        """What brokers lost that have not registered again since: by log, the lowest offset that may be gone."""
+
+    def log(self, route: Route) -> str:
+        """The name of a partition's log in the history."""
+        return log_name(*route, self.topic_ids.get(route[0], ZERO_UUID))
+
+    # ---- the store ----
+
+    def follow(self, changes: Sequence[Change]) -> None:
+        """One transaction was committed."""
+        self._transactions += 1
+        for change in changes:
+            if change.verb in (Verb.CREATE, Verb.PUT):
+                self._written(change)
+            elif change.verb is Verb.DELETE:
+                self._deleted(change.path)
+
+    def _written(self, change: Change) -> None:
+        if change.path == "/controller_epoch":
+            self.controller_epoch = int(change.data or b"0")
+        elif change.path == "/controller":
+            self.controllers += 1
+            self.controller = int(_object(change.data).get("brokerid", -1))
+            self._note(f"store: broker {self.controller} is controller")
+        elif match := _BROKER.fullmatch(change.path):
+            self._registered(int(match[1]))
+        elif match := _STATE.fullmatch(change.path):
+            self._state((match[1], int(match[2])), _object(change.data))
+        elif match := _TOPIC.fullmatch(change.path):
+            self._topic(match[1], _object(change.data))
+
+    def _deleted(self, path: str) -> None:
+        if path == "/controller":
+            self.controller = -1
+            self._note("store: no controller")
+        elif match := _BROKER.fullmatch(path):
+            self.alive.pop(int(match[1]), None)
+            self._note(f"store: broker {match[1]} is gone")
+        elif match := _STATE.fullmatch(path):
+            self.partitions.pop((match[1], int(match[2])), None)
+        elif match := _TOPIC.fullmatch(path):
+            for route in [route for route in self.replicas if route[0] == match[1]]:
+                del self.replicas[route]
+
+    def _topic(self, name: str, node: Mapping[str, Any]) -> None:
+        text = node.get("topic_id")
+        if isinstance(text, str):
+            self.topic_ids[name] = uuid_from_text(text)
+        for partition, replicas in node.get("partitions", {}).items():
+            self.replicas[name, int(partition)] = tuple(replicas)
+
+    def _state(self, route: Route, node: Mapping[str, Any]) -> None:
+        partition = self.partitions.setdefault(route, Partition())
+        leader, epoch = int(node.get("leader", -1)), int(node.get("leader_epoch", -1))
+        if partition.epoch >= 0 and leader != partition.leader and leader >= 0:
+            self.elections += 1
+            self.elections_of[route[0]] = self.elections_of.get(route[0], 0) + 1
+        self._look_for_ignorance(route, partition, leader)
+        partition.leader, partition.epoch, partition.written = leader, epoch, self._transactions
+        partition.isr = tuple(node.get("isr", ()))
+        self._note(f"store: {route[0]}-{route[1]} leader {leader} epoch {epoch} isr {partition.isr}")
+        for broker in [broker for broker in partition.tainted if broker not in partition.isr]:
+            del partition.tainted[broker]
+        for broker in partition.isr:
+            floor = self._losses.get(broker, {}).get(self.log(route))
+            if floor is not None and broker not in partition.tainted:
+                partition.tainted[broker] = Taint(floor)
+        self._look_for_excuse(route, partition)
+
+    def _registered(self, broker: int) -> None:
+        self.alive[broker] = self._transactions
+        self._losses.pop(broker, None)
+        self._note(f"store: broker {broker} registered")
+        for partition in self.partitions.values():
+            taint = partition.tainted.get(broker)
+            if taint is not None and self.controller >= 0:
+                taint.registered_in = self.controller_epoch
+
+    # ---- losses ----
+
+    def not_durable_lost(self, broker: int, floors: Mapping[str, int]) -> None:
+        """A broker lost what was not durable. Where flush.messages is 1 that excuses nothing."""
+        self.data_lost(broker, {log: floor for log, floor in floors.items() if log not in self.history.flushed})
+
+    def data_lost(self, broker: int, floors: Mapping[str, int]) -> None:
+        """A broker lost data; `floors`: by log, the offset below which it lost nothing. Others lost nothing."""
+        losses = self._losses.setdefault(broker, {})
+        for log, floor in floors.items():
+            losses[log] = min(floor, losses.get(log, _NO_FLOOR))
+        for route, partition in self.partitions.items():
+            floor = floors.get(self.log(route), _NO_FLOOR)
+            if broker in partition.isr and floor < _NO_FLOOR:
+                before = partition.tainted.get(broker)
+                partition.tainted[broker] = Taint(floor if before is None else min(floor, before.floor))
+                self._look_for_excuse(route, partition)
+
+    def _look_for_excuse(self, route: Route, partition: Partition) -> None:
+        taints = [partition.tainted.get(broker) for broker in partition.isr]
+        floors = [taint.floor for taint in taints if taint is not None and self._excuses(taint)]
+        if floors and len(floors) == len(partition.isr):
+            self._excuse(route, min(floors))
+
+    def _excuse(self, route: Route, floor: int) -> None:
+        log = self.log(route)
+        self._note(f"store: no known in-sync replica of {log} has what was lost from {floor} on")
+        self.history.excused[log] = min(floor, self.history.excused.get(log, _NO_FLOOR))
+
+    def _look_for_ignorance(self, route: Route, partition: Partition, leader: int) -> None:
+        """Nobody could know better: all in-sync replicas that are there came back after the last state was written."""
+        taint = partition.tainted.get(leader)
+        known = [broker for broker in partition.isr if self.alive.get(broker, self._transactions) < partition.written]
+        if taint is not None and not set(known) - set(partition.tainted):
+            self._excuse(route, taint.floor)
+
+    def _excuses(self, taint: Taint) -> bool:
+        return taint.registered_in != self.controller_epoch
+
+    def would_be_lost(self, broker: int) -> bool:
+        """Whether a loss of data on that broker now may be more than the cluster can make good."""
+        return any(
+            broker in partition.isr
+            and all(other == broker or other in partition.tainted or other not in self.alive for other in partition.isr)
+            for partition in self.partitions.values()
+        )
+
+
+def _object(data: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(data or b"{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

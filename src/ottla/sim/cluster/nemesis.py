@@ -1,0 +1,179 @@
+"""The nemesis of a cluster: which faults strike a run and when, and how everything is healed.
+
+Zone: deterministic. The whole schedule is drawn before the run begins, from a mix of kinds that every seed has for
+itself (a swarm), with quiet times between; a run can be repeated with some of its strikes only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, NamedTuple
+
+from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.cluster.node import ClusterNode
+from ottla.sim.cluster.strikes import (
+    PAUSES_NS,
+    Deed,
+    DriveStrikes,
+    LinkStrikes,
+    ProcessStrikes,
+    StoreStrikes,
+    Victims,
+)
+from ottla.sim.drive import NO_LIMIT
+from ottla.sim.ensemble import Ensemble
+from ottla.sim.entropy import Stream, Streams
+from ottla.sim.faults import Fired
+from ottla.sim.machine import Death
+from ottla.sim.network import Network
+from ottla.sim.world import MS, SECOND
+
+ALWAYS: Final = ("kill", "isolated broker", "pause past the session", "preferred election", "clean stop")
+"""Kinds that no seed leaves out."""
+QUIET: Final = 0.2
+"""Chance that a strike is followed by a time in which the cluster may recover."""
+
+
+class Strike(NamedTuple):
+    """One planned fault."""
+
+    number: int
+    at_ns: int
+    kind: str
+
+
+class Nemesis:
+    """Strikes a cluster until it is told to heal."""
+
+    pauses_ns: ClassVar[tuple[int, int]] = PAUSES_NS
+    """The mean time between two strikes is drawn from between these."""
+
+    def __init__(
+        self,
+        nodes: Sequence[ClusterNode],
+        network: Network,
+        ensemble: Ensemble,
+        ledger: Ledger,
+        admin: ClusterAdmin,
+        clients: Sequence[str],
+        streams: Streams,
+        flush: bool,
+        kinds: Sequence[str] = (),
+    ) -> None:
+        self.nodes = nodes
+        self.network = network
+        self.ensemble = ensemble
+        self.timeline = network.timeline
+        self.fired = Fired()
+        self.active = False
+        self._streams = streams
+        self._random = streams.stream("nemesis")
+        victims = self._choose_victims(ledger)
+        self.deeds: dict[str, Deed] = {
+            **ProcessStrikes(victims, self.fired, flush).table(),
+            **LinkStrikes(victims, network, clients, self.fired).table(),
+            **StoreStrikes(victims, ensemble, self.fired).table(),
+            **DriveStrikes(victims, self.fired, streams.stream("operator")).table(),
+            **self._admin_deeds(admin),
+        }
+        self.mix = self._mix() if not kinds else [(kind, 1) for kind in kinds if kind in self.deeds]
+        """Kinds that this seed has, and their weights."""
+        network.fired = self.fired
+        for node in nodes:
+            node.on_down = lambda death, node=node: self._restart_later(node, death)  # type: ignore[misc]
+
+    def _choose_victims(self, ledger: Ledger) -> Victims:
+        return Victims(self.nodes, ledger)
+
+    def _admin_deeds(self, admin: ClusterAdmin) -> dict[str, Deed]:
+        deeds: dict[str, Deed] = {
+            "reassignment": admin.reassign,
+            "cancelled reassignment": admin.cancel,
+            "preferred election": lambda _random: admin.elect_preferred(),
+            "growth": admin.grow,
+            "settings": admin.configure,
+            "topic made anew": lambda _random: admin.remake(),
+            "records deleted": lambda _random: admin.trim(),
+        }
+        return self._all_counted(deeds)
+
+    def _all_counted(self, deeds: Mapping[str, Deed]) -> dict[str, Deed]:
+        return {kind: self._counted(kind, deed) for kind, deed in deeds.items()}
+
+    def _counted(self, kind: str, deed: Deed) -> Deed:
+        def counted(random: Stream) -> None:
+            self.fired(kind)
+            deed(random)
+
+        return counted
+
+    def _mix(self) -> list[tuple[str, int]]:
+        chosen = [kind for kind in self.deeds if kind in ALWAYS or self._random.chance(0.45)]
+        return [(kind, self._random.between(1, 6)) for kind in chosen]
+
+    # ---- the schedule ----
+
+    def plan(self, begin_ns: int, end_ns: int) -> list[Strike]:
+        """All strikes of the run."""
+        mean_ns = self._random.between(*self.pauses_ns)
+        total = sum(weight for _, weight in self.mix)
+        planned: list[Strike] = []
+        if not total:
+            return planned
+        at_ns = begin_ns
+        while True:
+            at_ns += 50 * MS + int(self._random.exponential(mean_ns))
+            if self._random.chance(QUIET):
+                at_ns += self._random.between(1, 5) * SECOND
+            if at_ns >= end_ns:
+                return planned
+            planned.append(Strike(len(planned), at_ns, self._draw(total)))
+
+    def _draw(self, total: int) -> str:
+        draw = self._random.below(total)
+        for kind, weight in self.mix:
+            draw -= weight
+            if draw < 0:
+                return kind
+        raise AssertionError("the weights add up")
+
+    def start(self, strikes: Sequence[Strike]) -> None:
+        """Strike as planned."""
+        self.active = True
+        for strike in strikes:
+            self.timeline.at(strike.at_ns, "nemesis", self._strike, strike)
+
+    def _strike(self, strike: Strike) -> None:
+        if self.active:
+            self.timeline.note(f"nemesis {strike.number}: {strike.kind}")
+            self.deeds[strike.kind](self._streams.stream(f"strike{strike.number}"))
+
+    def _restart_later(self, node: ClusterNode, _death: Death) -> None:
+        wait = node.machine.streams.stream("restart").between(30, 1500) * MS
+        self.timeline.after(wait, "restart", node.start)
+
+    # ---- healing ----
+
+    def heal(self) -> None:
+        """Stop, and take back everything that is still wrong."""
+        self.active = False
+        self.network.heal()
+        self.ensemble.heal()
+        for node in self.nodes:
+            self._heal_node(node)
+
+    def _heal_node(self, node: ClusterNode) -> None:
+        node.held_down = False
+        for drive, faults in zip(node.drives, node.faults, strict=True):
+            drive.capacity = NO_LIMIT
+            faults.armed.clear()
+            faults.slow_until_ns = self.timeline.now_ns
+        process = node.machine.process
+        if process is not None:
+            process.fuse = None
+        broker = node.broker
+        if any(f.broken for f in node.faults) or (broker is not None and broker.logs.offline_dirs):
+            node.kill(Death.KILL)  # a directory comes back with a restart only
+        elif process is None:
+            node.start()

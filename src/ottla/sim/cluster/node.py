@@ -1,0 +1,124 @@
+"""One broker of a cluster under simulation.
+
+Zone: deterministic. Beside what a single one has: a session with the metadata store, doors that are open before it is
+ready (the controller's orders make it so), and losses that are told to the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.broker.broker import Broker
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.seams import World
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.drive import Drive
+from ottla.sim.ensemble import Ensemble
+from ottla.sim.entropy import Streams
+from ottla.sim.floors import floors
+from ottla.sim.history import History
+from ottla.sim.machine import Death, Process
+from ottla.sim.network import Network
+from ottla.sim.node import DRAIN_NS, SimNode
+from ottla.sim.node_network import NodeNetwork
+from ottla.sim.store import SimStore
+from ottla.sim.world import MS, SECOND, Timeline
+
+STOP_LIMIT_NS: Final = 20 * SECOND
+"""A clean stop that takes longer is ended by SIGKILL, as service managers do it."""
+
+
+class ClusterNode(SimNode):
+    """A broker that can be started, stopped and killed."""
+
+    def __init__(
+        self,
+        node: int,
+        timeline: Timeline,
+        streams: Streams,
+        network: Network,
+        history: History,
+        properties: Mapping[str, str],
+        safeguards: BrokerSafeguards,
+        ensemble: Ensemble,
+        ledger: Ledger,
+        session_ns: int,
+    ) -> None:
+        super().__init__(node, timeline, streams, network, history, properties, safeguards)
+        self.number = node
+        self.ensemble = ensemble
+        self.ledger = ledger
+        self.store: SimStore | None = None
+        self.held_down = False
+        """It is to stay down for a while."""
+        self._session_ns = session_ns
+        self._shell: NodeNetwork | None = None
+
+    # ---- start ----
+
+    def start(self) -> None:
+        """Boot a new process, unless it is to stay down."""
+        if not self.held_down:
+            super().start()
+
+    def _world(self, process: Process, shell: NodeNetwork) -> World:
+        self.store = SimStore(process, self.ensemble, self._session_ns)
+        return super()._world(process, shell)._replace(store=self.store)
+
+    def _started(self, shell: NodeNetwork) -> None:
+        self._shell = shell
+        assert self.store is not None
+        self.store.open()
+
+    # ---- ends ----
+
+    def stop(self) -> None:
+        """Clean shutdown: leadership is handed over first, so the doors stay open until the broker says it is done."""
+        process, broker = self.machine.process, self.broker
+        if process is None or broker is None or not broker.ready or self._stopping:
+            return
+        self._stopping = True
+
+        def left() -> None:
+            self.timeline.after(0, "left", self._close_doors, process, broker)
+
+        process.post(MS, "leave", broker.leave, left)
+        self.timeline.after(STOP_LIMIT_NS, "exit", self._exit, process, Death.KILL)
+
+    def _close_doors(self, process: Process, broker: Broker) -> None:
+        """Leaderships are handed over: nobody is served any more, what waits gets a moment."""
+        if process.alive:
+            self.network.listening.pop(self.number, None)
+            assert self._shell is not None
+            self._shell.draining = True
+            process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._stopped(process, outcome))
+
+    def _exit(self, process: Process, death: Death) -> None:
+        if process.alive and death is Death.STOP and self.store is not None:
+            self.store.close()
+        super()._exit(process, death)
+
+    def _ended(self, process: Process, death: Death) -> None:
+        self._topic_ids = self.ledger.topic_ids
+        self.broker = None
+        self._stopping = False
+        self._unclean = self._unclean or death is not Death.STOP
+        if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
+            self._note_loss(process.life)
+        self.network.process_gone(process, silent=death is Death.POWER_LOSS)
+        self.on_down(death)
+
+    def _note_loss(self, life: int) -> None:
+        found: dict[str, int] = {}
+        for drive in self.drives:
+            found.update(floors(drive, self.ledger.topic_ids))
+        self.timeline.note(f"node {self.number} lost data in life {life}: {found}")
+        self.ledger.not_durable_lost(self.number, found)
+
+    def wipe(self) -> None:
+        """Other disks, with nothing on them, while no process runs."""
+        assert self.machine.process is None
+        self.ledger.data_lost(self.number, dict.fromkeys(map(self.ledger.log, self.ledger.partitions), 0))
+        for at, drive in enumerate(self.drives):
+            self.drives[at] = Drive(drive.name)

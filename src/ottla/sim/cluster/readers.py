@@ -1,0 +1,142 @@
+"""Readers of a cluster: one `Reader` per broker, each for the partitions that this broker is asked for just now.
+
+Zone: deterministic. They share their cursors; a partition moves from one to the other with its leader, or to a follower
+that the leader names (KIP-392).
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final
+
+from ottla.errors import ErrorCode
+from ottla.sim.catalog import Catalog, Role
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.entropy import Stream
+from ottla.sim.history import History
+from ottla.sim.readers import EARLIEST, LATEST, Cursor, Reader
+from ottla.sim.world import SECOND
+from ottla.wire.messages import FetchResponse
+
+PREFERRED_NS: Final = 4 * SECOND
+"""How long a follower is read from before the leader is asked again."""
+VERSIONS: Final = (11, 12, 13, 15, 16, 17)
+"""Older readers do not say which leader epoch they know, and so may be told of a past that nobody promised them."""
+
+
+class NodeReader(Reader):
+    """What a reader has with one broker."""
+
+    def __init__(self, group: ClusterReader, node: int, random: Stream) -> None:
+        client = group.client.wire(node)
+        super().__init__(client, group.catalog, group.role, group.from_start, random, group.history)
+        self._group = group
+        self._node = node
+
+    def cursors(self) -> list[Cursor]:
+        """Those that this broker is asked for."""
+        return [cursor for cursor in self._group.cursors() if cursor.node == self._node]
+
+    def _stale(self, cursor: Cursor) -> None:
+        self._group.leave_follower(cursor)
+        self._group.client.stale()
+
+    def _take(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  brokers have numbers
+        if row.preferred_read_replica >= 0 and not row.error_code:
+            self._group.read_from(cursor, row.preferred_read_replica)
+            return True
+        return super()._take(cursor, row, self._node)
+
+    def _error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:  # noqa: ARG002  brokers have numbers
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._group.leave_follower(cursor):
+            return  # its leader knows better
+        super()._error(cursor, code, self._node)
+
+    def _note_ends(self, cursor: Cursor, life: int) -> None:  # noqa: ARG002  brokers have numbers
+        super()._note_ends(cursor, self._node)
+
+
+class ClusterReader:
+    """Follows all partitions of the topics of one role, wherever they are led."""
+
+    part_type: ClassVar[type[NodeReader]] = NodeReader
+    """What it has with each broker."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        catalog: Catalog,
+        role: Role,
+        from_start: bool,
+        random: Stream,
+        history: History,
+        rack: str = "",
+    ) -> None:
+        self.client = client
+        self.catalog = catalog
+        self.role = role
+        self.from_start = from_start
+        self.history = history
+        self.version = 13 if role is Role.CHURN else random.choice(VERSIONS)
+        self._wanted = EARLIEST if from_start else LATEST
+        self._cursors: dict[tuple[bytes, int], Cursor] = {}
+        self._followers: dict[tuple[bytes, int], tuple[int, int]] = {}
+        """Cursors that read from a follower: which, and until when."""
+        self.parts = [self.part_type(self, node, random) for node in client.nodes]
+        for part in self.parts:
+            part.version, part.rack = self.version, rack
+
+    @property
+    def name(self) -> str:
+        """As it appears in the history."""
+        return self.client.name
+
+    def start(self) -> None:
+        """Begin to read."""
+        self.client.stale()
+        for part in self.parts:
+            part.start()
+
+    def hurry(self) -> None:
+        """Read as fast as possible."""
+        for part in self.parts:
+            part.max_wait_ms, part.max_bytes = 50, 1 << 20
+
+    def cursors(self) -> list[Cursor]:
+        """Where it stands, in every partition of the topics that exist; each placed with whoever serves it."""
+        found = []
+        for topic in self.catalog.of(self.role):
+            for partition in range(topic.partitions):
+                key = (topic.topic_id, partition)
+                cursor = self._cursors.get(key)
+                if cursor is None:
+                    cursor = self._cursors[key] = Cursor(topic, partition, wanted=self._wanted, node=-1)
+                self._place(cursor, key)
+                found.append(cursor)
+        return found
+
+    def _place(self, cursor: Cursor, key: tuple[bytes, int]) -> None:
+        seen = self.client.view.get((cursor.topic.name, cursor.partition))
+        if seen is None or seen.topic_id != cursor.topic.topic_id:
+            self.client.stale()
+            return
+        node = seen.leader
+        if key in self._followers:
+            follower, until_ns = self._followers[key]
+            if until_ns > self.client.timeline.now_ns and cursor.epoch == seen.epoch:
+                node = follower
+            else:
+                del self._followers[key]
+        if (node, seen.epoch) != (cursor.node, cursor.epoch):
+            cursor.node, cursor.epoch, cursor.asked = node, seen.epoch, -1
+        if node < 0:
+            self.client.stale()
+
+    def read_from(self, cursor: Cursor, follower: int) -> None:
+        """The leader names a follower near by."""
+        until_ns = self.client.timeline.now_ns + PREFERRED_NS
+        self._followers[cursor.topic.topic_id, cursor.partition] = (follower, until_ns)
+
+    def leave_follower(self, cursor: Cursor) -> bool:
+        """Go back to the leader. Whether it was a follower that was read from."""
+        cursor.asked = -1
+        return self._followers.pop((cursor.topic.topic_id, cursor.partition), None) is not None

@@ -1,0 +1,291 @@
+"""One run of a cluster: a world from a seed, faults and load in it (safety), then healing (liveness), then the verdict.
+
+Zone: deterministic. The same seed and options give the same run, event by event.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Final
+
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.sim.catalog import Catalog, Topic
+from ottla.sim.cluster.checkers import violations
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.inspection import Inspector
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.cluster.nemesis import Nemesis, Strike
+from ottla.sim.cluster.node import ClusterNode
+from ottla.sim.cluster.safeguards import without
+from ottla.sim.cluster.workload import RACKS, ClusterWorkload
+from ottla.sim.ensemble import Ensemble
+from ottla.sim.entropy import Streams
+from ottla.sim.network import Network
+from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result
+from ottla.sim.workload import STEP_NS
+from ottla.sim.world import MS, SECOND, Timeline
+
+START_NS: Final = 10 * SECOND
+"""Without faults a cluster of that size stands in this time."""
+SECONDS_MIN: Final = 60 * SECOND
+ACKNOWLEDGED_MIN: Final = 1000
+FAULTS_MIN: Final = 20
+ELECTIONS_MIN: Final = 3
+"""What a seed must reach to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterOptions:
+    """What a run consists of, besides its seed."""
+
+    seconds: int = 60
+    """Length of the phase with faults, in simulated seconds."""
+    without: str | None = None
+    """Name of the safeguard that is switched off."""
+    brokers: int = 0
+    """How many; 0: the seed decides between 3 and 5."""
+    strikes: tuple[int, ...] | None = None
+    """Only these of the planned faults; None: all."""
+    trace: Callable[[str], None] | None = None
+    """Receives one line per noted event."""
+    kinds: tuple[str, ...] = ()
+    """Only these kinds of faults, each as often as the others; none: the seed decides."""
+
+    def start(self, seed: int) -> ClusterResult:
+        """Run a seed to its verdict."""
+        return ClusterRun(seed, self).run()
+
+
+@dataclass(slots=True)
+class ClusterResult(Result):
+    """What a run was and what it found."""
+
+    elections: int = 0
+    controllers: int = 0
+    excused: int = 0
+    """Logs that lost data with an excuse."""
+    strikes: list[Strike] = field(default_factory=list)
+    """Those that struck."""
+
+    @property
+    def short_of(self) -> list[str]:
+        """Why the seed does not count, if it does not."""
+        reached = (
+            (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
+            (self.acknowledged, ACKNOWLEDGED_MIN, "acknowledged records"),
+            (sum(self.faults.values()), FAULTS_MIN, "faults"),
+            (self.elections, ELECTIONS_MIN, "elections"),
+        )
+        return [f"{value} {what}" for value, least, what in reached if value < least]
+
+
+class ClusterRun:
+    """The world of one seed."""
+
+    scope: ClassVar[str] = "cluster/"
+    """Name of the random streams."""
+    sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4, 5)
+    """How many brokers there may be."""
+    nemesis_kind: ClassVar[type[Nemesis]] = Nemesis
+
+    def __init__(self, seed: int, options: ClusterOptions) -> None:
+        self.seed = seed
+        self.options = options
+        self.streams = Streams(seed, self.scope)
+        random = self.streams.stream("config")
+        self.numbers = range(1, 1 + (options.brokers or random.choice(self.sizes)))
+        self.replication = 3 if random.chance(0.85) else 2
+        self.flush = random.chance(0.2)
+        """Whether acknowledged means durable in this run, so that all brokers may lose power at once."""
+        self._session_ns = random.choice((1500, 2000, 3000)) * MS
+        self.timeline = Timeline(options.trace)
+        self.history = self._make_history()
+        self.catalog = Catalog()
+        self.network = Network(self.timeline, self.streams.stream("net"))
+        self.ensemble = Ensemble(self.timeline, self.network, self.streams.stream("store"))
+        self.ledger = Ledger(self.history, self.timeline.note)
+        self.ensemble.on_commit = self.ledger.follow
+        self.nodes = self._make_nodes()
+        self.workload = self._make_workload()
+        self.inspector = Inspector(self.nodes, self.ledger, self.catalog, self.history)
+        for producer in self.workload.producers:
+            producer.on_acknowledged = self.inspector.acknowledged
+        self.nemesis = self._make_nemesis()
+        self._end_ns = START_NS + options.seconds * SECOND
+        planned = self.nemesis.plan(START_NS // 4, self._end_ns)
+        self.strikes = [s for s in planned if options.strikes is None or s.number in options.strikes]
+
+    def _make_history(self) -> ClusterHistory:
+        return ClusterHistory()
+
+    def _properties(self) -> dict[str, str]:
+        return cluster_properties(self.streams, self.replication)
+
+    def _safeguards(self) -> BrokerSafeguards:
+        return BrokerSafeguards() if self.options.without is None else without(self.options.without)
+
+    def _make_nodes(self) -> list[ClusterNode]:
+        safeguards = self._safeguards()
+        self.network.check_generation = safeguards.storage.region_generation
+        properties = self._properties()
+        return [
+            ClusterNode(
+                number,
+                self.timeline,
+                self.streams,
+                self.network,
+                self.history,
+                {**properties, "broker.rack": f"rack{number % RACKS}"},
+                safeguards,
+                self.ensemble,
+                self.ledger,
+                self._session_ns,
+            )
+            for number in self.numbers
+        ]
+
+    def _make_workload(self) -> ClusterWorkload:
+        streams = self.streams.scoped("workload")
+        return ClusterWorkload(
+            self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
+        )
+
+    def _make_nemesis(self) -> Nemesis:
+        admin, names = self.workload.admin, self.workload.names
+        return self.nemesis_kind(
+            self.nodes,
+            self.network,
+            self.ensemble,
+            self.ledger,
+            admin,
+            names,
+            self.streams,
+            self.flush,
+            self.options.kinds,
+        )
+
+    def run(self) -> ClusterResult:
+        """Safety phase, liveness phase, verdict."""
+        for node in self.nodes:
+            node.start()
+        self.workload.start()
+        self.nemesis.start(self.strikes)
+        self.timeline.run_until(self._end_ns)
+        self.inspector.compare_live()
+        self._converge()
+        return self._result()
+
+    def _until(self, holds: Callable[[], bool], limit_ns: int) -> bool:
+        return self.timeline.run_until_holds(holds, limit_ns, STEP_NS)
+
+    # ---- liveness ----
+
+    def _converge(self) -> None:
+        """Heal; everybody comes back; load goes on; then everything has to come to an end."""
+        self.nemesis.heal()
+        self.workload.admin.settle()
+        self._need(self._all_ready, "not ready")
+        self._need(self._topics_exist, "topics")
+        self._need(self._in_sync, "not in sync")
+        before = {producer.name: producer.acknowledged for producer in self.workload.producers}
+        self.timeline.run_until(self.timeline.now_ns + SETTLE_NS)
+        self._need(
+            lambda: [p.name for p in self.workload.producers if p.acknowledged == before[p.name]],
+            "nothing acknowledged",
+        )
+        self.workload.wind_down()
+        self._need(self.workload.unacknowledged, "unacknowledged")
+        self.timeline.run_until(self.timeline.now_ns + SECOND)
+        self.workload.read_all()
+        self._need(self.workload.unread, "unread")
+        self.workload.note_final()
+        self._until(lambda: not self.inspector.unequal(), CONVERGE_NS // 4)
+        self.history.unequal.extend(self.inspector.unequal())
+
+    def _need(self, missing: Callable[[], list[str]], what: str) -> None:
+        """Wait until nothing is missing; after the time for it, note what is."""
+        if not self._until(lambda: not missing(), CONVERGE_NS):
+            self.history.stuck.extend(f"{what}: {one}" for one in missing())
+
+    def _all_ready(self) -> list[str]:
+        return [f"broker {node.number}" for node in self.nodes if node.broker is None or not node.broker.ready]
+
+    def _topics_exist(self) -> list[str]:
+        self.workload.admin.working = False
+        return [] if self.workload.admin.complete() else [f"{[topic.name for topic in self.catalog.topics]} exist"]
+
+    def _in_sync(self) -> list[str]:
+        """Partitions without a leader or with replicas that are out of sync, as Metadata shows them."""
+        self.workload.watcher.stale()
+        view = self.workload.watcher.view
+        found = []
+        for topic in self._topics():
+            for partition in range(topic.partitions):
+                seen = view.get((topic.name, partition))
+                if seen is None or seen.leader < 0 or sorted(seen.isr) != sorted(seen.replicas):
+                    found.append(f"{topic.name}-{partition}: {seen and seen[1:]}")
+        return found
+
+    def _violations(self) -> list[tuple[str, str]]:
+        return violations(self.history)
+
+    def _topics(self) -> list[Topic]:
+        return self.catalog.topics
+
+    def _result(self) -> ClusterResult:
+        for node in self.nodes:
+            self.history.crashes.extend(f"broker {node.number}: {crash}" for crash in node.machine.crashes)
+        return ClusterResult(
+            self.seed,
+            self.timeline.now_ns,
+            self.timeline.events,
+            self.workload.acknowledged,
+            sum(len(read.records) for read in self.history.reads),
+            sum(node.recoveries for node in self.nodes),
+            dict(sorted(self.nemesis.fired.counts.items())),
+            self._violations(),
+            self.timeline.trace_hash,
+            elections=self.ledger.elections,
+            controllers=self.ledger.controllers,
+            excused=len(self.history.excused),
+            strikes=self.strikes,
+        )
+
+
+def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
+    """The brokers' configuration: everything that usually takes minutes happens in seconds."""
+    random = streams.stream("config")
+    return {
+        "log.dirs": "disk-a,disk-b",
+        "log.flush.scheduler.interval.ms": str(random.choice((100, 500, 1500))),
+        "log.flush.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
+        "log.flush.start.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
+        "replica.high.watermark.checkpoint.interval.ms": str(random.choice((300, 1000, 5000))),
+        "log.retention.check.interval.ms": "1000",
+        "log.initial.task.delay.ms": "50",
+        "auto.create.topics.enable": "false",
+        "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),
+        "replica.fetch.wait.max.ms": str(random.choice((100, 500))),
+        "replica.fetch.backoff.ms": "200",
+        "replica.fetch.max.bytes": str(random.choice((2000, 50_000, 1_048_576))),
+        "replica.socket.timeout.ms": "2000",
+        "controller.socket.timeout.ms": str(random.choice((1000, 3000))),
+        "controlled.shutdown.retry.backoff.ms": "300",
+        "auto.leader.rebalance.enable": random.choice(("true", "false")),
+        "leader.imbalance.check.interval.seconds": "5",
+        "default.replication.factor": str(replication),
+        "replica.selector.class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
+    }
+
+
+def run_cluster(seed: int, options: ClusterOptions | None = None) -> ClusterResult:
+    """Run one seed to its verdict."""
+    return (options or ClusterOptions()).start(seed)
+
+
+def fault_kinds() -> tuple[str, ...]:
+    """The kinds of faults that may be chosen; one of them strikes only where acknowledged means durable."""
+    worlds = (ClusterRun(seed, ClusterOptions(brokers=1, seconds=1)) for seed in itertools.count())
+    return tuple(next(world for world in worlds if world.flush).nemesis.deeds)

@@ -1,0 +1,153 @@
+"""The clients of a cluster's run.
+
+Zone: deterministic. The same actors as with one broker; they look for leaders.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ottla.sim.catalog import Catalog, Role, log_name
+from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.cluster.history import ClusterHistory, Led
+from ottla.sim.cluster.readers import ClusterReader
+from ottla.sim.entropy import Stream, Streams
+from ottla.sim.network import Network
+from ottla.sim.producers import Producer
+from ottla.sim.workload import PRODUCERS, READERS
+from ottla.types import ZERO_UUID
+from ottla.wire.messages import MetadataResponse
+
+RACKS = 2
+"""Brokers and readers are spread over so many."""
+
+
+class ClusterWorkload:
+    """All clients of one run."""
+
+    admin_type: ClassVar[type[ClusterAdmin]] = ClusterAdmin
+    producer_kinds: ClassVar[Sequence[tuple[Role, bool]]] = PRODUCERS
+    """Role of the topics, and whether the producer is idempotent."""
+    reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = READERS
+    """Role of the topics, and whether the reader begins at their start."""
+    last_roles: ClassVar[Sequence[Role]] = (Role.EVENTS, Role.PLAIN, Role.CHURN, Role.CUT)
+    """What is read at the end."""
+
+    def __init__(
+        self,
+        network: Network,
+        streams: Streams,
+        catalog: Catalog,
+        history: ClusterHistory,
+        nodes: Sequence[int],
+        replication: int,
+        flush: bool,
+    ) -> None:
+        self.network = network
+        self.catalog = catalog
+        self.history = history
+        self._nodes = nodes
+        self._streams = streams
+        self.names: list[str] = []
+        """Hosts of the clients on the network."""
+        admin = self.client("admin")
+        self.admin = self.admin_type(admin, catalog, streams.stream("admin"), history, replication, flush)
+        self.producers = [self._producer(number, *kind) for number, kind in enumerate(self.producer_kinds)]
+        self.readers = [self._reader("reader", number, *kind) for number, kind in enumerate(self.reader_kinds)]
+        self.last_readers: list[ClusterReader] = []
+        self.watcher = self.client("watcher")
+        """Asks for metadata on behalf of whoever judges."""
+
+    def stream(self, name: str) -> Stream:
+        """Randomness of its own for one purpose."""
+        return self._streams.stream(name)
+
+    def client(self, name: str) -> ClusterClient:
+        """One more client."""
+        random = self._streams.stream(f"client {name}")
+        client = ClusterClient(self.network, name, self._nodes, random, self._note_leaders)
+        client.complain = self.history.broken_protocol.append
+        self.names.append(name)
+        return client
+
+    def _producer(self, number: int, role: Role, idempotent: bool) -> Producer:
+        client = self.client(f"producer-{role.value}-{number}")
+        random = self._streams.stream(f"producer{number}")
+        return Producer(client, self.catalog, role, idempotent, random, self.history)
+
+    def _reader(self, kind: str, number: int, role: Role, from_start: bool) -> ClusterReader:
+        client = self.client(f"{kind}-{role.value}-{number}")
+        random = self._streams.stream(f"{kind}{number}")
+        rack = f"rack{number % RACKS}" if random.chance(0.5) and kind == "reader" else ""
+        return ClusterReader(client, self.catalog, role, from_start, random, self.history, rack)
+
+    def _note_leaders(self, response: MetadataResponse, node: int) -> None:
+        """Every Metadata answer says who leads: one broker per epoch, whoever is asked."""
+        for topic in response.topics:
+            for row in topic.partitions:
+                if row.leader_id < 0 or topic.topic_id == ZERO_UUID:
+                    continue
+                log = log_name(topic.name or "", row.partition_index, topic.topic_id)
+                led = self.history.leaders.get((log, row.leader_epoch))
+                if led is None:
+                    self.history.leaders[log, row.leader_epoch] = Led(row.leader_id, node, self.network.timeline.now_ns)
+                elif led.leader != row.leader_id:
+                    self.history.rivals.append(
+                        f"{log} epoch {row.leader_epoch}: broker {node} says {row.leader_id} leads,"
+                        f" broker {led.told_by} said {led.leader}"
+                    )
+
+    def start(self) -> None:
+        """Everybody begins."""
+        self.admin.start()
+        for producer in self.producers:
+            producer.start()
+        for reader in self.readers:
+            reader.start()
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged so far."""
+        return sum(producer.acknowledged for producer in self.producers)
+
+    # ---- the end ----
+
+    def wind_down(self) -> None:
+        """No new batches, no new deletions; what is unacknowledged is still sent."""
+        self.admin.working = False
+        for producer in self.producers:
+            producer.working = False
+
+    def unacknowledged(self) -> list[str]:
+        """What producers still wait for."""
+        return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding()]
+
+    def read_all(self) -> None:
+        """Read every log from its start to its end, from the leaders."""
+        self.last_readers = [
+            self._reader("last-reader", number, role, True) for number, role in enumerate(self.last_roles)
+        ]
+        for reader in self.last_readers:
+            reader.hurry()
+            reader.start()
+
+    def unread(self) -> list[str]:
+        """What the last readers have not read yet."""
+        return [
+            f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}, led by {cursor.node}"
+            for reader in self.last_readers
+            for cursor in reader.cursors()
+            if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
+        ]
+
+    def note_final(self) -> None:
+        """Put what the last readers found into the history."""
+        names = {reader.name for reader in self.last_readers}
+        for reader in self.last_readers:
+            for cursor in reader.cursors():
+                self.history.final[cursor.log] = {}
+        for read in self.history.reads:
+            if read.reader in names:
+                self.history.final[read.log].update(read.records)

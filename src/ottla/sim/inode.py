@@ -1,0 +1,191 @@
+"""One file of a simulated drive: what processes see, and what the platter holds.
+
+Zone: deterministic. A file here only grows at its end and is cut, as the seam `File` allows nothing else; so the bytes
+that are not yet durable always form one tail, from `synced` to the end:
+
+    0 ........ synced ............ len(data) ........ reserved
+    |  durable   |   dirty pages     |  zeros of a sparse file, seen after the process is gone
+
+On power loss every dirty 4 KiB page has a fate of its own (`PageFate`).
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final
+
+from ottla.sim.entropy import Stream
+
+PAGE: Final = 4096
+SECTOR: Final = 512
+
+
+class PageFate(Enum):
+    """What a power loss makes of a dirty page."""
+
+    KEPT = 1
+    DROPPED = 2
+    """Zeros, or what the platter held there before."""
+    TORN = 3
+    """Some of its sectors of 512 bytes were written, others not."""
+
+
+class LossPattern(Enum):
+    """How the fates of the pages of one power loss hang together."""
+
+    EACH = 1
+    """Every page by itself."""
+    ALL = 2
+    """The kernel had just written everything back."""
+    NONE = 3
+    """It had written nothing."""
+    PREFIX = 4
+    """Pages up to some point, the next one torn."""
+
+
+class Inode:
+    """Contents of one file."""
+
+    __slots__ = ("data", "generation", "lost", "modified_ms", "reserved", "sealed", "shadow", "synced", "syncing")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        """What every process sees (the page cache)."""
+        self.synced = 0
+        """The platter holds data[:synced], apart from `lost`."""
+        self.shadow = b""
+        """Bytes the platter still holds from `synced` on, cut since the last sync."""
+        self.reserved = 0
+        """Length of the sparse file around the data; 0: none."""
+        self.lost: list[tuple[int, int]] = []
+        """Ranges that a failed sync left clean in the cache and missing on the platter."""
+        self.generation = 0
+        self.modified_ms = 0
+        self.syncing: list[list[int]] = []
+        """Sizes at submit of the syncs in flight, one cell each; a truncate lowers them."""
+        self.sealed: bytes | None = None
+        """The immutable copy handed out by `view`."""
+
+    def append(self, parts: list[bytes | bytearray | memoryview], wall_ms: int) -> int:
+        """Add bytes at the end. Returns the position of the first."""
+        position = len(self.data)
+        for part in parts:
+            self.data += part
+        self.modified_ms = wall_ms
+        self.sealed = None
+        return position
+
+    def truncate(self, size: int, wall_ms: int) -> None:
+        """Cut to `size`. What was durable beyond it stays on the platter until the next sync."""
+        assert 0 <= size <= len(self.data), (size, len(self.data))
+        if size < self.synced:
+            self.shadow = bytes(self.data[size : self.synced]) + self.shadow
+            self.synced = size
+        del self.data[size:]
+        self.lost = [(start, min(end, size)) for start, end in self.lost if start < size]
+        for cell in self.syncing:
+            cell[0] = min(cell[0], size)
+        self.generation += 1
+        self.reserved = 0
+        self.modified_ms = wall_ms
+        self.sealed = None
+
+    def start_sync(self) -> list[int]:
+        """A sync begins; `end_sync` or `fail_sync` takes the cell."""
+        cell = [len(self.data)]
+        self.syncing.append(cell)
+        return cell
+
+    def end_sync(self, cell: list[int]) -> None:
+        """The sync of that cell is complete."""
+        self._drop_cell(cell)
+        if cell[0] >= self.synced:
+            self.synced = cell[0]
+            self.shadow = b""
+
+    def fail_sync(self, cell: list[int]) -> None:
+        """The device refused: the pages are clean in the cache now, and their bytes are not on the platter."""
+        self._drop_cell(cell)
+        if cell[0] > self.synced:
+            self.lost.append((self.synced, cell[0]))
+
+    def _drop_cell(self, cell: list[int]) -> None:
+        self.syncing = [other for other in self.syncing if other is not cell]
+
+    @property
+    def durable(self) -> int:
+        """Bytes from the beginning that a power loss cannot touch."""
+        return min([self.synced, *(start for start, _ in self.lost)])
+
+    def process_gone(self) -> None:
+        """The writer died: nobody trims the sparse tail any more, and outstanding syncs report to nobody."""
+        if self.reserved > len(self.data):
+            self.data.extend(bytes(self.reserved - len(self.data)))
+            self.sealed = None
+        self.reserved = 0
+        self.syncing = []
+
+    def evict(self) -> None:
+        """Read again from the platter what a failed sync left only in the cache."""
+        for start, end in self.lost:
+            self.data[start:end] = bytes(end - start)
+        self.lost = []
+        self.sealed = None
+
+    def power_loss(self, pattern: LossPattern, random: Stream) -> None:
+        """Keep what the platter holds; dirty pages by their fates."""
+        self.evict()
+        base = bytearray(self.data[: self.synced])
+        if self.shadow and random.chance(0.5):
+            base += self.shadow
+        self._overlay(base, pattern, random)
+        if self.reserved > len(base) and random.chance(0.5):
+            base.extend(bytes(self.reserved - len(base)))
+        self.data = base
+        self.synced = len(base)
+        self.shadow = b""
+        self.reserved = 0
+        self.syncing = []
+        self.sealed = None
+
+    def _overlay(self, base: bytearray, pattern: LossPattern, random: Stream) -> None:
+        size = len(self.data)
+        first, last = self.synced // PAGE, (size + PAGE - 1) // PAGE
+        prefix = random.between(first, last) if pattern is LossPattern.PREFIX else 0
+        for page in range(first, last):
+            start, end = max(page * PAGE, self.synced), min((page + 1) * PAGE, size)
+            fate = _fate(page, pattern, prefix, random)
+            if start < end and fate is not PageFate.DROPPED:
+                _write_page(base, start, self.data[start:end], fate, random)
+        if len(base) < size and random.chance(0.3):
+            base.extend(bytes(size - len(base)))  # the new length reached the platter before the pages did
+
+
+def _fate(page: int, pattern: LossPattern, prefix: int, random: Stream) -> PageFate:
+    if pattern is LossPattern.ALL:
+        return PageFate.KEPT
+    if pattern is LossPattern.NONE:
+        return PageFate.DROPPED
+    if pattern is LossPattern.PREFIX:
+        if page == prefix:
+            return PageFate.TORN
+        return PageFate.KEPT if page < prefix else PageFate.DROPPED
+    draw = random.below(10)
+    if draw < 4:
+        return PageFate.KEPT
+    return PageFate.DROPPED if draw < 7 else PageFate.TORN
+
+
+def _write_page(base: bytearray, start: int, new: bytearray, fate: PageFate, random: Stream) -> None:
+    if len(base) < start:
+        base.extend(bytes(start - len(base)))
+    if fate is not PageFate.TORN:
+        base[start : start + len(new)] = new
+        return
+    end = start + len(new)
+    for sector in range(start - start % SECTOR, end, SECTOR):
+        if random.chance(0.5):
+            low, high = max(sector, start), min(sector + SECTOR, end)
+            if len(base) < low:
+                base.extend(bytes(low - len(base)))
+            base[low:high] = new[low - start : high - start]

@@ -1,0 +1,248 @@
+"""What must hold of the logs and of the producer's book, when everything has arrived and every transaction is too old.
+
+Zone: deterministic. One function per property; each says what it saw. `found` gathers what they look at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.coordinator.shard import Ticket
+from ottla.errors import ApiError
+from ottla.groups.commands import FetchOffsets
+from ottla.record.batch import batches_of, records_of
+from ottla.record.control import parse_marker
+from ottla.sim.reorder.client import GROUP, NAME, Entry, Producer
+from ottla.sim.reorder.stage import DATA, OFFSETS, PLACES, STATE, Stage
+from ottla.transactions.codec import TransactionCodec
+from ottla.transactions.commands import DescribeTransaction
+from ottla.transactions.state import Identity, Transaction
+from ottla.types import TopicPartition
+
+_MAX: Final = 1 << 20
+
+
+class Batch(NamedTuple):
+    """A batch of a log: values, or what a marker says."""
+
+    offset: int
+    identity: Identity
+    values: tuple[bytes, ...]
+    commit: bool | None
+
+
+class Found(NamedTuple):
+    """What the checks look at."""
+
+    book: Sequence[Entry]
+    complaints: Sequence[str]
+    ends: dict[TopicPartition, tuple[int, int]]
+    """Last stable offset and log end of each partition."""
+    batches: Sequence[Batch]
+    """Of the topic, up to the last stable offset."""
+    written: Sequence[bytes]
+    visible: Sequence[bytes]
+    """What a reader of committed records gets."""
+    position: int | str
+    """What the group has committed, -1 for nothing; or the error."""
+    transaction: Transaction | str
+    """What the coordinator says; or the error."""
+    decided: frozenset[tuple[Identity, bool]]
+    """Whose transactions were to end, and how, as it stands in the coordinator's log."""
+    marked: frozenset[tuple[Identity, bool]]
+    """The markers of all partitions."""
+
+
+def found(stage: Stage, producer: Producer) -> Found:
+    """Gather it."""
+    batches = _batches(stage, DATA)
+    ends = {}
+    for place in PLACES:
+        partition = stage.partition(place)
+        ends[place] = (partition.last_stable_offset, partition.log.end_offset)
+    return Found(
+        producer.book,
+        producer.complaints,
+        ends,
+        batches,
+        [value for batch in batches for value in batch.values],
+        _visible(stage, batches),
+        _position(stage),
+        _described(stage),
+        frozenset(_decided(stage)),
+        frozenset(_marked(batches)) | frozenset(_marked(_batches(stage, OFFSETS))),
+    )
+
+
+def _batches(stage: Stage, place: TopicPartition) -> list[Batch]:
+    view = _content(stage, place)
+    return [_batch(view, pos, header) for pos, header in batches_of(view)]
+
+
+def _content(stage: Stage, place: TopicPartition) -> memoryview:
+    """What stands in a log below its last stable offset."""
+    partition = stage.partition(place)
+    region = partition.read(0, _MAX, partition.last_stable_offset, True, warmed=True)
+    content = bytearray(0 if region is None else region.size)
+    if region is not None:
+        region.file.read_now(region.pos, memoryview(content))
+    return memoryview(content)
+
+
+def _marked(batches: Sequence[Batch]) -> Iterator[tuple[Identity, bool]]:
+    return ((batch.identity, batch.commit) for batch in batches if batch.commit is not None)
+
+
+def _decided(stage: Stage) -> Iterator[tuple[Identity, bool]]:
+    codec, view = TransactionCodec(), _content(stage, STATE)
+    for pos, _ in batches_of(view):
+        for record in records_of(view, pos, max_bytes=_MAX):
+            entry = codec.decode(record.key, record.value)
+            if entry is not None and entry.transaction is not None and entry.transaction.status.ending:
+                yield entry.transaction.identity, entry.transaction.status.commits
+
+
+def _batch(view: memoryview, pos: int, header: Any) -> Batch:
+    records = list(records_of(view, pos, max_bytes=_MAX))
+    identity = Identity(header.producer_id, header.producer_epoch)
+    if not header.is_control:
+        return Batch(header.base_offset, identity, tuple(record.value or b"" for record in records), None)
+    marker = parse_marker(records[0].key, records[0].value)
+    return Batch(header.base_offset, identity, (), marker is not None and marker.commit)
+
+
+def _visible(stage: Stage, batches: Sequence[Batch]) -> list[bytes]:
+    """As a consumer does it: the aborted drop out, from their first offset up to their marker (KIP-98)."""
+    log = stage.partition(DATA).log
+    waiting = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(0, log.end_offset))
+    values: list[bytes] = []
+    dropping: set[int] = set()
+    for batch in batches:
+        while waiting and waiting[0][0] <= batch.offset:
+            dropping.add(waiting.pop(0)[1])
+        if batch.commit is not None:
+            dropping.discard(batch.identity.producer_id)
+        elif batch.identity.producer_id not in dropping:
+            values += batch.values
+    return values
+
+
+def _asked(stage: Stage, submit: Callable[[Ticket[Any]], None]) -> Any:
+    answers: list[Any] = []
+    stage.turn(lambda: submit(answers.append))
+    stage.pass_ms(100)
+    (answer,) = answers
+    return answer
+
+
+def _position(stage: Stage) -> int | str:
+    wanted = [("t", [0])]
+    groups = stage.coordinators.groups
+    answer = _asked(stage, lambda ticket: groups.submit(FetchOffsets(ticket, GROUP, wanted, require_stable=True)))
+    if isinstance(answer, ApiError):
+        return answer.code.name
+    (row,) = answer
+    if row.code:
+        return str(row.code.name)
+    return -1 if row.position is None else int(row.position.offset)
+
+
+def _described(stage: Stage) -> Transaction | str:
+    transactions = stage.coordinators.transactions
+    answer = _asked(stage, lambda ticket: transactions.submit(DescribeTransaction(NAME, ticket)))
+    return answer.code.name if isinstance(answer, ApiError) else answer
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+def nothing_hangs(seen: Found) -> Iterator[str]:
+    """No transaction is open anywhere."""
+    for place in (OFFSETS, DATA):
+        stable, end = seen.ends[place]
+        if stable != end:
+            yield f"{place} ends at {end}, and its last stable offset is {stable}"
+    if isinstance(seen.position, str):
+        yield f"the group's position is {seen.position}"
+
+
+def the_coordinator_rests(seen: Found) -> Iterator[str]:
+    """Its transaction is complete."""
+    if isinstance(seen.transaction, str) or not seen.transaction.status.resting:
+        yield f"{STATE} has {seen.transaction}"
+
+
+def markers_are_decided(seen: Found) -> Iterator[str]:
+    """No marker says what the coordinator has not decided."""
+    for identity, commit in sorted(seen.marked - seen.decided):
+        yield f"a marker {'commits' if commit else 'aborts'} {identity}; decided is {sorted(seen.decided)}"
+
+
+def transactions_are_apart(seen: Found) -> Iterator[str]:
+    """No record of a transaction lies in another one, that is before a marker that is not its own."""
+    present: dict[int, list[bytes]] = {}
+    for batch in seen.batches:
+        if batch.commit is None:
+            present.setdefault(batch.identity.producer_id, []).extend(batch.values)
+        else:
+            inside = present.pop(batch.identity.producer_id, [])
+            if len(set(inside)) > 1:
+                yield f"one transaction at offset {batch.offset} has the records {inside}"
+
+
+def acknowledged_is_written(seen: Found) -> Iterator[str]:
+    """A record that was acknowledged is in the log, whatever became of its transaction."""
+    for entry in seen.book:
+        if entry.record and entry.value not in seen.written:
+            yield f"the record of transaction {entry.number} was acknowledged, and is nowhere"
+
+
+def records_are_once(seen: Found) -> Iterator[str]:
+    """No record is visible twice."""
+    if len(set(seen.visible)) < len(seen.visible):
+        yield f"visible: {list(seen.visible)}"
+
+
+def visible_if_committed(seen: Found) -> Iterator[str]:
+    """A record is visible if and only if its transaction committed."""
+    for entry in seen.book:
+        is_visible = entry.value in seen.visible
+        if is_visible and not entry.asked:
+            yield f"the record of transaction {entry.number}, which nobody has committed, is visible"
+        elif entry.told is True and not is_visible:
+            yield f"transaction {entry.number} is committed, and its record is not visible"
+        elif entry.told is False and is_visible:
+            yield f"transaction {entry.number} is aborted, and its record is visible"
+
+
+def offsets_go_with_records(seen: Found) -> Iterator[str]:
+    """The group stands where the last transaction that committed has put it."""
+    committed = [entry for entry in seen.book if entry.value in seen.visible]
+    expected = committed[-1].position if committed else -1
+    if seen.position != expected:
+        numbers = [entry.number for entry in committed]
+        yield f"the group is at {seen.position}, the transactions {numbers} are committed: {expected}"
+
+
+def nobody_is_fenced_for_nothing(seen: Found) -> Iterator[str]:
+    """A producer that is alone, and in time, gets on."""
+    yield from seen.complaints
+
+
+PROPERTIES: Final = (
+    nothing_hangs,
+    the_coordinator_rests,
+    markers_are_decided,
+    transactions_are_apart,
+    acknowledged_is_written,
+    records_are_once,
+    visible_if_committed,
+    offsets_go_with_records,
+    nobody_is_fenced_for_nothing,
+)
+
+
+def violations(seen: Found) -> list[tuple[str, str]]:
+    """(property, what was seen)."""
+    return [(check.__name__, text) for check in PROPERTIES for text in check(seen)]

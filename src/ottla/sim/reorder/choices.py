@@ -1,0 +1,62 @@
+"""One path through the tree of what can happen, and the next one.
+
+Zone: pure. A schedule is the list of its choices; whoever plays it asks at every fork and gets the first option where
+the list has ended. So a tree that nobody has ever seen as a whole is walked without leaving anything out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+Path = tuple[int, ...]
+
+
+class WrongPath(Exception):
+    """A path that does not lead through this tree."""
+
+
+class Choices:
+    """The choices of one schedule, those that are given first."""
+
+    __slots__ = ("_given", "taken", "widths")
+
+    def __init__(self, given: Sequence[int] = ()) -> None:
+        self._given = given
+        self.taken: list[int] = []
+        self.widths: list[int] = []
+        """How many options there were, by fork."""
+
+    def choose(self, width: int) -> int:
+        """One of `width` options, at least one. Raises WrongPath."""
+        if width == 1:
+            return 0
+        at = len(self.taken)
+        choice = self._given[at] if at < len(self._given) else 0
+        if not 0 <= choice < width:
+            raise WrongPath(f"option {choice} of {width} at fork {at}")
+        self.taken.append(choice)
+        self.widths.append(width)
+        return choice
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the next fork is one that was not given."""
+        return len(self.taken) >= len(self._given)
+
+    @property
+    def path(self) -> Path:
+        """What was chosen."""
+        return tuple(self.taken)
+
+    def next_path(self, root: int) -> Path | None:
+        """The path to try next below the first `root` choices, which stay; None: that was the last one."""
+        for at in range(len(self.taken) - 1, root - 1, -1):
+            if self.taken[at] + 1 < self.widths[at]:
+                return (*self.taken[:at], self.taken[at] + 1)
+        return None
+
+    def branches(self, root: int) -> Iterator[Path]:
+        """Roots of all subtrees beside this path, below the first `root` choices: with it, they are the whole tree."""
+        for at in range(root, len(self.taken)):
+            for option in range(self.taken[at] + 1, self.widths[at]):
+                yield (*self.taken[:at], option)

@@ -1,0 +1,278 @@
+"""A transactional producer, of transaction version 1 or 2, and its book of what it was told.
+
+Zone: deterministic. It knows requests and answers, nothing of brokers. Version 1 is a producer of KIP-98: it adds
+partitions and groups itself, and its epoch stays when a transaction ends. Version 2 (KIP-890) leaves adding to the
+brokers, and goes on with the epoch that EndTxn answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.record.batch import Record, encode_batch
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    ProduceRequest,
+    TxnOffsetCommitRequest,
+)
+from ottla.wire.schema import Message
+
+NAME: Final = "x"
+"""The transactional id."""
+GROUP: Final = "g"
+TIMEOUT_MS: Final = 60_000
+BACKOFF_MS: Final = 20
+ASLEEP_MS: Final = 75_000
+"""Longer than a transaction may take, and its coordinator to notice."""
+TRIES: Final = 60
+_WALL_MS: Final = 1_700_000_000_000
+
+PASSING: Final = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NOT_ENOUGH_REPLICAS,
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.REQUEST_TIMED_OUT,
+)
+"""On which a producer asks again."""
+
+
+class Reaction(Enum):
+    """What a producer does that gets no answer in time."""
+
+    AGAIN = "asks again"
+    ABORT = "aborts"
+    REBORN = "is started anew"
+    ASLEEP = "sleeps until its transaction is too old, and asks again"
+
+
+class Say(NamedTuple):
+    """A request to be sent."""
+
+    name: str
+    request: Message
+    version: int
+    code: Callable[[Any], int]
+    """Finds the error code in the answer."""
+    reactions: Sequence[Reaction] = ()
+    """What may follow when no answer comes; none: the answer always comes."""
+
+
+class Sleep(NamedTuple):
+    """Nothing for a while."""
+
+    ms: int
+
+
+class Aborts(Exception):
+    """The producer gives the transaction up."""
+
+
+class Dies(Exception):
+    """The producer's process is over; another one starts under the same transactional id."""
+
+
+class Entry:
+    """A transaction, as its producer knows it."""
+
+    __slots__ = ("asked", "number", "offset", "record", "told")
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.record = False
+        """Whether its record was acknowledged; `offset` likewise."""
+        self.offset = False
+        self.asked: bool | None = None
+        """Whether its end was to be a commit; None: nobody has ended it."""
+        self.told: bool | None = None
+        """Whether it was told that it is committed, or aborted; None: no word."""
+
+    @property
+    def value(self) -> bytes:
+        """Its record."""
+        return b"%d" % self.number
+
+    @property
+    def position(self) -> int:
+        """The offset that the group has if it is committed."""
+        return 10 + self.number
+
+
+Life = Generator["Say | Sleep", Any, None]
+
+
+class Producer:
+    """One transactional id through its transactions, whatever happens to its processes."""
+
+    def __init__(self, version: int, plan: Sequence[bool]) -> None:
+        """`plan`: which of its transactions it means to commit."""
+        self.book: list[Entry] = []
+        self.complaints: list[str] = []
+        """Errors that nothing excuses."""
+        self._version = version
+        self._plan = plan
+        self._id, self._epoch, self._sequence = -1, -1, 0
+        self._began = False
+        """Whether the coordinator may know of the transaction."""
+        self._saying = ""
+        """What it asks, or is about to ask again."""
+        self._excused = False
+        """Whether this process has slept past a time-out: it may be fenced."""
+
+    def state(self) -> object:
+        """All that its next steps depend on."""
+        book = [(entry.record, entry.offset, entry.asked, entry.told) for entry in self.book]
+        return book, self._who, self._sequence, self._began, self._excused, self._saying, self.complaints
+
+    def life(self) -> Life:
+        """All of it."""
+        yield from self._start()
+        for number, commit in enumerate(self._plan):
+            entry = Entry(number)
+            self.book.append(entry)
+            try:
+                yield from self._transaction(entry, commit)
+            except Dies:
+                yield from self._start()
+
+    def _start(self) -> Life:
+        request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=TIMEOUT_MS)
+        say = Say("InitProducerId", request, 5, lambda answer: answer.error_code)
+        answer = yield from self._ask(say)
+        self._goes_on_as(answer.producer_id, answer.producer_epoch)
+        self._excused = False
+
+    def _transaction(self, entry: Entry, commit: bool) -> Life:
+        self._began = False
+        try:
+            yield from self._write(entry)
+        except Aborts:
+            commit = False
+        if self._began:
+            yield from self._end(entry, commit)
+
+    def _write(self, entry: Entry) -> Life:
+        if self._version < 2:
+            yield from self._ask(self._add_partitions())
+        self._began = True
+        yield from self._ask(self._produce(entry))
+        entry.record = True
+        self._sequence += 1
+        if self._version < 2:
+            yield from self._ask(self._add_offsets())
+        yield from self._ask(self._commit_offset(entry))
+        entry.offset = True
+
+    def _end(self, entry: Entry, commit: bool) -> Life:
+        entry.asked = commit
+        answer = yield from self._ask(self._end_txn(commit))
+        entry.told = commit
+        if self._version >= 2:
+            self._goes_on_as(answer.producer_id, answer.producer_epoch)
+
+    def _goes_on_as(self, producer_id: int, epoch: int) -> None:
+        """Another epoch begins with sequence 0."""
+        if (producer_id, epoch) != (self._id, self._epoch):
+            self._id, self._epoch, self._sequence = producer_id, epoch, 0
+
+    # -- asking --------------------------------------------------------------------------------------------------------
+
+    def _ask(self, say: Say) -> Generator[Say | Sleep, Any, Any]:
+        """The answer without an error. Raises Aborts, Dies."""
+        code = ErrorCode.REQUEST_TIMED_OUT
+        self._saying = say.name
+        for _ in range(TRIES):
+            heard = yield say
+            if isinstance(heard, Reaction):
+                yield from self._react(heard)
+                continue
+            code = ErrorCode(say.code(heard))
+            if code is ErrorCode.NONE:
+                return heard
+            if code not in PASSING:
+                self._refused(say, code)
+            yield Sleep(BACKOFF_MS)
+        self.complaints.append(f"{say.name} is answered {code.name} for ever")
+        raise Dies
+
+    def _react(self, reaction: Reaction) -> Generator[Sleep, Any, None]:
+        if reaction is Reaction.ABORT:
+            raise Aborts
+        if reaction is Reaction.REBORN:
+            raise Dies
+        if reaction is Reaction.ASLEEP:
+            self._excused = True
+            yield Sleep(ASLEEP_MS)
+
+    def _refused(self, say: Say, code: ErrorCode) -> None:
+        """An error that does not pass: the transaction, or the process, is over."""
+        if not self._excused:
+            self.complaints.append(f"{say.name} is answered {code.name}, and nothing has happened to the producer")
+        if code is ErrorCode.PRODUCER_FENCED or say.name in ("EndTxn", "InitProducerId"):
+            raise Dies
+        raise Aborts
+
+    # -- requests ------------------------------------------------------------------------------------------------------
+
+    @property
+    def _who(self) -> dict[str, Any]:
+        return {"transactional_id": NAME, "producer_id": self._id, "producer_epoch": self._epoch}
+
+    def _add_partitions(self) -> Say:
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name="t", partitions=[0])
+        who = {f"v3_and_below_{key}": value for key, value in self._who.items()}
+        request = AddPartitionsToTxnRequest(**who, v3_and_below_topics=[topic])
+        return Say("AddPartitionsToTxn", request, 3, _code_of_added, tuple(Reaction))
+
+    def _produce(self, entry: Entry) -> Say:
+        batch = encode_batch(
+            [Record(0, _WALL_MS, None, entry.value, ())],
+            producer_id=self._id,
+            producer_epoch=self._epoch,
+            base_sequence=self._sequence,
+            transactional=True,
+        )
+        part = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(batch)))
+        topic = ProduceRequest.TopicProduceData(name="t", partition_data=[part])
+        request = ProduceRequest(transactional_id=NAME, acks=-1, timeout_ms=30_000, topic_data=[topic])
+        return Say("Produce", request, 12 if self._version >= 2 else 11, _code_of_produced, tuple(Reaction))
+
+    def _add_offsets(self) -> Say:
+        request = AddOffsetsToTxnRequest(**self._who, group_id=GROUP)
+        return Say("AddOffsetsToTxn", request, 3, lambda answer: answer.error_code, tuple(Reaction))
+
+    def _commit_offset(self, entry: Entry) -> Say:
+        row = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition
+        part = row(partition_index=0, committed_offset=entry.position, committed_metadata="")
+        topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name="t", partitions=[part])
+        request = TxnOffsetCommitRequest(**self._who, group_id=GROUP, topics=[topic])
+        return Say("TxnOffsetCommit", request, 5 if self._version >= 2 else 4, _code_of_offsets, tuple(Reaction))
+
+    def _end_txn(self, commit: bool) -> Say:
+        request = EndTxnRequest(**self._who, committed=commit)
+        undecided = (Reaction.AGAIN, Reaction.REBORN, Reaction.ASLEEP)
+        return Say("EndTxn", request, 5 if self._version >= 2 else 4, lambda answer: answer.error_code, undecided)
+
+
+def _code_of_added(answer: Any) -> int:
+    code: int = answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+    return code
+
+
+def _code_of_produced(answer: Any) -> int:
+    code: int = answer.responses[0].partition_responses[0].error_code
+    return code
+
+
+def _code_of_offsets(answer: Any) -> int:
+    code: int = answer.topics[0].partitions[0].error_code
+    return code

@@ -1,0 +1,91 @@
+"""The whole state of a stage and its producer as a few bytes: what goes on from equal states goes on equally.
+
+Zone: deterministic. Looks into everything that can make a difference; whatever it looks at too closely only makes
+states differ that are equal. Times are told as they are, so states that were reached in other times differ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ottla.replication.partition import Partition
+from ottla.sim.reorder.client import Producer
+from ottla.sim.reorder.stage import PLACES, Sent, Stage
+
+_CORRELATION = slice(4, 8)
+"""Of a frame: differs from one path to another, and means nothing."""
+
+
+def digest(stage: Stage, producer: Producer, more: Iterable[object]) -> bytes:
+    """16 bytes. `more`: what the play itself knows."""
+    sha = hashlib.blake2b(digest_size=16)
+    for content in _contents(stage):
+        sha.update(len(content).to_bytes(4, "big"))
+        sha.update(content)
+    sha.update(repr((list(_facts(stage)), producer.state(), list(more))).encode())
+    return sha.digest()
+
+
+def said(sent: Sent) -> object:
+    """What tells a request from another one."""
+    return sent.peer.listener, sent.lane, sent.frame[: _CORRELATION.start], sent.frame[_CORRELATION.stop :]
+
+
+def _contents(stage: Stage) -> Iterator[bytes]:
+    for place in PLACES:
+        log = stage.partition(place).log
+        start, end = 0, log.end_offset
+        while start < end:
+            region = log.read(start, 1 << 20, end, True, True)
+            assert region is not None, "there is something below the end"
+            content = bytearray(region.size)
+            region.file.read_now(region.pos, memoryview(content))
+            yield bytes(content)
+            start = end
+
+
+def _facts(stage: Stage) -> Iterator[object]:
+    yield stage.timeline.now_ns, stage.held, [said(sent) for sent in stage.outbox]
+    for place in PLACES:
+        yield _of_partition(stage.partition(place))
+    purgatory: Any = stage.purgatory
+    wheel = purgatory._wheel
+    yield sorted(timer.deadline_ms for bucket in wheel._buckets.values() for timer in bucket)
+    verifier: Any = stage.verifier
+    yield [_of_question(each) for each in verifier._waiting]
+    yield {node: [_of_question(each) for each in behind] for node, behind in verifier._behind.items()}
+    yield from _of_coordinators(stage)
+
+
+def _of_partition(partition: Partition) -> object:
+    some: Any = partition
+    guards = [(key, guard.holders, guard.passed) for key, guard in some.guards._asked.items()]
+    refusals = some._refusals
+    log = partition.log
+    producers = [(*known.snapshot(), *known.batches) for known in log.producers]
+    roles = partition.leader_epoch, some._led_ns, log.producers.cautious
+    return partition.high_watermark, roles, guards, refusals.waiting, refusals._gave_up, producers
+
+
+def _of_question(question: Any) -> object:
+    return question.transactional_id, question.producer_id, question.epoch, question.partitions, question.since_ns
+
+
+def _of_coordinators(stage: Stage) -> Iterator[object]:
+    transactions: Any = stage.coordinators.transactions
+    queue = transactions._markers
+    yield queue._busy
+    for job in queue._jobs.values():
+        yield job.markers, list(job.todo), list(job.in_flight), job.failures, job.not_before_ns
+    for machine in transactions.machines():
+        yield machine.transactions, sorted((name, sorted(left)) for name, left in machine.unmarked.items())
+        yield machine._timeouts_ns, machine._expiry_ns, list(machine._ongoing), list(machine._complete)
+    groups: Any = stage.coordinators.groups
+    for shard in groups.shards():
+        offsets = shard.offsets
+        yield offsets._held, offsets._pending
+    for coordinator in (transactions.coordinator, groups.coordinator):
+        for runner in coordinator._runners.values():
+            yield runner.state, runner.applied, len(runner._parking), runner._alarm_ns

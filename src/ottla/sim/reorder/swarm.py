@@ -1,0 +1,39 @@
+"""One search over many processes.
+
+Zone: real. Only the distribution lives here. Every process keeps the states that it has met, and leaves the schedules
+that go on from one of them; so more processes run more schedules for the same tree.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import cache
+
+from ottla.sim.reorder.choices import Path
+from ottla.sim.reorder.play import Bounds
+from ottla.sim.reorder.search import Tally, branches, one, walk
+
+
+@cache
+def _known(_: Bounds) -> set[bytes]:
+    """The states that this process has met."""
+    return set()
+
+
+def search(bounds: Bounds, jobs: int | None = None) -> Iterator[Tally]:
+    """Tallies of parts of the tree, as they come in; `jobs` processes at a time (default: one per processor)."""
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
+        yield from (_part(bounds, *part) for part in branches(bounds))
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        for future in as_completed([pool.submit(_part, bounds, *part) for part in branches(bounds)]):
+            yield future.result()
+
+
+def _part(bounds: Bounds, root: Path, alone: bool) -> Tally:
+    if alone:
+        return one(bounds, root)
+    return walk(bounds, root, known=_known(bounds))

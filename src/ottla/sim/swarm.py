@@ -1,0 +1,129 @@
+"""Many seeds over many processes, and what they covered together.
+
+Zone: real. Only the distribution lives here; a run is `runner.py`'s and knows nothing of processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass, field
+from itertools import islice
+
+from ottla.sim.clients.runner import ClientResult
+from ottla.sim.cluster.runner import ClusterOptions, ClusterResult, run_cluster
+from ottla.sim.runner import Options, Result, run
+from ottla.sim.transactions.runner import TransactionResult
+from ottla.sim.world import SECOND
+
+
+def run_seed(seed: int, options: Options | ClusterOptions) -> Result:
+    """Run one seed of one broker, or of a cluster."""
+    began = time.process_time()
+    with _garbage_kept():
+        result = run_cluster(seed, options) if isinstance(options, ClusterOptions) else run(seed, options)
+    result.processor_s = time.process_time() - began
+    return result
+
+
+@contextlib.contextmanager
+def _garbage_kept() -> Iterator[None]:
+    """A world is full of cycles that live as long as it does: looking for dead ones was a seventh of a run's time."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+def swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | None = None) -> Iterator[Result]:
+    """The results of the seeds, as they come in; `jobs` processes at a time (default: one per processor)."""
+    jobs = jobs or os.cpu_count() or 1
+    if jobs == 1:
+        for seed in seeds:
+            yield run_seed(seed, options)
+        return
+    remaining = iter(seeds)
+    with ProcessPoolExecutor(jobs) as pool:
+        running = {pool.submit(run_seed, seed, options) for seed in islice(remaining, 2 * jobs)}
+        while running:
+            done, running = wait(running, return_when=FIRST_COMPLETED)
+            yield from sorted((future.result() for future in done), key=lambda result: result.seed)
+            running |= _more(pool, remaining, len(done), options)
+
+
+def _more(
+    pool: ProcessPoolExecutor, seeds: Iterator[int], count: int, options: Options | ClusterOptions
+) -> set[Future[Result]]:
+    return {pool.submit(run_seed, seed, options) for seed in islice(seeds, count)}
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What the seeds of a swarm add up to."""
+
+    seeds: int = 0
+    not_counted: list[tuple[int, list[str]]] = field(default_factory=list)
+    """Seeds that were too short, too idle or too calm, and why."""
+    failed: list[Result] = field(default_factory=list)
+    simulated_ns: int = 0
+    processor_s: float = 0.0
+    events: int = 0
+    acknowledged: int = 0
+    read: int = 0
+    recoveries: int = 0
+    elections: int = 0
+    excused: int = 0
+    commits: int = 0
+    aborts: int = 0
+    offset_commits: int = 0
+    coordinator_changes: int = 0
+    accepted: int = 0
+    failed_records: int = 0
+    retried: int = 0
+    epochs: int = 0
+    faults: dict[str, int] = field(default_factory=dict)
+
+    def add(self, result: Result) -> None:
+        """One more result."""
+        self.seeds += 1
+        self.simulated_ns += result.simulated_ns
+        self.processor_s += result.processor_s
+        self.events += result.events
+        self.acknowledged += result.acknowledged
+        self.read += result.read
+        self.recoveries += result.recoveries
+        if isinstance(result, ClusterResult):
+            self.elections += result.elections
+            self.excused += result.excused
+        if isinstance(result, TransactionResult):
+            self.commits += result.commits
+            self.aborts += result.aborts
+            self.offset_commits += result.offset_commits
+            self.coordinator_changes += result.coordinator_changes
+        if isinstance(result, ClientResult):
+            self.accepted += result.accepted
+            self.failed_records += result.failed
+            self.retried += result.retried
+            self.epochs += result.epochs
+        for kind, count in result.faults.items():
+            self.faults[kind] = self.faults.get(kind, 0) + count
+        if not result.ok:
+            self.failed.append(result)
+        elif result.short_of:
+            self.not_counted.append((result.seed, result.short_of))
+
+    @property
+    def ok(self) -> bool:
+        """Whether every seed kept every property."""
+        return not self.failed
+
+    @property
+    def simulated_seconds(self) -> float:
+        """Simulated time of all seeds."""
+        return self.simulated_ns / SECOND

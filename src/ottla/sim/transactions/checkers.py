@@ -1,0 +1,377 @@
+"""What must hold for every history of transactions and groups, one function per property.
+
+Zone: pure. End-to-end: what clients were told. G0, G1a, G1b, G1c are Adya's anomalies, as Jepsen names them for Kafka.
+The input of the copiers is judged by the properties of a cluster (`ottla.sim.cluster.checkers`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from ottla.sim.checkers import wrong_with
+from ottla.sim.cluster import checkers as cluster
+from ottla.sim.transactions.graph import rings
+from ottla.sim.transactions.history import Fate, SeenMarker, SeenRecord, TransactionHistory, Txn
+
+# ---- what was committed ----------------------------------------------------------------------------------------------
+
+
+def _writers(history: TransactionHistory) -> dict[bytes, Txn]:
+    return {value: txn for txn in history.txns for value in txn.values}
+
+
+def _visible(history: TransactionHistory) -> set[bytes]:
+    """Values that a read_committed reader finds at the end."""
+    return {value for found in history.last_committed.values() for value in found.values()}
+
+
+def _committed(history: TransactionHistory) -> list[Txn]:
+    """Transactions whose producers were told so, and those of which something is visible."""
+    visible = _visible(history)
+    return [txn for txn in history.txns if txn.fate is Fate.COMMITTED or any(value in visible for value in txn.values)]
+
+
+def _places(history: TransactionHistory) -> dict[bytes, tuple[str, int]]:
+    """Where a value lies at the end, visible or not."""
+    return {
+        seen.value: (log, seen.offset)
+        for log, found in history.last_raw.items()
+        for seen in found
+        if isinstance(seen, SeenRecord)
+    }
+
+
+def _by_log(txn: Txn, places: dict[bytes, tuple[str, int]]) -> dict[str, list[int]]:
+    """Offsets of a transaction's values in each log."""
+    found: dict[str, list[int]] = {}
+    for value in txn.values:
+        if value in places:
+            found.setdefault(places[value][0], []).append(places[value][1])
+    return found
+
+
+# ---- Adya ------------------------------------------------------------------------------------------------------------
+
+
+def no_dirty_write(history: TransactionHistory) -> Iterator[str]:
+    """G0: in every log the transactions of one transactional id lie one behind the other, in one order."""
+    places = _places(history)
+    last: dict[tuple[str, str], tuple[int, Txn]] = {}
+    for txn in _committed(history):
+        for log, offsets in _by_log(txn, places).items():
+            end, before = last.get((txn.transactional_id, log), (-1, txn))
+            if min(offsets) < end:
+                yield f"{log}: {txn.name} at {min(offsets)} before {before.name} of the same id, which ends at {end}"
+            last[txn.transactional_id, log] = max(offsets), txn
+
+
+def no_aborted_read(history: TransactionHistory) -> Iterator[str]:
+    """G1a: read_committed shows nothing of an aborted transaction, nor of one before its commit was asked for."""
+    writers = _writers(history)
+    for view in history.views:
+        if not view.committed:
+            continue
+        for seen in view.records:
+            txn = writers.get(seen.value)
+            if txn is None:
+                yield f"{view.reader} read {view.log} at {seen.offset}: nobody wrote {seen.value[:40]!r}"
+            elif txn.fate is Fate.ABORTED:
+                yield f"{view.reader} read {view.log} at {seen.offset}: {txn.name} was aborted"
+            elif not 0 <= txn.commit_sent_ns <= view.at_ns:
+                yield f"{view.reader} read {view.log} at {seen.offset}: {txn.name} had not asked for its commit"
+    for txn in history.txns:
+        for value in txn.read:
+            if value in writers and writers[value].fate is Fate.ABORTED:
+                yield f"{txn.name} read {value!r} of {writers[value].name}, which was aborted"
+
+
+def no_intermediate_read(history: TransactionHistory) -> Iterator[str]:
+    """G1b: when something of a transaction is shown, all that it wrote to that log, with its marker, is committed.
+
+    The last stable offset may still be below the rest of it, because of another transaction that began in between.
+    """
+    ends = {log: {offset: end for offset, end, _ in _resolved(found)} for log, found in history.last_raw.items()}
+    for view in history.views:
+        for seen in view.records if view.committed else ():
+            end = ends.get(view.log, {}).get(seen.offset, -1)
+            if end >= view.high_watermark:
+                yield f"{view.log} at {seen.offset} shown below {view.high_watermark}, its transaction ends at {end}"
+                break
+
+
+def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
+    """G1c: no ring of committed transactions each of which read from, or came in its client after, the one before."""
+    writers = _writers(history)
+    nodes = _committed(history)
+    known = {txn.name for txn in nodes}
+    edges: dict[str, list[str]] = {txn.name: [] for txn in nodes}
+    last: dict[str, str] = {}
+    for txn in nodes:
+        if txn.client in last:
+            edges[last[txn.client]].append(txn.name)
+        last[txn.client] = txn.name
+        for value in txn.read:
+            writer = writers.get(value)
+            if writer is not None and writer.name in known and writer is not txn:
+                edges[writer.name].append(txn.name)
+    for ring in rings(edges):
+        yield f"a ring of {len(ring)} transactions: {', '.join(ring[:6])}"
+
+
+# ---- exactly once ----------------------------------------------------------------------------------------------------
+
+
+def committed_is_kept(history: TransactionHistory) -> Iterator[str]:
+    """Lost: all that a committed transaction wrote is visible at the end, where it was acknowledged."""
+    for txn in history.txns:
+        if txn.fate is not Fate.COMMITTED:
+            continue
+        for value, log in txn.values.items():
+            found = history.last_committed.get(log, {})
+            offset = txn.written.get(value, -1)
+            if offset >= 0 and found.get(offset) != value:
+                yield f"lost: {log} at {offset} of {txn.name}; there is {found.get(offset)!r}"
+
+
+def transactions_are_whole(history: TransactionHistory) -> Iterator[str]:
+    """Torn: of a transaction either everything is visible at the end, or nothing."""
+    visible = _visible(history)
+    for txn in history.txns:
+        seen = [value for value in txn.values if value in visible]
+        if seen and len(seen) < len(txn.values):
+            hidden = next(value for value in txn.values if value not in visible)
+            yield f"torn: of {txn.name} {seen[0]!r} is visible, {hidden!r} in {txn.values[hidden]} is not"
+
+
+def copied_once(history: TransactionHistory) -> Iterator[str]:
+    """Duplicate, lost: each record below a pipeline's position has one copy, each one above none."""
+    counts: dict[tuple[str, str, int, int], int] = {}
+    for value in [value for found in history.last_committed.values() for value in found.values()]:
+        if value in history.copies:
+            group, (topic, partition), offset = history.copies[value]
+            key = (group, topic, partition, offset)
+            counts[key] = counts.get(key, 0) + 1
+    pipelines = {copied.pipeline for copied in history.copies.values()}
+    for (group, (topic, partition)), end in history.last_positions.items():
+        if group in pipelines:
+            yield from _copies(counts, group, topic, partition, end)
+
+
+def _copies(
+    counts: dict[tuple[str, str, int, int], int], group: str, topic: str, partition: int, end: int
+) -> Iterator[str]:
+    for offset in range(end):
+        count = counts.get((group, topic, partition, offset), 0)
+        if count != 1:
+            yield f"{group} copied {topic}-{partition} at {offset} {count} times"
+    for key in counts:
+        if key[:3] == (group, topic, partition) and key[3] >= end:
+            yield f"{group} copied {topic}-{partition} at {key[3]}, its position is {end}"
+
+
+# ---- logs ------------------------------------------------------------------------------------------------------------
+
+
+def views_agree(history: TransactionHistory) -> Iterator[str]:
+    """Inconsistent offsets: whoever is told something about an offset of a log is told the same."""
+    seen: dict[tuple[str, int], object] = {}
+    for log, offset, what in _observations(history):
+        first = seen.setdefault((log, offset), what)
+        if first != what:
+            yield f"two values: {log} at {offset}: {first!r} and {what!r}"
+
+
+def _observations(history: TransactionHistory) -> Iterator[tuple[str, int, object]]:
+    for view in history.views:
+        for seen in view.records:
+            yield view.log, seen.offset, seen.value
+        for marker in view.markers:
+            yield view.log, marker.offset, marker[1:]
+    for txn in history.txns:
+        for value, offset in txn.written.items():
+            if offset >= 0 and txn.fate is Fate.COMMITTED:
+                yield txn.values[value], offset, value
+
+
+def each_value_once(history: TransactionHistory) -> Iterator[str]:
+    """Duplicate: a value lies at one offset only, visible or not."""
+    places: dict[bytes, tuple[str, int]] = {}
+    for log, found in history.last_raw.items():
+        for seen in found:
+            if isinstance(seen, SeenRecord):
+                first = places.setdefault(seen.value, (log, seen.offset))
+                if first != (log, seen.offset):
+                    yield f"twice: {seen.value!r} in {log} at {seen.offset} and in {first[0]} at {first[1]}"
+
+
+def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
+    """read_committed shows those records, and all those, whose producer's next marker in the log is a commit."""
+    truth = {log: _resolved(found) for log, found in history.last_raw.items()}
+    offsets = {log: [offset for offset, _, _ in found] for log, found in truth.items()}
+    for view in history.views:
+        if not view.committed or view.log not in truth or view.damage:
+            continue
+        begin, end = (bisect_left(offsets[view.log], at) for at in (view.position, view.end))
+        expected = [offset for offset, _, commit in truth[view.log][begin:end] if commit]
+        shown = [seen.offset for seen in view.records]
+        if shown != expected:
+            different = sorted(set(shown) ^ set(expected))
+            yield f"{view.reader} read {view.log} from {view.position} to {view.end}: wrong about {different[:5]}"
+
+
+def _resolved(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool]]:
+    """(offset, offset of its marker, whether it is committed) of all records of a log; -1: there is no marker."""
+    ends: dict[int, tuple[int, bool]] = {}
+    resolved = []
+    for seen in reversed(found):
+        if isinstance(seen, SeenMarker):
+            ends[seen.producer_id] = seen.offset, seen.commit
+        else:
+            resolved.append((seen.offset, *ends.get(seen.producer_id, (-1, False))))
+    return resolved[::-1]
+
+
+def stable_is_below_watermark(history: TransactionHistory) -> Iterator[str]:
+    """Shown with read_committed < last stable offset ≤ high watermark, and bytes are right."""
+    for view in history.views:
+        if view.damage:
+            yield f"{view.reader} read {view.log} at {view.position}: {view.damage}"
+        if view.last_stable > view.high_watermark:
+            yield f"{view.log}: last stable offset {view.last_stable}, high watermark {view.high_watermark}"
+        if view.committed and view.records and view.records[-1].offset >= view.last_stable:
+            yield f"{view.log}: {view.records[-1].offset} was shown, the last stable offset is {view.last_stable}"
+
+
+def stable_reaches_end(history: TransactionHistory) -> Iterator[str]:
+    """Stuck: after healing the last stable offset of every log reaches its high watermark."""
+    for what in history.hanging:
+        yield f"hanging: {what}"
+
+
+def coordinators_go_forward(history: TransactionHistory) -> Iterator[str]:
+    """No marker of a coordinator behind one, of the same producer, of a coordinator that took over from it."""
+    for log, found in history.last_raw.items():
+        last: dict[int, SeenMarker] = {}
+        for seen in found:
+            if isinstance(seen, SeenMarker):
+                before = last.setdefault(seen.producer_id, seen)
+                if seen.coordinator_epoch < before.coordinator_epoch:
+                    yield f"{log} at {seen.offset}: {seen} comes behind {before}"
+                last[seen.producer_id] = seen
+
+
+# ---- groups ----------------------------------------------------------------------------------------------------------
+
+
+def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
+    """Group offset regress: whoever asks is told of everything that was acknowledged, or told, before it asked.
+
+    Positions only rise here. What a transaction committed counts for those who ask for stable positions.
+    """
+    told = _told(history)
+    for asked in history.positions:
+        for offset, at_ns, why, always in told.get((asked.group, asked.source), ()):
+            if at_ns <= asked.asked_ns and offset > max(0, asked.offset) and (always or asked.stable):
+                yield f"{asked.group} stands at {asked.offset} of {asked.source}; {why} had been at {offset} before"
+                break
+
+
+def _told(history: TransactionHistory) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
+    """By group and partition: (position, when it was told, by what, whether it counts for unstable answers, too)."""
+    told: dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]] = {}
+    for one in history.commits:
+        told.setdefault((one.group, one.source), []).append((one.offset, one.told_ns, one.metadata, True))
+    for txn in history.txns:
+        for key, offset in txn.positions.items() if txn.fate is Fate.COMMITTED else ():
+            told.setdefault(key, []).append((offset, txn.ended_ns, txn.name, False))
+    for asked in history.positions:
+        told.setdefault((asked.group, asked.source), []).append((asked.offset, asked.told_ns, "an answer", True))
+    for rows in told.values():
+        rows.sort(key=lambda row: -row[0])
+    return told
+
+
+def past_generations_commit_nothing(history: TransactionHistory) -> Iterator[str]:
+    """What a member commits is refused once anybody was told its part in a newer generation."""
+    newest: dict[str, list[tuple[int, int]]] = {}
+    for owned in sorted(history.owned, key=lambda owned: owned.at_ns):
+        told = newest.setdefault(owned.group, [])
+        told.append((owned.at_ns, max(owned.generation, told[-1][1] if told else -1)))
+    for one in [*history.commits, *history.promises]:
+        told = newest.get(one.group, [])
+        at = bisect_right(told, one.asked_ns, key=lambda row: row[0])
+        if at and one.generation < told[at - 1][1]:
+            yield f"{one.group} took {one.metadata} of generation {one.generation}, {told[at - 1][1]} had begun"
+
+
+def positions_are_committed(history: TransactionHistory) -> Iterator[str]:
+    """A position of a transaction is told after its commit was asked for, and never of one that was aborted."""
+    names = {txn.name: txn for txn in history.txns}
+    for asked in history.positions:
+        txn = names.get(asked.metadata)
+        if txn is None:
+            continue
+        if txn.fate is Fate.ABORTED:
+            yield f"{asked.group} stands at {asked.offset} of {asked.source} by {txn.name}, which was aborted"
+        elif not 0 <= txn.commit_sent_ns <= asked.told_ns:
+            yield f"{asked.group} stands at {asked.offset} of {asked.source}; {txn.name} had not asked for its commit"
+
+
+def one_owner_per_generation(history: TransactionHistory) -> Iterator[str]:
+    """In a generation of a group a partition has one owner."""
+    owners: dict[tuple[str, int, tuple[str, int]], str] = {}
+    for owned in history.owned:
+        for route in owned.partitions:
+            first = owners.setdefault((owned.group, owned.generation, route), owned.member)
+            if first != owned.member:
+                yield f"{owned.group} generation {owned.generation}: {route} belongs to {first} and {owned.member}"
+
+
+def nothing_is_left_out(history: TransactionHistory) -> Iterator[str]:
+    """At least once: everything below the position of a group without transactions was processed by some member."""
+    done: dict[tuple[str, tuple[str, int]], list[tuple[int, int]]] = {}
+    for one in history.processed:
+        done.setdefault((one.group, one.source), []).append((one.first, one.end))
+    for key, parts in done.items():
+        reached = 0
+        for first, end in sorted(parts):
+            if first > reached:
+                break
+            reached = max(reached, end)
+        if reached < history.last_positions.get(key, 0):
+            yield f"{key[0]} left out {key[1]} at {reached}, its position is {history.last_positions[key]}"
+
+
+Checker = Callable[[TransactionHistory], Iterator[str]]
+CHECKERS: Final[tuple[Checker, ...]] = (
+    no_dirty_write,
+    no_aborted_read,
+    no_intermediate_read,
+    no_circular_flow,
+    committed_is_kept,
+    transactions_are_whole,
+    copied_once,
+    views_agree,
+    each_value_once,
+    views_follow_markers,
+    stable_is_below_watermark,
+    stable_reaches_end,
+    coordinators_go_forward,
+    positions_never_go_back,
+    past_generations_commit_nothing,
+    positions_are_committed,
+    one_owner_per_generation,
+    nothing_is_left_out,
+)
+BESIDE: Final = cluster.BESIDE
+"""As there: what is no end-to-end catch of a missing safeguard."""
+
+
+def violations(history: TransactionHistory, at_most: int = 5) -> list[tuple[str, str]]:
+    """What is wrong with a history: (property, sentence), at most so many per property.
+
+    After a loss with an excuse only what holds of the cluster's logs is judged.
+    """
+    return cluster.violations(history, at_most) + wrong_with(history, CHECKERS if history.is_whole else (), at_most)

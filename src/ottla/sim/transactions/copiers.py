@@ -1,0 +1,229 @@
+"""Copiers: each record of one topic is copied into another exactly once, by transactions that move the position, too.
+
+Zone: deterministic. Copiers of a group share the partitions by its generations (KIP-447); those of a pipeline without
+members all want all partitions, under one transactional id, so that each fences the others.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla.sim.catalog import Topic
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.entropy import Stream
+from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.history import Copied, Fate, SeenRecord, TransactionHistory
+from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
+from ottla.sim.transactions.polling import poll
+from ottla.sim.transactions.producers import Abortable, Evicted, Fenced, Membership, TransactionalProducer
+from ottla.sim.transactions.steps import Actor, Steps, pause
+from ottla.sim.wire_client import Route
+from ottla.sim.world import MS, SECOND
+
+RECORDS_MAX: Final = 12
+"""Copied in one transaction."""
+LOOK_BACK: Final = 0.1
+"""Chance that a copier asks where it stands right behind a commit, whose marker may not be there yet."""
+
+
+class Died(Exception):
+    """The client's process ends; what it has sent may still arrive."""
+
+
+class Pipeline(NamedTuple):
+    """What is copied where, and in whose name."""
+
+    group: str
+    source: Topic
+    target: Topic
+    shared: bool
+    """Whether the copiers are members of the group, or one of them at a time has everything."""
+
+
+class Copier(Actor):
+    """One copier."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        random: Stream,
+        history: TransactionHistory,
+        pipeline: Pipeline,
+        transactional_id: str,
+    ) -> None:
+        super().__init__(client, random)
+        self.history = history
+        self.pipeline = pipeline
+        self.transactional_id = transactional_id
+        self.version = random.choice((1, 1, 2))
+        self._count = 0
+
+    def steps(self) -> Steps[None]:
+        """Life after life."""
+        while self.working:
+            try:
+                yield from self._live()
+            except Died:
+                yield from pause(self.random.between(300, 4000) * MS)
+
+    def _live(self) -> Steps[None]:
+        coordinators = Coordinators(self.client, self.random)
+        producer = TransactionalProducer(
+            self.client, coordinators, self.random, self.history, self.transactional_id, self.version
+        )
+        one = _Life(self, producer, coordinators)
+        try:
+            yield from one.run()
+        finally:
+            producer.abandon()
+
+    def value(self, source: Route, offset: int) -> bytes:
+        """A new value that stands for a record."""
+        self._count += 1
+        value = f"{self.name} {self._count} {source[0]}-{source[1]} {offset}".encode()
+        self.history.copies[value] = Copied(self.pipeline.group, source, offset)
+        return value
+
+
+class _Life:
+    """What a copier is from its start to its death."""
+
+    def __init__(self, copier: Copier, producer: TransactionalProducer, coordinators: Coordinators) -> None:
+        self._copier = copier
+        self._client = copier.client
+        self._random = copier.random
+        self._history = copier.history
+        self._pipeline = copier.pipeline
+        self._producer = producer
+        self._coordinators = coordinators
+        self._member: Member | None = None
+        if copier.pipeline.shared:
+            pipeline = copier.pipeline
+            self._member = Member(
+                copier.client, coordinators, copier.random, copier.history, pipeline.group, pipeline.source
+            )
+
+    def run(self) -> Steps[None]:
+        """Take the transactional id; then copy, as long as that may be. Raises Died."""
+        yield from self._producer.init()
+        while self._copier.working:
+            try:
+                yield from self._session()
+            except Evicted as evicted:
+                if self._member is not None:
+                    self._member.evicted(evicted.code)
+            except Fenced:
+                yield from self._come_back()
+        if self._member is not None and self._random.chance(0.5):
+            yield from self._member.leave()
+
+    def _come_back(self) -> Steps[None]:
+        """The transaction timed out, or another copier has the id: then let it work for a while."""
+        try:
+            yield from self._producer.init()
+        except Fenced:
+            yield from pause(self._random.between(500, 5000) * MS)
+            yield from self._producer.init()
+
+    def _session(self) -> Steps[None]:
+        """One generation. Raises Evicted, Fenced, Died."""
+        if self._member is None:
+            source = self._pipeline.source
+            routes: tuple[Route, ...] = tuple((source.name, partition) for partition in range(source.partitions))
+        else:
+            routes = yield from self._member.join()
+        positions = yield from self._positions(routes, stable=True) if routes else _nothing()
+        while self._copier.working:
+            if self._member is not None:
+                yield from self._member.beat()
+            if not routes:
+                yield from pause(300 * MS)
+                continue
+            if self._random.chance(0.03):
+                yield from self._positions(routes, stable=False)
+            if not (yield from self._copy_some(positions)):
+                return
+
+    def _positions(self, routes: tuple[Route, ...], stable: bool) -> Steps[dict[Route, int]]:
+        return fetch_positions(
+            self._client, self._coordinators, self._random, self._history, self._pipeline.group, routes, stable
+        )
+
+    # ---- one transaction ----
+
+    def _copy_some(self, positions: dict[Route, int]) -> Steps[bool]:
+        """Copy what is new in one partition. False: it is not known whether that is done."""
+        route = self._random.choice(sorted(positions))
+        polled = yield from poll(self._client, self._random, self._pipeline.source, route[1], positions[route])
+        if polled is None or not polled.records:
+            yield from pause_a_moment(self._random)
+            return True
+        records = polled.records
+        if not self._copier.hurried:
+            records = records[: 1 + self._random.below(RECORDS_MAX)]
+        txn = self._producer.begin()
+        after = {route: records[-1].offset + 1}
+        try:
+            yield from self._write(route, records, after)
+        except Abortable:
+            yield from self._producer.abort()
+        except Evicted:
+            yield from self._producer.abort()
+            yield from self._producer.settle()
+            raise
+        yield from self._producer.settle()
+        if not self._copier.hurried:
+            yield from pause(self._random.below(150 * MS))
+        if txn.fate is Fate.COMMITTED:
+            positions.update(after)
+            if self._random.chance(LOOK_BACK):
+                yield from self._positions(tuple(after), stable=True)
+        return txn.fate is not Fate.OPEN
+
+    def _write(self, route: Route, records: list[SeenRecord], after: dict[Route, int]) -> Steps[None]:
+        """The transaction itself: copies and position, in either order, and the end."""
+        member: Membership = self._member or Membership()
+        positions_first = self._random.chance(0.2)
+        if positions_first:
+            yield from self._producer.commit_offsets(self._pipeline.group, member, after)
+        yield from self._hesitate()
+        for target, values in self._spread(route, records).items():
+            if self._is_hasty(0.03):
+                yield from self._producer.send(target, values, wait=False)
+                yield from self._producer.abort()
+                return
+            yield from self._producer.send(target, values)
+        yield from self._hesitate()
+        if not positions_first:
+            yield from self._producer.commit_offsets(self._pipeline.group, member, after)
+        yield from self._hesitate()
+        commit = not self._is_hasty(0.1)
+        if self._is_hasty(0.02):
+            yield from self._producer.end_without_waiting(commit)
+            raise Died
+        yield from self._producer.end(commit)
+
+    def _spread(self, route: Route, records: list[SeenRecord]) -> dict[Route, list[bytes]]:
+        target = self._pipeline.target
+        spread: dict[Route, list[bytes]] = {}
+        for record in records:
+            place = (target.name, self._random.below(target.partitions))
+            spread.setdefault(place, []).append(self._copier.value(route, record.offset))
+        return spread
+
+    def _is_hasty(self, probability: float) -> bool:
+        return not self._copier.hurried and self._random.chance(probability)
+
+    def _hesitate(self) -> Steps[None]:
+        """Sometimes a copier stands still for longer than others wait for it, or dies."""
+        if self._copier.hurried:
+            return
+        if self._random.chance(0.015):
+            raise Died
+        if self._random.chance(0.025):
+            yield from pause(int(self._random.between(1, 6) * SECOND))
+
+
+def _nothing() -> Steps[dict[Route, int]]:
+    yield from ()
+    return {}

@@ -1,0 +1,300 @@
+"""A member of a classic group: joins, takes and gives assignments, shows that it lives, commits and asks for positions.
+
+Zone: deterministic. What a commit without an answer may still do must not meet later ones: whoever does not hear of
+one comes back as a new member, in a new generation.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
+from ottla.sim.catalog import Topic
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.entropy import Stream
+from ottla.sim.transactions.finding import GROUP, Coordinators
+from ottla.sim.transactions.history import Committed, Owned, Position, TransactionHistory
+from ottla.sim.transactions.producers import EVICTED, Evicted, Membership
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause
+from ottla.sim.wire_client import Route
+from ottla.sim.world import MS
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.messages import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+
+BEAT_NS: Final = 400 * MS
+REBALANCE_TIMEOUT_MS: Final = 1500
+"""Below the time that a client waits for an answer."""
+_VERSION: Final = struct.pack(">h", 0)
+_FORGOTTEN: Final = (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID)
+
+
+class Member(Membership):
+    """One member of a group that reads one topic. Methods are steps of its client."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        coordinators: Coordinators,
+        random: Stream,
+        history: TransactionHistory,
+        group: str,
+        topic: Topic,
+        instance_id: str | None = None,
+    ) -> None:
+        self.client = client
+        self.group = group
+        self.topic = topic
+        self.instance_id = instance_id
+        self.session_ms = random.choice((2500, 4000))
+        self._coordinators = coordinators
+        self._random = random
+        self._history = history
+        self._beat_ns = 0
+        self._commits = 0
+
+    def forget(self) -> None:
+        """Be somebody new."""
+        self.member_id, self.generation = "", -1
+
+    @property
+    def _owner(self) -> str:
+        """Whoever takes the place of a static member goes on as that one, in the same generation (KIP-345)."""
+        return self.instance_id or self.member_id
+
+    # ---- generations ----
+
+    def join(self) -> Steps[tuple[Route, ...]]:
+        """Become a member of a generation; which partitions it has there."""
+        while True:
+            joined = yield from self._join()
+            if joined is None:
+                continue
+            assignment = yield from self._sync(joined)
+            if assignment is not None:
+                self._beat_ns = self.client.timeline.now_ns
+                told_ns = self.client.timeline.now_ns
+                self._history.owned.append(Owned(self.group, self.generation, self._owner, assignment, told_ns))
+                return assignment
+
+    def _join(self) -> Steps[JoinGroupResponse | None]:
+        subscription = ConsumerProtocolSubscription(topics=[self.topic.name])
+        protocol = JoinGroupRequest.JoinGroupRequestProtocol(
+            name="range", metadata=_VERSION + encode_bytes(subscription, 0)
+        )
+        request = JoinGroupRequest(
+            group_id=self.group,
+            session_timeout_ms=self.session_ms,
+            rebalance_timeout_ms=REBALANCE_TIMEOUT_MS,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            protocol_type="consumer",
+            protocols=[protocol],
+        )
+        version = self._random.choice((5, 7, 9) if self.instance_id else (2, 4, 5, 9))
+        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, JoinGroupResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
+        if answer is not None and code is ErrorCode.NONE:
+            self.member_id, self.generation = answer.member_id, answer.generation_id
+            return answer
+        if answer is not None and code is ErrorCode.MEMBER_ID_REQUIRED:
+            self.member_id = answer.member_id
+        elif code in _FORGOTTEN:
+            self.forget()
+        yield from self._coordinators.again(GROUP, self.group, code)
+        return None
+
+    def _sync(self, joined: JoinGroupResponse) -> Steps[tuple[Route, ...] | None]:
+        request = SyncGroupRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+            assignments=self._plan(joined) if joined.leader == self.member_id else [],
+        )
+        version = 5 if self.instance_id else self._random.choice((1, 3, 5))
+        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, SyncGroupResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
+        if answer is not None and code is ErrorCode.NONE:
+            return _assigned(answer.assignment)
+        if code in _FORGOTTEN:
+            self.forget()
+        yield from self._coordinators.again(GROUP, self.group, code)
+        return None
+
+    def _plan(self, joined: JoinGroupResponse) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+        """All partitions, one after the other, to all members."""
+        members = sorted(member.member_id for member in joined.members)
+        row = ConsumerProtocolAssignment.TopicPartition
+        plan = []
+        for at, member_id in enumerate(members):
+            mine = list(range(at, self.topic.partitions, len(members)))
+            topics = [row(topic=self.topic.name, partitions=mine)] if mine else []
+            data = _VERSION + encode_bytes(ConsumerProtocolAssignment(assigned_partitions=topics), 0)
+            plan.append(SyncGroupRequest.SyncGroupRequestAssignment(member_id=member_id, assignment=data))
+        return plan
+
+    def beat(self) -> Steps[None]:
+        """Show that it lives, now and then. Raises Evicted when a rebalance has begun, or is over."""
+        now_ns = self.client.timeline.now_ns
+        if now_ns - self._beat_ns < BEAT_NS:
+            return
+        self._beat_ns = now_ns
+        request = HeartbeatRequest(
+            group_id=self.group,
+            generation_id=self.generation,
+            member_id=self.member_id,
+            group_instance_id=self.instance_id,
+        )
+        version = self._random.choice((3, 4)) if self.instance_id else self._random.below(5)
+        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, HeartbeatResponse)
+        code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
+        if code in EVICTED:
+            raise Evicted(code)
+        if code:
+            yield from self._coordinators.again(GROUP, self.group, code)
+
+    def evicted(self, code: ErrorCode) -> None:
+        """What Evicted has said: whether it is still known."""
+        if code in _FORGOTTEN:
+            self.forget()
+
+    def leave(self) -> Steps[None]:
+        """Leave in good order; nobody waits long for those who do."""
+        version = self._random.choice((3, 4, 5) if self.instance_id else (0, 1, 2, 3, 5))
+        request = LeaveGroupRequest(group_id=self.group)
+        if version < 3:
+            request.member_id = self.member_id
+        else:
+            row = LeaveGroupRequest.MemberIdentity
+            request.members = [row(member_id=self.member_id, group_instance_id=self.instance_id)]
+        yield from self._coordinators.ask(GROUP, self.group, request, version, LeaveGroupResponse)
+        self.forget()
+
+    # ---- positions ----
+
+    def commit(self, positions: Mapping[Route, int]) -> Steps[None]:
+        """Commit positions. Raises Evicted; when there is no answer, too."""
+        self._commits += 1
+        name = f"{self.client.name} commit {self._commits}"
+        request = _commit_request(self.group, self, positions, name)
+        version = self._random.choice((7, 8, 9) if self.instance_id else (1, 2, 5, 6, 8, 9))
+        while True:
+            asked_ns = self.client.timeline.now_ns
+            answer = yield from self._coordinators.ask(GROUP, self.group, request, version, OffsetCommitResponse)
+            code = ErrorCode.NETWORK_EXCEPTION if answer is None else _first(answer)
+            if code is ErrorCode.NONE:
+                break
+            if code in EVICTED:
+                raise Evicted(code)
+            if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
+                raise Evicted(ErrorCode.UNKNOWN_MEMBER_ID)  # it may have been done, or will be
+            yield from self._coordinators.again(GROUP, self.group, code)
+        now_ns = self.client.timeline.now_ns
+        for route, offset in positions.items():
+            self._history.commits.append(Committed(self.group, route, offset, name, self.generation, asked_ns, now_ns))
+
+
+def _commit_request(group: str, member: Membership, positions: Mapping[Route, int], name: str) -> OffsetCommitRequest:
+    row = OffsetCommitRequest.OffsetCommitRequestPartition
+    topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+    for (topic, partition), offset in positions.items():
+        one = row(partition_index=partition, committed_offset=offset, committed_metadata=name)
+        topics.setdefault(topic, []).append(one)
+    return OffsetCommitRequest(
+        group_id=group,
+        generation_id_or_member_epoch=member.generation,
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        topics=[
+            OffsetCommitRequest.OffsetCommitRequestTopic(name=name, partitions=rows) for name, rows in topics.items()
+        ],
+    )
+
+
+def _first(answer: OffsetCommitResponse) -> ErrorCode:
+    codes = [row.error_code for topic in answer.topics for row in topic.partitions if row.error_code]
+    return ErrorCode(codes[0]) if codes else ErrorCode.NONE
+
+
+def _assigned(data: bytes) -> tuple[Route, ...]:
+    if not data:
+        return ()
+    view = memoryview(bytes(data))
+    assignment, _ = decode(ConsumerProtocolAssignment, 0, view, 2)
+    return tuple((part.topic, partition) for part in assignment.assigned_partitions for partition in part.partitions)
+
+
+def fetch_positions(
+    client: ClusterClient,
+    coordinators: Coordinators,
+    random: Stream,
+    history: TransactionHistory,
+    group: str,
+    routes: Sequence[Route],
+    stable: bool = True,
+) -> Steps[dict[Route, int]]:
+    """Positions of a group; 0 where there is none. `stable`: not before transactions about them are over (KIP-447)."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in routes:
+        topics.setdefault(topic, []).append(partition)
+    while True:
+        version = random.choice((7, 8, 9))
+        request = _fetch_request(version, group, topics, stable)
+        asked_ns = client.timeline.now_ns
+        answer = yield from coordinators.ask(GROUP, group, request, version, OffsetFetchResponse)
+        code, rows = (ErrorCode.NETWORK_EXCEPTION, []) if answer is None else _rows(version, answer)
+        if code is ErrorCode.NONE:
+            break
+        yield from coordinators.again(GROUP, group, code)
+    found = {}
+    for route, offset, metadata in rows:
+        now_ns = client.timeline.now_ns
+        history.positions.append(Position(group, route, offset, metadata, asked_ns, now_ns, stable))
+        found[route] = max(0, offset)
+    return found
+
+
+def _fetch_request(version: int, group: str, topics: Mapping[str, list[int]], stable: bool) -> OffsetFetchRequest:
+    if version < 8:
+        old = OffsetFetchRequest.OffsetFetchRequestTopic
+        rows = [old(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+        return OffsetFetchRequest(group_id=group, topics=rows, require_stable=stable)
+    new = OffsetFetchRequest.OffsetFetchRequestTopics
+    wanted = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=group, topics=[new(name=name, partition_indexes=indexes) for name, indexes in topics.items()]
+    )
+    return OffsetFetchRequest(groups=[wanted], require_stable=stable)
+
+
+def _rows(version: int, answer: OffsetFetchResponse) -> tuple[ErrorCode, list[tuple[Route, int, str]]]:
+    found = answer if version < 8 else answer.groups[0]
+    if found.error_code:
+        return ErrorCode(found.error_code), []
+    rows = []
+    for topic in found.topics or ():
+        for row in topic.partitions:
+            if row.error_code:
+                return ErrorCode(row.error_code), []
+            rows.append(((topic.name, row.partition_index), row.committed_offset, row.metadata or ""))
+    return ErrorCode.NONE, rows
+
+
+def pause_a_moment(random: Stream) -> Steps[None]:
+    """Between two looks at a log that has nothing new."""
+    yield from pause(RETRY_NS // 2 + random.below(2 * RETRY_NS))

@@ -1,0 +1,459 @@
+"""A transactional producer: one identity, one transaction at a time.
+
+Zone: deterministic. Under transaction version 1 the producer takes a new epoch after every transaction of which some
+request has no answer: what may still be on its way must not meet the next transaction (version 2 does so after every
+one, KIP-890).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeVar
+
+from ottla.errors import ErrorCode
+from ottla.record.batch import Record, encode_batch
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.entropy import Stream
+from ottla.sim.transactions.finding import GROUP, LATER, TRANSACTION, Coordinators
+from ottla.sim.transactions.history import Committed, Fate, TransactionHistory, Txn
+from ottla.sim.transactions.steps import RETRY_NS, Steps, ask, pause, send
+from ottla.sim.wire_client import Route
+from ottla.sim.world import MS, WALL_START_MS
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+    EndTxnRequest,
+    EndTxnResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TxnOffsetCommitRequest,
+    TxnOffsetCommitResponse,
+)
+from ottla.wire.schema import Message
+
+M = TypeVar("M", bound=Message)
+
+LATE: Final = 0.02
+"""Chance that a request arrives once more when nobody waits for it any longer."""
+ATTEMPTS: Final = 25
+"""Of a Produce, before the transaction is given up."""
+TIMEOUT_MS: Final = 2000
+FENCED: Final = frozenset(
+    {
+        ErrorCode.PRODUCER_FENCED,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+    }
+)
+ABORTABLE: Final = frozenset(
+    {
+        ErrorCode.INVALID_TXN_STATE,
+        ErrorCode.TRANSACTION_ABORTABLE,
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+EVICTED: Final = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.FENCED_INSTANCE_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+NOT_YET: Final = LATER | {
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.OPERATION_NOT_ATTEMPTED,
+}
+
+
+REFUSED: Final = frozenset(
+    {
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    }
+)
+"""The coordinator has not done it, or its successor has found that it was; nothing is on its way."""
+
+
+class Fenced(Exception):
+    """Another producer has the transactional id, or the transaction has timed out."""
+
+
+class Abortable(Exception):
+    """This transaction can only be aborted."""
+
+
+class Evicted(Exception):
+    """Not a member of the present generation of the group."""
+
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
+
+
+class Membership:
+    """In whose name offsets are committed; the defaults: nobody's."""
+
+    generation = -1
+    member_id = ""
+    instance_id: str | None = None
+
+
+class TransactionalProducer:
+    """One producer instance. Methods are steps of its client."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        coordinators: Coordinators,
+        random: Stream,
+        history: TransactionHistory,
+        transactional_id: str,
+        version: int,
+    ) -> None:
+        """`version`: 1, or 2 (KIP-890)."""
+        self.client = client
+        self.transactional_id = transactional_id
+        self.version = version
+        self.timeout_ms = random.choice((2500, 4000, 8000))
+        self.txn: Txn | None = None
+        self.identity: tuple[int, int] | None = None
+        self.doubtful = False
+        """A request of the present epoch may still be on its way."""
+        self._coordinators = coordinators
+        self._random = random
+        self._history = history
+        self._sequences: dict[Route, int] = {}
+        self._added: dict[Route, None] = {}
+        self._groups: dict[str, None] = {}
+
+    # ---- identity ----
+
+    def init(self) -> Steps[None]:
+        """Take the transactional id, or go on with it if it was had already. Raises Fenced when somebody else has it.
+
+        An open transaction of whoever had it is aborted.
+        """
+        self.abandon()
+        while True:
+            code = yield from self._init_once()
+            if code is ErrorCode.NONE:
+                return
+            if code in FENCED:
+                self.identity = None
+                raise Fenced
+            yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+
+    def _init_once(self) -> Steps[ErrorCode]:
+        version = self._random.choice((3, 4, 5) if self.identity else (0, 1, 2, 4, 5))
+        request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms)
+        if self.identity is not None:
+            request.producer_id, request.producer_epoch = self.identity
+        answer = yield from self._coordinators.ask(
+            TRANSACTION, self.transactional_id, request, version, InitProducerIdResponse
+        )
+        if answer is None:
+            return ErrorCode.NETWORK_EXCEPTION
+        if not answer.error_code:
+            self._become(answer.producer_id, answer.producer_epoch)
+        return ErrorCode(answer.error_code)
+
+    def _become(self, producer_id: int, epoch: int) -> None:
+        if self.identity != (producer_id, epoch):
+            self._sequences.clear()
+        self.identity = (producer_id, epoch)
+        self.doubtful = False
+
+    def settle(self) -> Steps[None]:
+        """After a transaction: have an epoch that no request of it can be mistaken for."""
+        if self.doubtful:
+            yield from self.init()
+
+    # ---- a transaction ----
+
+    def begin(self) -> Txn:
+        """Begin a transaction, which the cluster learns of with its first partition."""
+        assert self.identity is not None, "only who was initialised begins"
+        number = len(self._history.txns)
+        txn = Txn(
+            f"{self.client.name} {number}",
+            self.client.name,
+            self.transactional_id,
+            *self.identity,
+            self.client.timeline.now_ns,
+            number,
+        )
+        self._history.txns.append(txn)
+        self.txn = txn
+        self._added.clear()
+        self._groups.clear()
+        return txn
+
+    def abandon(self) -> None:
+        """Nothing more is done about the transaction; without a request to commit it is none."""
+        txn, self.txn = self.txn, None
+        if txn is not None and txn.fate is Fate.OPEN and txn.commit_sent_ns < 0:
+            txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns
+
+    def send(self, route: Route, values: Sequence[bytes], wait: bool = True) -> Steps[None]:
+        """Write values into a partition. Raises Fenced, Abortable. `wait`: until they are acknowledged."""
+        txn = self._own()
+        for value in values:
+            txn.values[value] = self._history.log(route)
+        if self.version == 1:
+            yield from self._add(route)
+        request = self._produce_request(route, values)
+        if wait:
+            yield from self._produce(route, request, values)
+        else:
+            self.doubtful = True
+            seen = self.client.view.get(route)
+            if seen is not None and seen.leader >= 0:
+                yield from send(seen.leader, request, self._produce_version(), ProduceResponse, self._delay())
+
+    def _delay(self) -> int:
+        """How late something comes that nobody waits for."""
+        return self._random.below(2000 * MS) if self._random.chance(0.7) else 0
+
+    def _ask(self, kind: int, key: str, message: Message, version: int, response: type[M]) -> Steps[M | None]:
+        """Ask a coordinator; now and then the same arrives once more, much later."""
+        if self._random.chance(LATE):
+            self.doubtful = True
+            node = yield from self._coordinators.find(kind, key)
+            yield from send(node, message, version, response, self._random.below(3000 * MS))
+        return (yield from self._coordinators.ask(kind, key, message, version, response))
+
+    def _own(self) -> Txn:
+        assert self.txn is not None, "no transaction"
+        return self.txn
+
+    def _who(self) -> tuple[int, int]:
+        assert self.identity is not None, "no identity"
+        return self.identity
+
+    def _add(self, route: Route) -> Steps[None]:
+        if route in self._added:
+            return
+        producer_id, epoch = self._who()
+        topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=route[0], partitions=[route[1]])
+        request = AddPartitionsToTxnRequest(
+            v3_and_below_transactional_id=self.transactional_id,
+            v3_and_below_producer_id=producer_id,
+            v3_and_below_producer_epoch=epoch,
+            v3_and_below_topics=[topic],
+        )
+        while True:
+            version = self._random.below(4)
+            answer = yield from self._ask(
+                TRANSACTION, self.transactional_id, request, version, AddPartitionsToTxnResponse
+            )
+            number = (
+                ErrorCode.NETWORK_EXCEPTION
+                if answer is None
+                else answer.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code
+            )
+            if (yield from self._accepted(ErrorCode(number))):
+                self._added[route] = None
+                return
+
+    def _accepted(self, code: ErrorCode) -> Steps[bool]:
+        """Whether the coordinator has said yes; no: ask again. Raises Fenced, Abortable."""
+        if code is ErrorCode.NONE:
+            return True
+        if code in FENCED:
+            raise Fenced
+        if code in ABORTABLE:
+            self.doubtful = True
+            raise Abortable
+        # An answer that did not come, or not in time, may belong to something that will be done yet.
+        self.doubtful = self.doubtful or code not in REFUSED
+        yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+        return False
+
+    # ---- Produce ----
+
+    def _produce_version(self) -> int:
+        return 12 if self.version == 2 else self._random.choice((3, 7, 8, 9, 10, 11))
+
+    def _produce_request(self, route: Route, values: Sequence[bytes]) -> ProduceRequest:
+        producer_id, epoch = self._who()
+        sequence = self._sequences.get(route, 0)
+        self._sequences[route] = sequence + len(values)
+        stamp = WALL_START_MS + self.client.timeline.now_ns // MS
+        batch = encode_batch(
+            [Record(at, stamp, None, value) for at, value in enumerate(values)],
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            base_sequence=sequence,
+            transactional=True,
+        )
+        partition = ProduceRequest.PartitionProduceData(index=route[1], records=bytes(batch))
+        topic = ProduceRequest.TopicProduceData(name=route[0], partition_data=[partition])
+        return ProduceRequest(
+            transactional_id=self.transactional_id, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[topic]
+        )
+
+    def _produce(self, route: Route, request: ProduceRequest, values: Sequence[bytes]) -> Steps[None]:
+        for _ in range(ATTEMPTS):
+            seen = self.client.view.get(route)
+            answer = None
+            if seen is not None and seen.leader >= 0:
+                version = self._produce_version()
+                if self._random.chance(LATE):
+                    self.doubtful = True
+                    yield from send(seen.leader, request, version, ProduceResponse, self._random.below(3000 * MS))
+                answer = yield from ask(seen.leader, request, version, ProduceResponse)
+                self.doubtful = self.doubtful or answer is None
+            if answer is not None:
+                row = answer.responses[0].partition_responses[0]
+                if self._taken(ErrorCode(row.error_code), values, row.base_offset):
+                    return
+            self.client.stale()
+            yield from pause(RETRY_NS)
+        self.doubtful = True
+        raise Abortable
+
+    def _taken(self, code: ErrorCode, values: Sequence[bytes], offset: int) -> bool:
+        txn = self._own()
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            for at, value in enumerate(values):
+                txn.written[value] = -1 if code or offset < 0 else offset + at
+            return True
+        if code in FENCED:
+            raise Fenced
+        self.doubtful = True
+        if code in ABORTABLE:
+            raise Abortable
+        return False
+
+    # ---- offsets ----
+
+    def commit_offsets(self, group: str, member: Membership, positions: Mapping[Route, int]) -> Steps[None]:
+        """Make positions of a group part of the transaction. Raises Fenced, Abortable, Evicted."""
+        if self.version == 1:
+            yield from self._add_group(group)
+        producer_id, epoch = self._who()
+        row, topics = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition, dict[str, list[object]]()
+        for (topic, partition), offset in positions.items():
+            topics.setdefault(topic, []).append(
+                row(partition_index=partition, committed_offset=offset, committed_metadata=self._own().name)
+            )
+        request = TxnOffsetCommitRequest(
+            transactional_id=self.transactional_id,
+            group_id=group,
+            producer_id=producer_id,
+            producer_epoch=epoch,
+            generation_id_or_member_epoch=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            topics=[
+                TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=rows)  # type: ignore[arg-type]
+                for name, rows in topics.items()
+            ],
+        )
+        asked_ns = self.client.timeline.now_ns
+        while not (yield from self._committed(group, request)):
+            asked_ns = self.client.timeline.now_ns
+        self._note_offsets(group, member, positions, asked_ns)
+
+    def _note_offsets(self, group: str, member: Membership, positions: Mapping[Route, int], asked_ns: int) -> None:
+        txn, now_ns, promises = self._own(), self.client.timeline.now_ns, self._history.promises
+        for route, offset in positions.items():
+            txn.positions[group, route] = offset
+            promises.append(Committed(group, route, offset, txn.name, member.generation, asked_ns, now_ns))
+
+    def _committed(self, group: str, request: TxnOffsetCommitRequest) -> Steps[bool]:
+        version = 5 if self.version == 2 else self._random.choice((3, 4))
+        answer = yield from self._ask(GROUP, group, request, version, TxnOffsetCommitResponse)
+        if answer is None:
+            self.doubtful = True
+            yield from pause(RETRY_NS)
+            return False
+        codes = [ErrorCode(row.error_code) for topic in answer.topics for row in topic.partitions if row.error_code]
+        if not codes:
+            return True
+        if codes[0] in FENCED:
+            raise Fenced
+        self.doubtful = True
+        if codes[0] in ABORTABLE:
+            raise Abortable
+        if codes[0] in EVICTED:
+            raise Evicted(codes[0])
+        yield from self._coordinators.again(GROUP, group, codes[0])
+        return False
+
+    def _add_group(self, group: str) -> Steps[None]:
+        producer_id, epoch = self._who()
+        request = AddOffsetsToTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, group_id=group
+        )
+        while group not in self._groups:
+            version = self._random.below(5)
+            answer = yield from self._ask(TRANSACTION, self.transactional_id, request, version, AddOffsetsToTxnResponse)
+            number = ErrorCode.NETWORK_EXCEPTION if answer is None else answer.error_code
+            if (yield from self._accepted(ErrorCode(number))):
+                self._groups[group] = None
+
+    # ---- the end ----
+
+    def end(self, commit: bool) -> Steps[None]:
+        """Commit or abort. Raises Fenced; whether it was committed may then be unknown."""
+        txn = self._own()
+        if commit:
+            txn.commit_sent_ns = self.client.timeline.now_ns
+        unsure = False
+        while True:
+            code = yield from self._end_once(commit)
+            if code is ErrorCode.NONE:
+                txn.fate = Fate.COMMITTED if commit else Fate.ABORTED
+                txn.ended_ns = self.client.timeline.now_ns
+                self.txn = None
+                return
+            if code in FENCED or code in ABORTABLE:
+                if not (commit and unsure):
+                    txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns
+                self.txn = None
+                self.doubtful = True
+                raise Fenced
+            if code not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
+                unsure = self.doubtful = True
+            yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+
+    def end_request(self, commit: bool) -> EndTxnRequest:
+        """EndTxn of the present transaction."""
+        producer_id, epoch = self._who()
+        return EndTxnRequest(
+            transactional_id=self.transactional_id, producer_id=producer_id, producer_epoch=epoch, committed=commit
+        )
+
+    def _end_once(self, commit: bool) -> Steps[ErrorCode]:
+        version = 5 if self.version == 2 else self._random.below(5)
+        request = self.end_request(commit)
+        answer = yield from self._ask(TRANSACTION, self.transactional_id, request, version, EndTxnResponse)
+        if answer is None:
+            return ErrorCode.NETWORK_EXCEPTION
+        if not answer.error_code and version == 5:
+            self._become(answer.producer_id, answer.producer_epoch)
+        return ErrorCode(answer.error_code)
+
+    def end_without_waiting(self, commit: bool) -> Steps[None]:
+        """Ask for the end and do not wait: whoever does so dies next."""
+        if commit:
+            self._own().commit_sent_ns = self.client.timeline.now_ns
+        node = yield from self._coordinators.find(TRANSACTION, self.transactional_id)
+        version = 5 if self.version == 2 else 3
+        yield from send(node, self.end_request(commit), version, EndTxnResponse, self._delay())
+
+    def abort(self) -> Steps[None]:
+        """Abort, whatever state the transaction is in. Raises Fenced."""
+        if self.txn is not None and self.txn.commit_sent_ns < 0 and (self._added or self._groups or self.version == 2):
+            yield from self.end(commit=False)
+        else:
+            self.abandon()

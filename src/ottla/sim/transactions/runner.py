@@ -1,0 +1,180 @@
+"""One run of a cluster with transactions and groups.
+
+Zone: deterministic. The phases of a cluster's run; in the end copiers have to come to the end of their input, all
+transactions to their end, and the last stable offsets to the high watermarks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ottla.sim.catalog import Catalog, Role, Topic
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.inspection import Inspector
+from ottla.sim.cluster.runner import (
+    FAULTS_MIN,
+    SECONDS_MIN,
+    ClusterOptions,
+    ClusterResult,
+    ClusterRun,
+    cluster_properties,
+)
+from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.runner import CONVERGE_NS, SETTLE_NS
+from ottla.sim.transactions.admin import INTERNAL, TransactionAdmin, TransactionNemesis
+from ottla.sim.transactions.checkers import violations
+from ottla.sim.transactions.history import Fate, TransactionHistory
+from ottla.sim.transactions.workload import TransactionWorkload
+from ottla.sim.world import SECOND
+
+COMMITS_MIN: Final = 200
+"""Transactions and OffsetCommits that were acknowledged."""
+COORDINATORS_MIN: Final = 5
+"""What a seed must reach to count, besides time and faults."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionOptions(ClusterOptions):
+    """What a run consists of, besides its seed."""
+
+    def start(self, seed: int) -> ClusterResult:
+        """Run a seed to its verdict."""
+        return TransactionRun(seed, self).run()
+
+
+@dataclass(slots=True)
+class TransactionResult(ClusterResult):
+    """What a run was and what it found."""
+
+    commits: int = 0
+    """Transactions whose commit was acknowledged."""
+    aborts: int = 0
+    """Transactions that were surely aborted."""
+    unsure: int = 0
+    """Transactions whose producers do not know."""
+    offset_commits: int = 0
+    """OffsetCommits outside of transactions that were acknowledged."""
+    coordinator_changes: int = 0
+    """How often a partition of a coordinator's topic got another leader."""
+    generations: int = 0
+
+    @property
+    def short_of(self) -> list[str]:
+        """Why the seed does not count, if it does not."""
+        reached = (
+            (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
+            (self.commits + self.offset_commits, COMMITS_MIN, "commits"),
+            (sum(self.faults.values()), FAULTS_MIN, "faults"),
+            (self.coordinator_changes, COORDINATORS_MIN, "changes of a coordinator"),
+        )
+        reasons = [f"{value} {what}" for value, least, what in reached if value < least]
+        if self.excused:
+            reasons.append(f"what was left after {self.excused} logs had lost data with an excuse")
+        return reasons
+
+
+class TransactionRun(ClusterRun):
+    """The world of one seed."""
+
+    scope: ClassVar[str] = "transactions/"
+    sizes: ClassVar[Sequence[int]] = (3, 3, 3, 3, 4)
+    nemesis_kind = TransactionNemesis
+    workload: TransactionWorkload
+    history: TransactionHistory
+
+    def _make_history(self) -> ClusterHistory:
+        return TransactionHistory()
+
+    def _properties(self) -> dict[str, str]:
+        """Coordinators of few partitions, which decide in seconds what usually takes minutes."""
+        random = self.streams.stream("coordinators")
+        properties = cluster_properties(self.streams, self.replication)
+        for topic in ("offsets.topic", "transaction.state.log"):
+            properties[f"{topic}.num.partitions"] = str(random.between(1, 3))
+            properties[f"{topic}.replication.factor"] = str(self.replication)
+            properties[f"{topic}.segment.bytes"] = str(random.choice((30_000, 200_000)))
+        return properties | {
+            "min.insync.replicas": str(random.between(1, 2)),
+            "log.index.size.max.bytes": "12000",
+            "log.flush.interval.messages": "1" if self.flush else "1000000",
+            "request.timeout.ms": "2500",
+            "group.min.session.timeout.ms": "1000",
+            "group.initial.rebalance.delay.ms": "200",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "500",
+        }
+
+    def _make_workload(self) -> ClusterWorkload:
+        streams = self.streams.scoped("workload")
+        workload = TransactionWorkload(
+            self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
+        )
+        assert isinstance(workload.admin, TransactionAdmin)
+        workload.admin.internal = self._internal
+        return workload
+
+    def _internal(self) -> list[Topic]:
+        """The topics of coordinators. Where acknowledged means durable, that goes for theirs, too."""
+        found = []
+        for name in INTERNAL:
+            count = sum(route[0] == name for route in self.ledger.replicas)
+            if count:
+                topic = Topic(name, Role.COORDINATOR, count, self.ledger.topic_ids[name])
+                found.append(topic)
+                if self.flush:
+                    self.history.flushed.update((topic.log(partition), None) for partition in range(count))
+        return found
+
+    def _topics(self) -> list[Topic]:
+        return [*self.catalog.topics, *self._internal()]
+
+    # ---- liveness ----
+
+    def _converge(self) -> None:
+        """Heal; everybody comes back; what is left is copied; then everything has to come to an end."""
+        self.nemesis.heal()
+        self._need(self._all_ready, "not ready")
+        self._need(self._topics_exist, "topics")
+        self._need(self._in_sync, "not in sync")
+        self.timeline.run_until(self.timeline.now_ns + SETTLE_NS)
+        workload = self.workload
+        workload.hurry()
+        workload.wind_down()
+        self._need(workload.unacknowledged, "unacknowledged")
+        self._need(workload.uncopied, "not copied")
+        workload.stop()
+        self._need(workload.unfinished, "not at its end")
+        self._judge()
+
+    def _judge(self) -> None:
+        workload = self.workload
+        workload.ask_positions()
+        workload.read_all()
+        workload.read_output()
+        self._need(workload.unasked, "not answered")
+        self._need(workload.unread, "unread")
+        if not self._until(lambda: not workload.unread_output(), CONVERGE_NS):
+            self.history.hanging.extend(workload.unread_output())
+        workload.note_final()
+        workload.note_output()
+        inspector = Inspector(self.nodes, self.ledger, Catalog(self._topics()), self.history)
+        self._until(lambda: not inspector.unequal(), CONVERGE_NS // 4)
+        self.history.unequal.extend(inspector.unequal())
+
+    def _result(self) -> ClusterResult:
+        result = super()._result()
+        fates = [txn.fate for txn in self.history.txns]
+        names = ClusterResult.__dataclass_fields__
+        return TransactionResult(
+            **{name: getattr(result, name) for name in names},
+            commits=fates.count(Fate.COMMITTED),
+            aborts=fates.count(Fate.ABORTED),
+            unsure=fates.count(Fate.OPEN),
+            offset_commits=len(self.history.commits),
+            coordinator_changes=sum(self.ledger.elections_of.get(name, 0) for name in INTERNAL),
+            generations=len({(owned.group, owned.generation) for owned in self.history.owned}),
+        )
+
+    def _violations(self) -> list[tuple[str, str]]:
+        return violations(self.history)

@@ -1,0 +1,98 @@
+"""Watchers: members of a group that process records and commit their positions, without transactions.
+
+Zone: deterministic. At least once: nothing that is below the group's position was left out.
+"""
+
+from __future__ import annotations
+
+from ottla.sim.catalog import Topic
+from ottla.sim.cluster.client import ClusterClient
+from ottla.sim.entropy import Stream
+from ottla.sim.transactions.copiers import Died
+from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.history import Processed, TransactionHistory
+from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
+from ottla.sim.transactions.polling import poll
+from ottla.sim.transactions.producers import Evicted
+from ottla.sim.transactions.steps import Actor, Steps, pause
+from ottla.sim.wire_client import Route
+from ottla.sim.world import MS, SECOND
+
+
+class Watcher(Actor):
+    """One member."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        random: Stream,
+        history: TransactionHistory,
+        group: str,
+        topic: Topic,
+        is_static: bool,
+    ) -> None:
+        super().__init__(client, random)
+        self.history = history
+        self.group = group
+        self.topic = topic
+        self._instance_id = f"{client.name} static" if is_static else None
+
+    def steps(self) -> Steps[None]:
+        """Life after life."""
+        while self.working:
+            coordinators = Coordinators(self.client, self.random)
+            member = Member(
+                self.client, coordinators, self.random, self.history, self.group, self.topic, self._instance_id
+            )
+            try:
+                yield from self._live(member, coordinators)
+            except Died:
+                yield from pause(self.random.between(300, 4000) * MS)
+
+    def _live(self, member: Member, coordinators: Coordinators) -> Steps[None]:
+        while self.working:
+            routes = yield from member.join()
+            try:
+                yield from self._watch(member, coordinators, routes)
+            except Evicted as evicted:
+                member.evicted(evicted.code)
+        yield from member.leave()
+
+    def _watch(self, member: Member, coordinators: Coordinators, routes: tuple[Route, ...]) -> Steps[None]:
+        """One generation. Raises Evicted, Died."""
+        positions: dict[Route, int] = {}
+        if routes:
+            positions = yield from fetch_positions(
+                self.client, coordinators, self.random, self.history, self.group, routes, self.random.chance(0.5)
+            )
+        while self.working:
+            yield from member.beat()
+            if positions:
+                yield from self._process(member, positions)
+            else:
+                yield from pause(300 * MS)
+            if not self.hurried and self.random.chance(0.004):
+                yield from member.leave()
+                return
+
+    def _process(self, member: Member, positions: dict[Route, int]) -> Steps[None]:
+        route = self.random.choice(sorted(positions))
+        first = positions[route]
+        polled = yield from poll(self.client, self.random, self.topic, route[1], first)
+        if polled is None or not polled.records:
+            yield from pause_a_moment(self.random)
+            return
+        end = polled.records[-1].offset + 1
+        self.history.processed.append(Processed(self.group, route, first, end))
+        yield from self._hesitate()
+        yield from member.commit({route: end})
+        positions[route] = end
+        yield from pause(self.random.below(300 * MS))
+
+    def _hesitate(self) -> Steps[None]:
+        if self.hurried:
+            return
+        if self.random.chance(0.01):
+            raise Died
+        if self.random.chance(0.03):
+            yield from pause(self.random.between(1, 7) * SECOND)

@@ -1,0 +1,218 @@
+"""The clients of a run with transactions.
+
+Zone: deterministic. Two pipelines from one topic into two, mixers, watchers, and readers of both isolation levels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+from ottla.sim.catalog import Role, Topic
+from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.workload import RACKS, ClusterWorkload
+from ottla.sim.transactions.admin import COPIES, INPUT, MIX, SINGLE, TransactionAdmin
+from ottla.sim.transactions.copiers import Copier, Pipeline
+from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.history import SeenMarker, SeenRecord, TransactionHistory
+from ottla.sim.transactions.members import fetch_positions
+from ottla.sim.transactions.mixers import Mixer
+from ottla.sim.transactions.readers import TransactionReader
+from ottla.sim.transactions.steps import Actor, Steps
+from ottla.sim.transactions.watchers import Watcher
+from ottla.sim.wire_client import Route
+from ottla.sim.world import MS
+
+GROUPS: Final = ("copying", "alone", "watching")
+COPYING, ALONE, WATCHING = GROUPS
+COPIER_IDS: Final = ("copier-a", "copier-b", "copier-b")
+"""Two of the copiers of a group have the same transactional id."""
+MIXER_IDS: Final = ("mixer-a", "mixer-b")
+WATCHERS: Final = 2
+LOOK_NS: Final = 100 * MS
+INPUT_NS: Final = 600 * MS
+"""Mean time between two batches for the copiers."""
+
+
+class Judge(Actor):
+    """Asks for the positions of all groups at the end."""
+
+    def __init__(self, workload: TransactionWorkload) -> None:
+        super().__init__(workload.client("judge"), workload.stream("judge"))
+        self._history = workload.facts
+        self._routes = workload.input_routes()
+
+    def steps(self) -> Steps[None]:
+        """Ask each group."""
+        coordinators = Coordinators(self.client, self.random)
+        for group in GROUPS:
+            found = yield from fetch_positions(
+                self.client, coordinators, self.random, self._history, group, self._routes
+            )
+            for route, offset in found.items():
+                self._history.last_positions[group, route] = offset
+
+
+class TransactionWorkload(ClusterWorkload):
+    """All clients of one run."""
+
+    admin_type: ClassVar[type[ClusterAdmin]] = TransactionAdmin
+    producer_kinds: ClassVar[Sequence[tuple[Role, bool]]] = ((Role.INPUT, True),)
+    reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = ((Role.INPUT, True),)
+    last_roles: ClassVar[Sequence[Role]] = (Role.INPUT,)
+
+    copiers: Sequence[Copier] = ()
+    mixers: Sequence[Mixer] = ()
+    watchers: Sequence[Watcher] = ()
+    judge: Judge | None = None
+    output_readers: Sequence[TransactionReader] = ()
+    last_output_readers: Sequence[TransactionReader] = ()
+
+    @property
+    def facts(self) -> TransactionHistory:
+        """The history."""
+        assert isinstance(self.history, TransactionHistory), "a run with transactions"
+        return self.history
+
+    def _topic(self, name: str) -> Topic:
+        return next(topic for topic in self.catalog.topics if topic.name == name)
+
+    def input_routes(self) -> list[Route]:
+        """The partitions that the groups read."""
+        return [(INPUT, partition) for partition in range(self._topic(INPUT).partitions)]
+
+    # ---- the beginning ----
+
+    def start(self) -> None:
+        """Everybody begins; those who need topics, when these are there."""
+        for producer in self.producers:
+            producer.interval_ns = INPUT_NS
+        super().start()
+        self._look()
+
+    def _look(self) -> None:
+        if not self.admin.complete():
+            self.network.timeline.after(LOOK_NS, "are there topics", self._look)
+            return
+        for topic in self.catalog.of(Role.OUTPUT):
+            self.facts.ids[topic.name] = topic.topic_id
+        self.copiers = list(self._make_copiers())
+        self.mixers = [self._mixer(number, name) for number, name in enumerate(MIXER_IDS)]
+        self.watchers = [self._watcher(number) for number in range(WATCHERS)]
+        self.output_readers = [
+            self._output_reader("committed", 0, True, "rack0"),
+            self._output_reader("committed", 1, True, ""),
+            self._output_reader("raw", 0, False, f"rack{RACKS - 1}"),
+        ]
+        for actor in self.actors():
+            actor.start()
+        for reader in self.output_readers:
+            reader.start()
+
+    def actors(self) -> list[Actor]:
+        """Copiers, mixers and watchers."""
+        return [*self.copiers, *self.mixers, *self.watchers]
+
+    def _make_copiers(self) -> list[Copier]:
+        shared = Pipeline(COPYING, self._topic(INPUT), self._topic(COPIES), True)
+        alone = Pipeline(ALONE, self._topic(INPUT), self._topic(SINGLE), False)
+        copiers = []
+        for pipeline, names in ((shared, COPIER_IDS), (alone, (ALONE, ALONE))):
+            for number, name in enumerate(names):
+                client = self.client(f"{pipeline.group}-{number}")
+                copiers.append(Copier(client, self.stream(client.name), self.facts, pipeline, name))
+        return copiers
+
+    def _mixer(self, number: int, transactional_id: str) -> Mixer:
+        client = self.client(f"mixing-{number}")
+        return Mixer(client, self.stream(client.name), self.facts, self._topic(MIX), transactional_id)
+
+    def _watcher(self, number: int) -> Watcher:
+        client = self.client(f"watching-{number}")
+        is_static = self.stream(client.name).chance(0.3)
+        return Watcher(client, self.stream(client.name), self.facts, WATCHING, self._topic(INPUT), is_static)
+
+    def _output_reader(self, kind: str, number: int, committed: bool, rack: str) -> TransactionReader:
+        client = self.client(f"{kind}-reader-{number}")
+        reader = TransactionReader(
+            client, self.catalog, Role.OUTPUT, True, self.stream(client.name), self.history, rack
+        )
+        reader.read(committed)
+        return reader
+
+    # ---- the end ----
+
+    def hurry(self) -> None:
+        """No more deaths, hesitations or aborts on purpose: copy what is left."""
+        for actor in self.actors():
+            actor.hurried = True
+
+    def uncopied(self) -> list[str]:
+        """What the groups have not come to, as far as they were told."""
+        reader = self.readers[0]
+        found = []
+        for cursor in reader.cursors():
+            route = (cursor.topic.name, cursor.partition)
+            for group in GROUPS:
+                reached = self._reached(group, route)
+                if reached < cursor.position or cursor.position != cursor.high_watermark:
+                    found.append(f"{group} at {reached} of {cursor.log}, which ends at {cursor.high_watermark}")
+        return found
+
+    def _reached(self, group: str, route: Route) -> int:
+        """The highest position that was told or acknowledged."""
+        history = self.facts
+        reached = [one.offset for one in history.commits if one.group == group and one.source == route]
+        reached += [one.offset for one in history.positions if one.group == group and one.source == route]
+        key = (group, route)
+        reached += [txn.positions[key] for txn in history.txns if key in txn.positions and txn.ended_ns >= 0]
+        return max([0, *reached])
+
+    def stop(self) -> None:
+        """Come to an end."""
+        for actor in self.actors():
+            actor.working = False
+
+    def unfinished(self) -> list[str]:
+        """Who has not."""
+        return [actor.name for actor in self.actors() if not actor.done]
+
+    def ask_positions(self) -> None:
+        """Ask for the positions of all groups."""
+        self.judge = Judge(self)
+        self.judge.start()
+
+    def unasked(self) -> list[str]:
+        """Whether that is done."""
+        return [] if self.judge is not None and self.judge.done else ["positions of groups"]
+
+    def read_output(self) -> None:
+        """Read everything that transactions wrote, in both isolation levels."""
+        self.last_output_readers = [
+            self._output_reader("last-committed", 0, True, ""),
+            self._output_reader("last-raw", 0, False, ""),
+        ]
+        for reader in self.last_output_readers:
+            reader.hurry()
+            reader.start()
+
+    def unread_output(self) -> list[str]:
+        """What was not read; committed readers do not get past what is not stable."""
+        return [
+            f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}"
+            for reader in self.last_output_readers
+            for cursor in reader.cursors()
+            if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
+        ]
+
+    def note_output(self) -> None:
+        """Put what the last readers found into the history."""
+        history = self.facts
+        committed, raw = (reader.name for reader in self.last_output_readers)
+        for view in history.views:
+            if view.reader == committed:
+                found = history.last_committed.setdefault(view.log, {})
+                found.update((seen.offset, seen.value) for seen in view.records)
+            elif view.reader == raw:
+                both: list[SeenRecord | SeenMarker] = [*view.records, *view.markers]
+                history.last_raw.setdefault(view.log, []).extend(sorted(both, key=lambda seen: seen.offset))

@@ -1,0 +1,92 @@
+"""Virtual time: one heap of events, run one by one, and the hash that proves a replay.
+
+Zone: deterministic. Knows nothing of brokers, disks or networks. Two events of the same time run in the order in which
+they were scheduled; nothing else decides an order.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+US: Final = 1_000
+MS: Final = 1_000_000
+SECOND: Final = 1_000_000_000
+"""Nanoseconds."""
+
+WALL_START_MS: Final = 1_700_000_000_000
+"""Wall time at the beginning of every run: a fixed day, so that seeds replay on any date."""
+
+Action = Callable[..., object]
+
+
+class Timeline:
+    """The event heap, ordered by (time, sequence), and the clock that it turns."""
+
+    __slots__ = ("_heap", "_sequence", "_trace", "events", "log", "now_ns")
+
+    def __init__(self, log: Callable[[str], None] | None = None) -> None:
+        self.now_ns = 0
+        self.events = 0
+        self.log = log
+        """Receives one line per noted event (`ottla sim --trace`)."""
+        self._heap: list[tuple[int, int, str, Action, tuple[object, ...]]] = []
+        self._sequence = 0
+        self._trace = hashlib.blake2b(digest_size=16)
+
+    def at(self, time_ns: int, kind: str, action: Action, *arguments: object) -> None:
+        """Run `action(*arguments)` at that time (not before now), after everything scheduled earlier for it."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, kind, action, arguments))
+
+    def after(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+        """Run `action(*arguments)` that much later."""
+        self.at(self.now_ns + delay_ns, kind, action, *arguments)
+
+    def step(self) -> bool:
+        """Run the next event. False when there is none."""
+        if not self._heap:
+            return False
+        self.now_ns, sequence, kind, action, arguments = heapq.heappop(self._heap)
+        self.events += 1
+        self._trace.update(b"%d %d %s\n" % (self.now_ns, sequence, kind.encode()))
+        action(*arguments)
+        return True
+
+    def run_until(self, time_ns: int) -> None:
+        """Run every event up to and including that time; the clock stands there afterwards."""
+        while self._heap and self._heap[0][0] <= time_ns:
+            self.step()
+        self.now_ns = max(self.now_ns, time_ns)
+
+    def run_while(self, waiting: Callable[[], bool], limit_ns: int) -> bool:
+        """Run events while `waiting()` holds, at most until `limit_ns`. Whether it stopped holding in time."""
+        while waiting():
+            if not self._heap or self._heap[0][0] > limit_ns:
+                return False
+            self.step()
+        return True
+
+    def run_until_holds(self, holds: Callable[[], bool], limit_ns: int, step_ns: int) -> bool:
+        """Run in steps until `holds()`, which is costly to ask, at most for `limit_ns`. Whether it does."""
+        end = self.now_ns + limit_ns
+        while self.now_ns < end:
+            if holds():
+                return True
+            self.run_until(self.now_ns + step_ns)
+        return holds()
+
+    def note(self, what: str, payload: bytes | bytearray | memoryview = b"") -> None:
+        """Add a fact to the trace hash (and to the log): what an event did, with the bytes that it moved."""
+        self._trace.update(what.encode())
+        self._trace.update(payload)
+        if self.log is not None:
+            size = f" [{len(payload)} B]" if len(payload) else ""
+            self.log(f"{self.now_ns / SECOND:12.6f} {what}{size}")
+
+    @property
+    def trace_hash(self) -> str:
+        """32 hexadecimal digits over every event and fact so far: equal if and only if the runs were equal."""
+        return self._trace.hexdigest()

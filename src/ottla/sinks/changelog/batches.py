@@ -1,0 +1,68 @@
+"""Batches of a streaming query into a changelog: the face for foreachBatch.
+
+Zone: real. Runs on Spark's driver. A batch is told by the offsets of its rows, not by its number: so a query with a new
+checkpoint, or with batches cut elsewhere, continues the state of the old one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.sinks.errors import UsageError
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.sinks.changelog.changelog import Changelog
+
+Aggregate = Callable[[Any], Any]
+"""DataFrame of a batch → DataFrame with a column `key`."""
+_PLACE: Final = ("topic", "partition", "offset")
+
+
+class Batches:
+    """What `foreachBatch` takes."""
+
+    def __init__(
+        self, changelog: Changelog, aggregate: Aggregate, merge: Callable[[bytes | None, Any], bytes | None]
+    ) -> None:
+        self._changelog = changelog
+        self._aggregate = aggregate
+        self._merge = merge
+
+    def __call__(self, batch: Any, batch_id: int) -> None:  # noqa: ARG002 - Spark's signature
+        """Bring the state up to the end of a batch. Raises UsageError, Superseded, ClientError."""
+        if missing := [each for each in _PLACE if each not in batch.columns]:
+            raise UsageError(
+                f"the batch has no column {missing[0]}", "Keep the source's columns topic, partition, offset"
+            )
+        batch.persist()  # it is looked at twice
+        try:
+            positions = self._changelog.positions
+            ends = {where: end for where, end in _ends(batch).items() if end > positions.get(where, 0)}
+            if ends:
+                fresh = batch.where(_behind({where: positions.get(where, 0) for where in ends}))
+                self._changelog.change(_keyed(self._aggregate(fresh)), self._merge, ends)
+        finally:
+            batch.unpersist()
+
+
+def _ends(batch: Any) -> dict[TopicPartition, int]:
+    found = batch.groupBy("topic", "partition").agg({"offset": "max"}).collect()
+    return {TopicPartition(topic, partition): offset + 1 for topic, partition, offset in found}
+
+
+def _behind(positions: dict[TopicPartition, int]) -> str:
+    """SQL: whether a row is new. Names of topics hold no quotes."""
+    return " OR ".join(
+        f"(topic = '{where.topic}' AND partition = {where.partition} AND offset >= {offset})"
+        for where, offset in positions.items()
+    )
+
+
+def _keyed(rows: Any) -> Iterator[tuple[bytes | None, Any]]:
+    if "key" not in rows.columns:
+        raise UsageError("what was aggregated has no column key", "Name the grouping column `key`")
+    for row in rows.toLocalIterator(prefetchPartitions=True):
+        key = row["key"]
+        yield (key.encode() if isinstance(key, str) else None if key is None else bytes(key)), row

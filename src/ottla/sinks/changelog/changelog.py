@@ -1,0 +1,196 @@
+"""State by key, and the positions it was made of, changed together in one transaction.
+
+Zone: real. Exactly once by the positions alone: records below them are passed over, whoever brings them again, so
+nothing depends on a checkpoint. A transactional id makes sure that only one job of a name writes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.producer import Producer
+from ottla.errors import ErrorCode
+from ottla.sinks.changelog.batches import Aggregate, Batches
+from ottla.sinks.changelog.errors import ChangelogBroken, Superseded
+from ottla.sinks.changelog.topics import Topics
+from ottla.sinks.errors import UsageError
+from ottla.types import TopicPartition
+
+R = TypeVar("R")
+Merge = Callable[[bytes | None, R], bytes | None]
+"""(the key's value or None, what is new) → its next value; None deletes the key."""
+_FENCED: Final = (ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH)
+
+
+class Changelog:
+    """Keyed state whose changelog is a compacted topic; for one thread.
+
+    with Changelog({"bootstrap.servers": "localhost:9092"}, "totals") as totals:
+        query = orders.writeStream.foreachBatch(totals.batches(aggregate, merge)).option(…).start()
+
+    The state lives in this process's memory (in Spark: the driver's), each batch writes the keys that it changed. The
+    topics `totals` and `totals-positions` are made where they are not there.
+    """
+
+    def __init__(
+        self, settings: Mapping[str, str], topic: str, *, partitions: int = 1, replication_factor: int = -1
+    ) -> None:
+        """Connects to nothing yet. settings: where the cluster is, and how to log in, by Kafka's keys; the last two are
+        for topics that are made.
+        """
+        self.topic = topic
+        self._settings = dict(settings)
+        self._topics = Topics(settings, topic, partitions, replication_factor)
+        self._producer: Producer | None = None
+        self._superseded = False
+        self._state: dict[bytes, bytes] = {}
+        self._positions: dict[TopicPartition, int] = {}
+
+    def __enter__(self) -> Changelog:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        raise UsageError("a changelog cannot go to another process", "Use it on the driver, in foreachBatch")
+
+    def restore(self) -> int:
+        """Take over, and read the state back; happens by itself before the first write. Returns the number of keys.
+
+        Former jobs of this name can write nothing from now on; what they left unfinished is taken back. Raises
+        Superseded, NotCompacted, ChangelogBroken, ClientError.
+        """
+        if self._superseded:
+            raise Superseded(self.topic)
+        self.close()
+        self._topics.ensure()
+        producer = Producer({**self._settings, "transactional.id": f"ottla-changelog-{self.topic}"})
+        try:
+            producer.init_transactions()
+            positions, state = self._topics.read_positions(), self._topics.read_state()
+            if state and not positions:
+                raise ChangelogBroken(f"topic {self.topic} holds state, and {self._topics.positions} no positions")
+        except BaseException:
+            producer.close()
+            raise
+        self._producer, self._positions, self._state = producer, positions, state
+        return len(state)
+
+    @property
+    def positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition of the source that the state has not seen."""
+        self._need()
+        return dict(self._positions)
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value of a key."""
+        self._need()
+        return self._state.get(key)
+
+    def items(self) -> Iterator[tuple[bytes, bytes]]:
+        """All keys and values."""
+        self._need()
+        return iter(list(self._state.items()))
+
+    def starting_offsets(self, *topics: str) -> str:
+        """The option `startingOffsets` for a query whose checkpoint is lost: it reads on where the state ends.
+
+        `earliest` gives the same state, and reads more.
+        """
+        self._need()
+        found: dict[str, dict[str, int]] = {}
+        for where in self._topics.source_partitions(topics):
+            found.setdefault(where.topic, {})[str(where.partition)] = self._positions.get(where, -2)
+        return json.dumps(found)
+
+    def batches(self, aggregate: Aggregate, merge: Merge[Any]) -> Batches:
+        """What `foreachBatch` takes, for batches with the columns topic, partition and offset of their source.
+
+        aggregate: from a batch's rows that are new to rows with a column `key`, on the executors; merge: its rows into
+        the state, on the driver.
+        """
+        return Batches(self, aggregate, merge)
+
+    def write(self, records: Iterable[Any], merge: Merge[Any]) -> int:
+        """For plain consumers: merge records with a key, in order; those below the positions are passed over.
+
+        Returns how many were new. Raises Superseded, UsageError, ClientError: then nothing was written, or all of it;
+        the next call looks.
+        """
+        self._need()
+        fresh = [each for each in records if self.is_new(TopicPartition(each.topic, each.partition), each.offset)]
+        ends: dict[TopicPartition, int] = {}
+        for each in fresh:
+            ends[TopicPartition(each.topic, each.partition)] = each.offset + 1
+        self.change(((each.key, each) for each in fresh), merge, ends)
+        return len(fresh)
+
+    def is_new(self, where: TopicPartition, offset: int) -> bool:
+        """Whether the state has not seen the record."""
+        return offset >= self._positions.get(where, 0)
+
+    def change(
+        self, rows: Iterable[tuple[bytes | None, R]], merge: Merge[R], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        """Merge rows by key, and write what they changed with the positions behind them, in one transaction."""
+        producer = self._need()
+        changes: dict[bytes, bytes | None] = {}
+        for key, row in rows:
+            if key is None:
+                raise UsageError("a row has no key", "Filter such rows, or give them one")
+            changes[key] = merge(changes[key] if key in changes else self._state.get(key), row)
+        changes = {key: value for key, value in changes.items() if self._state.get(key) != value}
+        if ends:
+            self._commit(producer, changes, ends)
+
+    def _commit(
+        self, producer: Producer, changes: Mapping[bytes, bytes | None], ends: Mapping[TopicPartition, int]
+    ) -> None:
+        try:
+            producer.begin_transaction()
+            for key, value in changes.items():
+                producer.send(self.topic, value, key=key)
+            for where, offset in ends.items():
+                key, value = self._topics.position_record(where, offset)
+                producer.send(self._topics.positions, value, key=key)
+            producer.commit_transaction()
+        except ClientError as error:
+            self._superseded = _is_fenced(error)
+            self.close()  # whether it was committed is seen when the state is read back
+            if self._superseded:
+                raise Superseded(self.topic) from error
+            raise
+        for key, value in changes.items():
+            if value is None:
+                self._state.pop(key, None)
+            else:
+                self._state[key] = value
+        self._positions |= ends
+
+    def _need(self) -> Producer:
+        if self._producer is None:
+            self.restore()
+        assert self._producer is not None
+        return self._producer
+
+    def close(self) -> None:
+        """Close the connections; the next call reads the state back."""
+        producer, self._producer = self._producer, None
+        self._state, self._positions = {}, {}
+        if producer is not None:
+            producer.close(0)
+
+
+def _is_fenced(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, RefusedError) and error.code in _FENCED:
+            return True
+        error = error.__cause__
+    return False

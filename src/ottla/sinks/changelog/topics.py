@@ -1,0 +1,101 @@
+"""The two topics of a changelog: made, checked, and read to their end.
+
+Zone: real. State and positions lie in topics of their own, so that who else reads the state finds nothing but state.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import closing
+
+from ottla.client.admin import Admin
+from ottla.client.admin_configs import ConfigAdmin
+from ottla.client.admin_types import NewTopic, Resource, ResourceType
+from ottla.client.cluster import Cluster
+from ottla.client.consumer.consumer import Consumer
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
+from ottla.sinks.changelog.errors import ChangelogBroken, NotCompacted
+from ottla.types import TopicPartition
+
+_READING = {"isolation.level": "read_committed", "auto.offset.reset": "earliest", "enable.auto.commit": "false"}
+
+
+class Topics:
+    """The topics of one changelog."""
+
+    def __init__(self, settings: Mapping[str, str], topic: str, partitions: int, replication_factor: int) -> None:
+        self._settings = dict(settings)
+        self.state = topic
+        self.positions = f"{topic}-positions"
+        self._partitions = partitions
+        self._replication_factor = replication_factor
+        self.id = ""
+        """The id of the state's topic, once `ensure` has asked."""
+
+    def ensure(self) -> None:
+        """Make what is missing. Raises NotCompacted, ClientError."""
+        with closing(Cluster(ClientConfig.from_mapping(self._settings))) as cluster:
+            wanted = {self.state: self._partitions, self.positions: 1}
+            answers = Admin(cluster).create_topics(
+                [
+                    NewTopic(name, partitions, self._replication_factor, {"cleanup.policy": "compact"})
+                    for name, partitions in wanted.items()
+                ]
+            )
+            for answer in answers.values():
+                exists = isinstance(answer, RefusedError) and answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
+                if isinstance(answer, ClientError) and not exists:
+                    raise answer
+            self._check(cluster)
+            self.id = cluster.topic(self.state, create=True).topic_id.hex()
+            cluster.topic(self.positions, create=True)
+
+    def _check(self, cluster: Cluster) -> None:
+        resources = [Resource(ResourceType.TOPIC, name) for name in (self.state, self.positions)]
+        for resource, answer in ConfigAdmin(cluster).describe_configs(resources).items():
+            if isinstance(answer, ClientError):
+                raise answer
+            policy = next((each.value for each in answer if each.name == "cleanup.policy"), None)
+            if policy != "compact":
+                raise NotCompacted(resource.name, str(policy))
+
+    def read_state(self) -> dict[bytes, bytes]:
+        """Key → last value; keys whose last value is null are gone. Whether a cleaner ran makes no difference."""
+        return self._last_values(self.state)
+
+    def read_positions(self) -> dict[TopicPartition, int]:
+        """The next offset of each partition of the source. Raises ChangelogBroken."""
+        found = {}
+        for key, value in self._last_values(self.positions).items():
+            topic, partition = json.loads(key)
+            position = json.loads(value)
+            if position["changelog"] != self.id:
+                raise ChangelogBroken(f"topic {self.state} is not the one that {self.positions} was written with")
+            found[TopicPartition(topic, partition)] = int(position["offset"])
+        return found
+
+    def position_record(self, where: TopicPartition, offset: int) -> tuple[bytes, bytes]:
+        """Key and value of a position."""
+        return json.dumps(list(where)).encode(), json.dumps({"offset": offset, "changelog": self.id}).encode()
+
+    def source_partitions(self, topics: tuple[str, ...]) -> list[TopicPartition]:
+        """The partitions of topics that are read. Raises RefusedError."""
+        with closing(Cluster(ClientConfig.from_mapping(self._settings))) as cluster:
+            return [TopicPartition(name, number) for name in topics for number in cluster.topic(name).partitions]
+
+    def _last_values(self, topic: str) -> dict[bytes, bytes]:
+        values: dict[bytes, bytes] = {}
+        with Consumer({**self._settings, **_READING}) as consumer:
+            places = consumer.partitions_for(topic)
+            consumer.assign(places)
+            ends = consumer.end_offsets(places)
+            while any(consumer.position(where) < ends[where] for where in places):
+                for record in consumer.poll(1.0):
+                    if record.value is None:
+                        values.pop(record.key, None)
+                    else:
+                        values[record.key] = record.value
+        return values

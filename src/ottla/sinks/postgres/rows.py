@@ -1,0 +1,116 @@
+"""Rows for a table: appended, or merged by a unique business id.
+
+Zone: real. Rows go by COPY, which is one stream instead of a statement per row; with a key they go into a temporary
+table first, and from there with ON CONFLICT.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from ottla.sinks.postgres.database import Cursor
+from ottla.sinks.postgres.errors import BadResults, UsageError
+from ottla.sinks.postgres.tables import table_name
+
+_TEMPORARY: Final = sql.Identifier("ottla_rows")
+_ADVICE: Final = (
+    (psycopg.errors.UndefinedTable, "Create the table first, with a column for each column of the results"),
+    (psycopg.errors.UndefinedColumn, "Select only columns that the table has, under its names"),
+    (psycopg.errors.InvalidColumnReference, "Give the table a unique constraint on exactly the columns of `key`"),
+    (psycopg.errors.CardinalityViolation, "Aggregate first: two rows of one transaction have the same key"),
+    (psycopg.errors.UniqueViolation, "Say key=(…) for rows that replace others, or select ids that are unique"),
+    (psycopg.errors.NotNullViolation, "Filter such rows, or give the column a default and do not select it"),
+    (psycopg.errors.DataError, "Cast the column to what the table has"),
+    (psycopg.errors.DatatypeMismatch, "Cast the column to what the table has"),
+)
+
+
+class Rows(NamedTuple):
+    """How rows go into a table: `Rows("totals", key=("customer",))` replaces by key, `Rows("orders")` appends.
+
+    With `key`, a unique business id, and conflict "nothing", writing the same rows again changes nothing, with or
+    without offsets.
+    """
+
+    table: str
+    """With its schema in front where it is not on the search path: `audit.orders`."""
+    key: tuple[str, ...] = ()
+    """Columns with a unique constraint; empty: rows are appended."""
+    conflict: Literal["update", "nothing"] = "update"
+    """What happens to a row whose key is there: replaced by the new one, or kept."""
+
+    def write(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        """Write rows, values in the order of `columns`. Returns how many went in or replaced others.
+
+        Raises BadResults when they do not fit the table, UsageError.
+        """
+        if missing := [each for each in self.key if each not in columns]:
+            raise UsageError(f"the key column {missing[0]} is not among the columns", "Select it too")
+        try:
+            if not self.key:
+                return _copy(cursor, table_name(self.table), columns, rows)
+            return self._merge(cursor, columns, rows)
+        except tuple(kind for kind, _ in _ADVICE) as error:
+            step = next(text for kind, text in _ADVICE if isinstance(error, kind))
+            raise BadResults(f"table {self.table}: {' '.join(str(error).split())}", step) from error
+
+    def __call__(self, cursor: Cursor, batch: Any, batch_id: int) -> None:  # noqa: ARG002 - of any batch
+        """Write the rows of a Spark DataFrame, partition by partition through the driver."""
+        self.write(cursor, batch.columns, spark_rows(batch))
+
+    def _merge(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        table, names = table_name(self.table), _list(columns)
+        cursor.execute(
+            sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
+                _TEMPORARY, names, table
+            )
+        )
+        _copy(cursor, _TEMPORARY, columns, rows)
+        others = [sql.Identifier(each) for each in columns if each not in self.key]
+        change = sql.SQL("NOTHING")
+        if self.conflict == "update" and others:
+            sets = sql.SQL(", ").join([sql.SQL("{0} = EXCLUDED.{0}").format(each) for each in others])
+            change = sql.SQL("UPDATE SET {}").format(sets)  # type: ignore[assignment]
+        statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}")
+        cursor.execute(statement.format(table, names, names, _TEMPORARY, _list(self.key), change))
+        written = cursor.rowcount
+        cursor.execute(sql.SQL("DROP TABLE {}").format(_TEMPORARY))  # there may be another write in this transaction
+        return written
+
+
+def _copy(cursor: Cursor, table: sql.Identifier, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, _list(columns))) as copy:
+        for row in rows:
+            copy.write_row(row)
+    return cursor.rowcount
+
+
+def _list(columns: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join([sql.Identifier(each) for each in columns])
+
+
+def spark_rows(batch: Any) -> Iterator[Sequence[Any]]:
+    """The rows of a DataFrame, one partition in memory at a time.
+
+    Spark hands out timestamps as local time without saying so; here they say their zone.
+    """
+    kinds = [field.dataType.typeName() for field in batch.schema.fields]
+    moments = [index for index, kind in enumerate(kinds) if kind == "timestamp"]
+    rows: Iterator[Sequence[Any]] = batch.toLocalIterator(prefetchPartitions=True)
+    return map(_zoned(moments), rows) if moments else rows
+
+
+def _zoned(moments: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    def zoned(row: Sequence[Any]) -> Sequence[Any]:
+        values = list(row)
+        for index in moments:
+            if isinstance(values[index], datetime):
+                values[index] = values[index].astimezone(UTC)
+        return values
+
+    return zoned

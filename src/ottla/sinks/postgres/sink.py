@@ -1,0 +1,132 @@
+"""The sink: a name in a database, under which results and positions change together.
+
+Zone: real. Only puts together: plain consumers are in `feed`, streaming queries in `batches`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from types import TracebackType
+
+import psycopg
+
+from ottla.client.consumer.consumer import Consumer
+from ottla.sinks.postgres.batches import Batches, Store
+from ottla.sinks.postgres.database import Cursor, Database
+from ottla.sinks.postgres.errors import BadDatabase
+from ottla.sinks.postgres.feed import Feed, claim_and_seek
+from ottla.sinks.postgres.tables import Tables
+from ottla.types import TopicPartition
+
+
+class PostgresSink:
+    """Results in PostgreSQL, exactly once.
+
+    with PostgresSink("postgresql://me@db/shop", "order-totals") as sink, Consumer(settings) as consumer:
+        feed = sink.subscribe(consumer, ["orders"])
+        while True:
+            feed.write(consumer.poll(1.0), store)  # store(cursor, records)
+
+    The tables `ottla_offsets` and `ottla_batches` are made where they are not there. `name` must be one per job: it is
+    what a restart finds its position by.
+    """
+
+    def __init__(
+        self,
+        conninfo: str,
+        name: str,
+        *,
+        schema: str | None = None,
+        patience_s: float = 120.0,
+        idle_in_transaction_s: float = 600.0,
+    ) -> None:
+        """Connects to nothing yet. conninfo: as libpq takes it (URI or key=value); schema: of the sink's own tables.
+
+        patience_s: how long a call waits for a database that is away. idle_in_transaction_s: after so long the server
+        ends a transaction whose owner stands still.
+        """
+        self.name = name
+        self._database = Database(conninfo, patience_s, idle_in_transaction_s)
+        self._tables = Tables(name, schema)
+        self._created = False
+
+    def __enter__(self) -> PostgresSink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def assign(self, consumer: Consumer, partitions: Iterable[TopicPartition]) -> Feed:
+        """Have the consumer read these partitions from the stored offsets on; where there are none, from where its own
+        settings say. Raises DatabaseGone, BadDatabase.
+        """
+        wanted = [TopicPartition(*each) for each in partitions]
+        feed = self._feed()
+        consumer.assign(wanted)
+        claim_and_seek(feed, consumer, wanted)
+        return feed
+
+    def subscribe(self, consumer: Consumer, topics: Iterable[str] | re.Pattern[str]) -> Feed:
+        """Share topics with the consumer's group; partitions are claimed, and positions set, whenever they come.
+
+        What goes wrong with the database meanwhile is raised by the consumer's `poll`.
+        """
+        feed = self._feed()
+
+        def begin(partitions: list[TopicPartition]) -> None:
+            claim_and_seek(feed, consumer, partitions)
+
+        consumer.subscribe(topics, on_assigned=begin, on_revoked=feed.release)
+        return feed
+
+    def claim(self, partitions: Iterable[TopicPartition]) -> Feed:
+        """For any other client: claim partitions; it must begin to read at the feed's `positions` itself."""
+        feed = self._feed()
+        feed.claim(partitions)
+        return feed
+
+    def batches(self, store: Store, *, query: str | None = None, first_batch: int = 0) -> Batches:
+        """What `writeStream.foreachBatch` takes: writes each batch of one query once, in one transaction.
+
+        store: `Rows(…)`, or a function (cursor, DataFrame, batch id). query: the query's name where Spark does not tell
+        its id (Spark Connect). first_batch: the one with which the results begin, where that is not the query's first.
+        """
+        self._create()
+        return Batches(self._database, self._tables, self.name, store, query, first_batch)
+
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The stored next offsets."""
+        self._create()
+        found = self._database.run(self._tables.offsets)
+        return {where: each.next_offset for where, each in found.items() if each.next_offset is not None}
+
+    def forget(self) -> None:
+        """Remove all that is stored of this sink's positions; results are left alone. Nobody may be writing."""
+        self._create()
+        self._database.run(self._tables.forget)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._database.close()
+
+    def _feed(self) -> Feed:
+        self._create()
+        return Feed(self._database, self._tables)
+
+    def _create(self) -> None:
+        if self._created:
+            return
+        try:
+            self._database.run(self._tables.create)
+        except (psycopg.errors.InvalidSchemaName, psycopg.errors.InsufficientPrivilege) as error:
+            raise BadDatabase(
+                f"the sink's tables are not there and cannot be made: {' '.join(str(error).split())}",
+                "Make the schema, or have somebody with the right to start the sink once",
+            ) from error
+        self._created = True
+
+
+__all__ = ["Cursor", "PostgresSink"]

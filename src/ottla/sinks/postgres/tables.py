@@ -1,0 +1,143 @@
+"""The sink's two tables: next offsets per partition with the epoch of who may move them, and the last batch per query.
+
+Zone: real. Statements only; what their answers mean is decided in `feed` and `batches`.
+
+    ottla_offsets (sink, topic, partition) → next_offset (null: nothing written yet), epoch (claims so far)
+    ottla_batches (sink) → query_id, batch_id (the last one that is in)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from psycopg import sql
+
+from ottla.sinks.postgres.database import Cursor
+from ottla.types import TopicPartition
+
+OFFSETS: Final = "ottla_offsets"
+BATCHES: Final = "ottla_batches"
+
+_CREATE: Final = (
+    """CREATE TABLE IF NOT EXISTS {offsets} (
+        sink text NOT NULL, topic text NOT NULL, partition integer NOT NULL,
+        next_offset bigint, epoch bigint NOT NULL,
+        PRIMARY KEY (sink, topic, partition))""",
+    """CREATE TABLE IF NOT EXISTS {batches} (
+        sink text PRIMARY KEY, query_id text NOT NULL, batch_id bigint NOT NULL)""",
+)
+_CLAIM: Final = """INSERT INTO {offsets} AS o (sink, topic, partition, epoch) VALUES (%s, %s, %s, 1)
+    ON CONFLICT (sink, topic, partition) DO UPDATE SET epoch = o.epoch + 1 RETURNING next_offset, epoch"""
+_ALL: Final = "SELECT topic, partition, next_offset, epoch FROM {offsets} WHERE sink = %s"
+_SOME: Final = """SELECT topic, partition, next_offset, epoch FROM {offsets} WHERE sink = %s
+    AND (topic, partition) IN (SELECT * FROM unnest(%s::text[], %s::integer[]))"""
+_MOVE: Final = """UPDATE {offsets} SET next_offset = %s WHERE sink = %s AND topic = %s AND partition = %s
+    AND epoch = %s AND next_offset IS NOT DISTINCT FROM %s"""
+_LAST: Final = "SELECT query_id, batch_id FROM {batches} WHERE sink = %s"
+_FIRST_BATCH: Final = "INSERT INTO {batches} (sink, query_id, batch_id) VALUES (%s, %s, %s) ON CONFLICT DO NOTHING"
+_NEXT_BATCH: Final = "UPDATE {batches} SET batch_id = %s WHERE sink = %s AND query_id = %s AND batch_id = %s"
+_FORGET: Final = ("DELETE FROM {offsets} WHERE sink = %s", "DELETE FROM {batches} WHERE sink = %s")
+
+
+class Stored(NamedTuple):
+    """What is stored of a partition."""
+
+    next_offset: int | None
+    """Of the first record that is not in; None before the first write."""
+    epoch: int
+
+
+class LastBatch(NamedTuple):
+    """What is stored of a query."""
+
+    query_id: str
+    batch_id: int
+
+
+class Tables:
+    """The statements of one sink."""
+
+    def __init__(self, sink: str, schema: str | None) -> None:
+        self._sink = sink
+        self._schema = schema
+
+    def create(self, cursor: Cursor) -> None:
+        """Make the tables where they are not there; without the right to, whoever has it must have made them."""
+        names = [self._name(OFFSETS), self._name(BATCHES)]
+        there = [cursor.execute("SELECT to_regclass(%s)", (each.as_string(),)).fetchone() for each in names]
+        if (None,) not in there:
+            return
+        # Two who create at once would collide in the catalogue.
+        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('ottla sink tables'))")
+        for text in _CREATE:
+            cursor.execute(self._sql(text))
+
+    def claim(self, cursor: Cursor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stored]:
+        """Take over: from now on writes of earlier claims fail."""
+        claimed = {}
+        for where in sorted(partitions):  # always in this order, so that two claims cannot wait for each other
+            row = cursor.execute(self._sql(_CLAIM), (self._sink, where.topic, where.partition)).fetchone()
+            assert row is not None
+            claimed[where] = _stored(row[0], row[1])
+        return claimed
+
+    def offsets(
+        self, cursor: Cursor, partitions: Sequence[TopicPartition] | None = None
+    ) -> dict[TopicPartition, Stored]:
+        """What is stored of these partitions, or of all."""
+        if partitions is None:
+            cursor.execute(self._sql(_ALL), (self._sink,))
+        else:
+            names, numbers = [each.topic for each in partitions], [each.partition for each in partitions]
+            cursor.execute(self._sql(_SOME), (self._sink, names, numbers))
+        return {TopicPartition(str(row[0]), _int(row[1])): _stored(row[2], row[3]) for row in cursor}
+
+    def move(
+        self, cursor: Cursor, before: Mapping[TopicPartition, Stored], after: Mapping[TopicPartition, int]
+    ) -> bool:
+        """The optimistic lock: move offsets that still are as in `before`. False when one is not; then roll back."""
+        for where in sorted(after):
+            values = (after[where], self._sink, *where, before[where].epoch, before[where].next_offset)
+            if cursor.execute(self._sql(_MOVE), values).rowcount != 1:
+                return False
+        return True
+
+    def last_batch(self, cursor: Cursor) -> LastBatch | None:
+        """The last batch that is in."""
+        row = cursor.execute(self._sql(_LAST), (self._sink,)).fetchone()
+        return None if row is None else LastBatch(str(row[0]), _int(row[1]))
+
+    def next_batch(self, cursor: Cursor, before: LastBatch | None, after: LastBatch) -> bool:
+        """The optimistic lock of a query: False when what is stored is not `before` any more; then roll back."""
+        if before is None:
+            cursor.execute(self._sql(_FIRST_BATCH), (self._sink, *after))
+        else:
+            values = (after.batch_id, self._sink, before.query_id, before.batch_id)
+            cursor.execute(self._sql(_NEXT_BATCH), values)
+        return cursor.rowcount == 1
+
+    def forget(self, cursor: Cursor) -> None:
+        """Remove what is stored of this sink."""
+        for text in _FORGET:
+            cursor.execute(self._sql(text), (self._sink,))
+
+    def _sql(self, text: str) -> sql.Composed:
+        return sql.SQL(text).format(offsets=self._name(OFFSETS), batches=self._name(BATCHES))
+
+    def _name(self, table: str) -> sql.Identifier:
+        return table_name(table) if self._schema is None else sql.Identifier(self._schema, table)
+
+
+def table_name(text: str) -> sql.Identifier:
+    """The name of a table, with its schema in front and a dot between them, if it has one."""
+    return sql.Identifier(*text.split(".", 1))
+
+
+def _stored(next_offset: object, epoch: object) -> Stored:
+    return Stored(None if next_offset is None else _int(next_offset), _int(epoch))
+
+
+def _int(value: object) -> int:
+    assert isinstance(value, int)
+    return value

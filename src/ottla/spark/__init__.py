@@ -1,0 +1,12 @@
+"""PySpark data source and sink `format("ottla")`, and the Java they run on; an ordinary Kafka client.
+
+Zone: real. Only what a user's own script imports is named here.
+"""
+
+from __future__ import annotations
+
+from ottla.spark.foreach_batch import write_batch
+from ottla.spark.java import NoJava, java_home
+from ottla.spark.metrics import offsets_behind_latest
+
+__all__ = ["NoJava", "java_home", "offsets_behind_latest", "write_batch"]

@@ -1,0 +1,172 @@
+"""One attempt at writing the rows of a turn exactly once: the steps, in their order.
+
+Zone: real. Any number of attempts at one turn may run, die or wake up late, on any machines; the broker's transaction
+coordinator lets one of them commit, and the others see it. Nothing here depends on what Spark calls afterwards.
+
+1. `begin`: take the transactional id, which ends whatever an earlier attempt had open. Then, and not before, read the
+   marker: when it names this batch, there is nothing to do.
+2. `write`: encode rows. They are held back for a while, so that a slow transformation keeps no transaction open.
+3. `prepare`: send what is left, and the marker, in the same transaction.
+4. the end of the transaction, from here or, for a whole batch, from the driver: the moment at which it counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
+from typing import Final
+
+import pyarrow as pa
+
+from ottla.client.admin import Admin
+from ottla.client.admin_types import NewTopic
+from ottla.client.batch_transaction import BatchTransaction, Links, Prepared, abort_quietly, end, is_fenced
+from ottla.client.errors import ClientError, DeadlineError, RefusedError, values_of
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.spark.errors import BadRows, Fenced, MarkersGone
+from ottla.spark.exactly_once import MARKER, MARKERS, Marker, Turn, already_written, marker_position, parse_marker
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.writing import Queue, Rows, send_all
+from ottla.types import TopicPartition
+
+HELD_BYTES: Final = 32 << 20
+"""Encoded rows that are held back before the transaction is opened; then they are sent as they come."""
+_MARKER_PATIENCE_MS: Final = 10_000
+"""A topic that was made just now is known to all brokers within this time."""
+
+
+class Attempt:
+    """One attempt; the steps are called once each, `write` as often as there are rows."""
+
+    def __init__(self, links: Links, options: SinkOptions, turn: Turn, safeguards: SinkSafeguards = ALL_ON) -> None:
+        self.turn = turn
+        self.rows = 0
+        self._links = links
+        self._safeguards = safeguards
+        self._transaction = BatchTransaction(links, turn.name, options.once.timeout_ms)
+        self._encoder = Rows(links.cluster, options, lambda: self._transaction.identity, transactional=True)
+        self._held: dict[TopicPartition, Queue] = {}
+        self._held_bytes = 0
+
+    def begin(self) -> Marker | None:
+        """Take over; the marker when an earlier attempt has written this turn. Raises StaleDriver, BadCheckpoint,
+        Fenced and the client's errors."""
+        if self._safeguards.fence_first:
+            self.fence()
+            return self.look()
+        done = self.look()
+        self.fence()
+        return done
+
+    def fence(self) -> None:
+        """The first half of `begin`."""
+        self._guarded(self._transaction.fence)
+
+    def look(self) -> Marker | None:
+        """The second half of `begin`."""
+        marker = parse_marker(self._transaction.position(self.turn.name, MARKER), self.turn.name)
+        return marker if already_written(self.turn, marker) else None
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Take in rows. Raises BadRows, Fenced and the client's errors."""
+        for where, queue in self._encoder.encode(batch).items():
+            if where.topic == MARKERS:
+                raise BadRows(f"a row names the topic {MARKERS}, where the sink keeps its own positions")
+            self._held_bytes += sum(len(each.data) for each in queue)
+            self._held.setdefault(where, deque()).extend(queue)
+        self.rows += batch.num_rows
+        if self._held_bytes > HELD_BYTES or self._transaction.is_open:
+            self._send()
+
+    def prepare(self) -> Prepared | None:
+        """Everything is in the transaction now; None when there were no rows, so that there is none. Raises Fenced,
+        MarkersGone and the client's errors."""
+        if not self.rows:
+            return None
+        self._send()
+        if self._safeguards.marker_inside:
+            self._guarded(self._send_marker)
+        return self._transaction.prepared()
+
+    def commit(self, prepared: Prepared) -> None:
+        """End the transaction. Raises Fenced and the client's errors."""
+        self._guarded(lambda: end(self._links, prepared, commit=True))
+
+    def give_up(self) -> None:
+        """Leave nothing open, as far as that can be had at once."""
+        if self._transaction.is_open:
+            abort_quietly(self._links, self._transaction.prepared())
+
+    def _send(self) -> None:
+        self._guarded(lambda: send_all(self._transaction.send, self._held))
+        self._held.clear()
+        self._held_bytes = 0
+
+    def _send_marker(self) -> None:
+        positions = {MARKER: marker_position(self.turn, self.rows)}
+        try:
+            patience = Deadline.after_ms(_MARKER_PATIENCE_MS)
+            self._transaction.send_positions(self.turn.name, positions, patience)
+        except DeadlineError as error:
+            if isinstance(error.last, RefusedError) and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise MarkersGone(
+                    f"the topic {MARKERS} is not there any more, and with it went what says which batches are written. "
+                    "The next start of the query makes it again; a batch that is in doubt then may be written twice"
+                ) from error
+            raise
+
+    def _guarded(self, step: Callable[[], object]) -> None:
+        try:
+            step()
+        except ClientError as error:
+            if is_fenced(error):
+                raise Fenced(f"{self.turn}: another attempt has taken over; nothing of this one counts") from error
+            raise
+
+
+def write_turn(
+    attempt: Attempt, batches: Iterable[pa.RecordBatch], check: Callable[[], None], *, begin_without_rows: bool
+) -> Marker | Prepared | None:
+    """All steps but the last: the marker if the turn is written already, None when there are no rows, otherwise what is
+    to be ended. After an error nothing of it counts.
+
+    check: called before anything is written, when the first rows are there. begin_without_rows: take the id even then,
+    so that no earlier attempt that had rows can commit them later.
+    """
+    try:
+        coming = _with_rows(batches)
+        first = next(coming, None)
+        if first is None and not begin_without_rows:
+            return None
+        if first is not None:
+            check()
+        if (done := attempt.begin()) is not None:
+            return done
+        for batch in chain([] if first is None else [first], coming):
+            attempt.write(batch)
+        return attempt.prepare()
+    except Exception as error:
+        if not isinstance(error, Fenced):
+            attempt.give_up()
+        raise
+
+
+def _with_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return (batch for batch in batches if batch.num_rows)
+
+
+def make_markers(links: Links) -> None:
+    """Make the topic of the markers if it is not there. For the driver, between batches: then none is in doubt, so that
+    nothing is lost with one that was deleted. Raises ClientError."""
+    links.cluster.forget([MARKERS])
+    try:
+        links.cluster.topic(MARKERS)
+    except RefusedError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        made = Admin(links.cluster).create_topics([NewTopic(MARKERS, 1, -1, {"cleanup.policy": "compact"})])
+        if not (isinstance(one := made[MARKERS], RefusedError) and one.code is ErrorCode.TOPIC_ALREADY_EXISTS):
+            values_of(made)

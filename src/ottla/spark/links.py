@@ -1,0 +1,32 @@
+"""Connections that stay open between the tasks of a worker process.
+
+Zone: real. Spark reuses its Python workers, so what one task has connected to and found out serves the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.client.batch_transaction import Links
+from ottla.client.settings import ClientConfig
+
+_kept: Final[dict[ClientConfig, Links]] = {}
+_MOST: Final = 4
+
+
+@contextmanager
+def kept_links(config: ClientConfig) -> Iterator[Links]:
+    """Links for one user at a time; after an error they are closed: answers may be on their way that nobody takes."""
+    links = _kept.pop(config, None) or Links(config)
+    try:
+        yield links
+    except BaseException:
+        links.close()
+        raise
+    for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST)]:
+        _kept.pop(old).close()
+    if (other := _kept.pop(config, None)) is not None:
+        other.close()
+    _kept[config] = links

@@ -1,0 +1,161 @@
+"""What the source asks a cluster before it reads: partitions, first and last offsets, offsets by timestamp.
+
+Zone: real. Positions become offsets here; which of them a batch reads is decided in `offsets`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import TypeVar
+
+from ottla.client.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.metadata import TopicView
+from ottla.errors import ErrorCode
+from ottla.spark.errors import BadOption
+from ottla.spark.group_offsets import GroupOffsets
+from ottla.spark.options import EARLIEST, LATEST, Offsets, Position, SourceOptions
+from ottla.types import ZERO_UUID, TopicPartition
+
+T = TypeVar("T")
+_BY_TIME = {EARLIEST: -2, LATEST: -1}
+
+
+class Lookup:
+    """One connection to the cluster; a failed question is asked `fetchOffset.numRetries` more times."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self._cluster = Cluster(options.client)
+        self._admin = Admin(self._cluster)
+        self.ids: dict[str, str] = {}
+        """Topic ids in hex, as `partitions` saw them last; without those of brokers that have none."""
+        self.group = None if options.commit_group is None else GroupOffsets(self._cluster, options.commit_group)
+
+    def __enter__(self) -> Lookup:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections. Idempotent."""
+        self._cluster.close()
+
+    def partitions(self, *, all_there: bool = True) -> list[TopicPartition]:
+        """The partitions that the options name, as they are now, in order.
+
+        Raises RefusedError for a topic that does not exist, BadOption for an assigned partition that does not; without
+        `all_there` these are left out.
+        """
+        topics = self._options.topics
+        if topics.pattern is not None:
+            found = self._again(self._admin.list_topics)
+            return self._seen(view for view in found if topics.pattern.fullmatch(view.name))
+        names = topics.subscribe or tuple(dict.fromkeys(where.topic for where in topics.assign))
+        try:
+            known = self._seen(self._again(lambda: self._describe(names)))
+        except RefusedError as error:
+            if all_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            known = self._seen(self._describe(names, all_there=False))
+        missing = [where for where in topics.assign if where not in known]
+        if missing and all_there:
+            raise BadOption("assign", f"names {missing[0]}, which does not exist")
+        return [where for where in topics.assign if where in known] if topics.assign else known
+
+    def _seen(self, topics: Iterable[TopicView]) -> list[TopicPartition]:
+        views = list(topics)
+        self.ids = {view.name: view.topic_id.hex() for view in views if view.topic_id != ZERO_UUID}
+        return sorted(TopicPartition(view.name, number) for view in views for number in view.partitions)
+
+    def _describe(self, names: Iterable[str], *, all_there: bool = True) -> list[TopicView]:
+        found = self._admin.describe_topics(list(names))
+        for answer in found.values():
+            unknown = isinstance(answer, RefusedError) and answer.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if isinstance(answer, ClientError) and (all_there or not unknown):
+                raise answer
+        return [answer for answer in found.values() if isinstance(answer, TopicView)]
+
+    def earliest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The first offset of each partition's log."""
+        return self._offsets(dict.fromkeys(partitions, EARLIEST))
+
+    def latest(self, partitions: Iterable[TopicPartition]) -> Offsets:
+        """The offset behind the last readable record: of committed ones, unless isolation.level says otherwise."""
+        return self._offsets(dict.fromkeys(partitions, LATEST))
+
+    def due(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
+        """How far may be read at this time: `latest`, and in topics with a delay not beyond the first young record."""
+        delays = self._options.delays_ms
+        before = {where: max(0, now_ms - delays[where.topic]) for where in latest if where.topic in delays}
+        found = self._offsets(before)
+        return {where: min(end, found[where]) if found.get(where, -1) >= 0 else end for where, end in latest.items()}
+
+    def resolve(self, position: Position, partitions: Iterable[TopicPartition], side: str) -> Offsets:
+        """A position as an offset for every partition; `side` is "starting" or "ending", for messages.
+
+        Raises BadOption when offsets or timestamps do not name exactly these partitions, or a timestamp has no record.
+        """
+        wanted = list(partitions)
+        if position.offsets is not None:
+            _same_partitions(f"{side}Offsets", position.offsets, wanted)
+            special = {where: number for where, number in position.offsets.items() if number < 0}
+            return {**position.offsets, **self._offsets(special)}
+        if position.timestamps is not None:
+            _same_partitions(f"{side}OffsetsByTimestamp", position.timestamps, wanted)
+            return self._by_time(position.timestamps, side, position.or_latest)
+        if position.group is not None:
+            return self._from_group(position.group, wanted)
+        if position.timestamp is not None:
+            return self._by_time(dict.fromkeys(wanted, position.timestamp), side, position.or_latest)
+        assert position.everywhere is not None
+        return self._offsets(dict.fromkeys(wanted, position.everywhere))
+
+    def _from_group(self, name: str, wanted: list[TopicPartition]) -> Offsets:
+        found = self._again(GroupOffsets(self._cluster, name).committed)
+        return {where: found.get(where, begin) for where, begin in self.earliest(wanted).items()}
+
+    def _by_time(self, times: Mapping[TopicPartition, int], side: str, or_latest: bool) -> Offsets:
+        found = self._offsets(times)
+        without = sorted(where for where, offset in found.items() if offset < 0)
+        if without and not or_latest:
+            where = without[0]
+            raise BadOption(
+                f"{side}Timestamp",
+                f"matches no offset: {where} has no record at or after {times[where]}; "
+                "startingOffsetsByTimestampStrategy=latest starts such partitions at their end",
+            )
+        return {**found, **self.latest(without)}
+
+    def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        return self._again(lambda: self._list_offsets(times)) if times else {}
+
+    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
+        found: Offsets = {}
+        for where, answer in self._admin.list_offsets(times).items():
+            if isinstance(answer, ClientError):
+                raise answer
+            found[where] = answer.offset
+        return found
+
+    def _again(self, ask: Callable[[], T]) -> T:
+        for _ in range(self._options.fetch_retries):
+            try:
+                return ask()
+            except ClientError as error:
+                unknown = isinstance(error, RefusedError) and error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                if not error.retriable and not unknown:
+                    raise
+                time.sleep(self._options.fetch_retry_interval_ms / 1000)
+        return ask()
+
+
+def _same_partitions(name: str, named: Mapping[TopicPartition, int], there: Iterable[TopicPartition]) -> None:
+    missing, unknown = sorted(set(there) - set(named)), sorted(set(named) - set(there))
+    if missing:
+        raise BadOption(name, f"must name every partition that is read: {missing[0]} is missing")
+    if unknown:
+        raise BadOption(name, f"names {unknown[0]}, which is not read")

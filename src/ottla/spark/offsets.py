@@ -1,0 +1,192 @@
+"""The offsets of a streaming query: the JSON in Spark's checkpoint, and how far one batch goes.
+
+Zone: pure. Nothing is asked of a broker here, so the same checkpoint always gives the same plan.
+
+An offset is `{"topic": {"0": 345}}`, the next offset of each partition, as Spark's own Kafka source writes it. What a
+batch must know besides is frozen in its END offset under one reserved key, which no topic can be called (`$`):
+
+    {"orders": {"0": 25}, "$plan": {"start": {...}, "new": {...}, "minPartitions": 4, "maxRecordsPerPartition": 9}}
+
+`start`: where the query began (first batch only; `initialOffset` is a constant, because Spark asks for it again on
+every replay of the first batch and does not keep the answer). `new`: first offsets of partitions that were found since
+the batch before. The next two: how ranges are split. `ids` (with checkTopicIds): of the topics, so that a topic that
+was made again, or is of another cluster, is not taken for the one that was read. A plan with nothing in it is left out,
+so that Spark's own source can continue the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
+
+from ottla.spark.errors import BadCheckpoint
+from ottla.types import TopicPartition
+
+PLAN: Final = "$plan"
+INITIAL: Final[Mapping[str, Any]] = {PLAN: {"initial": True}}
+"""The offset before the first batch of every query."""
+
+Offsets = dict[TopicPartition, int]
+
+
+class Split(NamedTuple):
+    """How to cut what is to be read into tasks; None: one task per partition."""
+
+    min_partitions: int | None = None
+    max_records: int | None = None
+
+
+class Range(NamedTuple):
+    """Offsets `start` ≤ o < `end` of a partition."""
+
+    where: TopicPartition
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """How many offsets that is; records may be fewer."""
+        return self.end - self.start
+
+
+class End(NamedTuple):
+    """An END offset taken apart."""
+
+    offsets: Offsets
+    start: Offsets | None = None
+    new: Mapping[TopicPartition, int] = MappingProxyType({})
+    split: Split = Split()
+    ids: Mapping[str, str] = MappingProxyType({})
+    """Topic ids in hex."""
+
+
+def is_initial(offset: Mapping[str, Any]) -> bool:
+    """Whether this is the offset before the first batch."""
+    return bool(offset.get(PLAN, {}).get("initial"))
+
+
+def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
+    """Offsets as Spark's checkpoint has them; topics and partitions in order."""
+    found: dict[str, Any] = {}
+    for where in sorted(offsets):
+        found.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
+    return found
+
+
+def from_json(offset: Mapping[str, Any]) -> Offsets:
+    """Inverse of `to_json`; the plan is passed over. Raises BadCheckpoint for anything else."""
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(number)
+            for topic, parts in offset.items()
+            if topic != PLAN
+            for partition, number in parts.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise BadCheckpoint(f"the checkpoint's offset {offset!r} is not one of a Kafka source") from None
+
+
+def write_end(end: End) -> dict[str, Any]:
+    """The END offset of a batch."""
+    plan: dict[str, Any] = {}
+    if end.start is not None:
+        plan["start"] = to_json(end.start)
+    if end.new:
+        plan["new"] = to_json(end.new)
+    if end.split.min_partitions is not None:
+        plan["minPartitions"] = end.split.min_partitions
+    if end.split.max_records is not None:
+        plan["maxRecordsPerPartition"] = end.split.max_records
+    if end.ids:
+        plan["ids"] = dict(end.ids)
+    return to_json(end.offsets) | ({PLAN: plan} if plan else {})
+
+
+def read_end(offset: Mapping[str, Any]) -> End:
+    """Inverse of `write_end`. Raises BadCheckpoint."""
+    plan = offset.get(PLAN, {})
+    return End(
+        from_json(offset),
+        from_json(plan["start"]) if "start" in plan else None,
+        from_json(plan.get("new", {})),
+        Split(plan.get("minPartitions"), plan.get("maxRecordsPerPartition")),
+        plan.get("ids", {}),
+    )
+
+
+def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any], explicit_start: Offsets | None = None) -> list[Range]:
+    """What the batch between two offsets of the checkpoint reads, one range per partition, empty ones left out.
+
+    `explicit_start`: offsets that the user named; they stand in for the start that is missing in a first batch which
+    Spark's own source planned. Raises BadCheckpoint when there is neither.
+    """
+    last = read_end(end)
+    first = from_json(start)
+    if is_initial(start):
+        found = last.start if last.start is not None else explicit_start
+        if found is None:
+            raise BadCheckpoint(
+                "the first batch of this checkpoint was planned by another source and never finished, so where it "
+                "began is not known: name startingOffsets for every partition as JSON, or use a new checkpoint"
+            )
+        first = found
+    first = {**first, **last.new}
+    missing = sorted(where for where in last.offsets if where not in first)
+    if missing:
+        raise BadCheckpoint(f"the checkpoint does not tell where {', '.join(map(str, missing))} began")
+    ranges = [Range(where, first[where], until) for where, until in sorted(last.offsets.items())]
+    return [one for one in ranges if one.size > 0]
+
+
+def split_ranges(ranges: Iterable[Range], split: Split) -> list[Range]:
+    """Cut ranges for tasks: none larger than `max_records`, at least `min_partitions` where there are as many offsets.
+
+    Parts of one range differ by at most one offset; larger ranges get more parts.
+    """
+    given = list(ranges)
+    counts = [1] * len(given)
+    if split.max_records is not None:
+        counts = [-(-one.size // split.max_records) for one in given]
+    if split.min_partitions is not None:
+        counts = _at_least(given, counts, split.min_partitions)
+    return [part for one, count in zip(given, counts, strict=True) for part in _cut(one, count)]
+
+
+def _at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
+    """More parts for those ranges whose parts are largest, until there are `least`."""
+    total = sum(one.size for one in ranges)
+    shares = [min(one.size, one.size * least // total) for one in ranges]
+    counts = [max(count, share) for count, share in zip(counts, shares, strict=True)]
+    while sum(counts) < min(least, total):
+        largest = max(range(len(ranges)), key=lambda number: ranges[number].size / counts[number])
+        counts[largest] += 1
+    return counts
+
+
+def _cut(one: Range, count: int) -> list[Range]:
+    edges = [one.start + one.size * number // count for number in range(count + 1)]
+    return [Range(one.where, low, high) for low, high in pairwise(edges)]
+
+
+def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
+    """The end of a batch of at most `most` offsets, shared out by how far each partition is behind.
+
+    Every partition with something new advances by at least one, so that none starves: with more such partitions than
+    `most`, the batch is that much larger.
+    """
+    behind = {where: max(0, latest[where] - start[where]) for where in sorted(latest)}
+    total = sum(behind.values())
+    if total <= most:
+        return dict(latest)
+    share = {where: max(1, size * most // total) for where, size in behind.items() if size}
+    spare = most - sum(share.values())
+    by_size = sorted(share, key=lambda where: behind[where], reverse=True)
+    for where in by_size[: max(0, spare)]:
+        share[where] = min(behind[where], share[where] + 1)
+    for where in by_size:
+        given_back = min(max(0, -spare), share[where] - 1)
+        share[where] -= given_back
+        spare += given_back
+    return {where: start[where] + share.get(where, 0) for where in behind}

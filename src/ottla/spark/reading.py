@@ -1,0 +1,180 @@
+"""Reading a range of a partition as Arrow record batches: what a task of the source does.
+
+Zone: real. Runs in Spark's Python workers. Fetching is the client's, decoding is `ottla.client.columnar`; here they
+become the columns of Spark's own Kafka source.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.client.admin import Admin
+from ottla.client.batches import Fetched, visible_positions
+from ottla.client.cluster import Cluster
+from ottla.client.columnar import HEADER_TYPE, Columns, decode
+from ottla.client.errors import ClientError, CorruptBatchError, RefusedError
+from ottla.client.fetch import Fetcher
+from ottla.client.retry import Deadline
+from ottla.errors import ErrorCode
+from ottla.record.batch import ATTRIBUTES_POS, CODEC_MASK
+from ottla.record.errors import CorruptRecord
+from ottla.spark.errors import DataLoss
+from ottla.spark.offsets import Range
+from ottla.spark.options import EARLIEST, SourceOptions
+from ottla.spark.tasks import note_that_rows_are_read_here
+
+SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+HEADERS: Final = "headers array<struct<key: string, value: binary>>"
+ARROW_SCHEMA: Final = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", pa.timestamp("us", tz="UTC")),
+        ("timestampType", pa.int32()),
+    ]
+)
+HEADERS_FIELD: Final = pa.field("headers", pa.list_(pa.field("element", HEADER_TYPE)))
+
+ROWS: Final = 1 << 16
+"""Rows of one Arrow batch at most: Spark holds a whole one in memory."""
+COMPRESSED_BYTES: Final = 1 << 19
+"""Compressed bytes that are decompressed in one go."""
+_GONE: Final = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_LAST_MS: Final = (2**63 - 1) // 1000
+"""Spark counts microseconds: a timestamp beyond (the year 294247) is shown as this one."""
+
+
+def read_range(options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+    """All visible records of a range, in offset order.
+
+    Tells the writer of the same task that there is no shuffle in between (`tasks`).
+    Raises DataLoss when the log begins behind the range's start, or nothing comes for `kafkaConsumer.pollTimeoutMs`
+    (with failOnDataLoss=false: goes on with what is there); otherwise the client's errors.
+    """
+    note_that_rows_are_read_here()
+    with Cluster(options.client) as cluster:
+        for fetched in _fetch(cluster, options, wanted):
+            yield from _rows(fetched, options, wanted)
+
+
+def _fetch(cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:
+    fetcher = Fetcher(cluster, {wanted.where: wanted.start}, until={wanted.where: wanted.end})
+    position = wanted.start
+    patience = Deadline.after_ms(options.poll_timeout_ms)
+    while position < wanted.end and fetcher.active:
+        for fetched in _poll(fetcher, options, wanted):
+            if fetched.error is not None:
+                position = _log_start(cluster, options, wanted, position, fetched.error)
+                fetcher.seek(wanted.where, position)
+                continue
+            if fetched.next_offset > position:
+                patience = Deadline.after_ms(options.poll_timeout_ms)
+            position = fetched.next_offset
+            if position >= wanted.end or (fetched.caught_up and fetched.end_offset >= wanted.end):
+                fetcher.remove(wanted.where)
+                position = wanted.end
+            if fetched.records:
+                yield fetched
+        if position < wanted.end and patience.expired:
+            _lost(options, f"{wanted.where} gave nothing at offset {position} although the query expects {wanted.end}")
+            return
+
+
+def _poll(fetcher: Fetcher, options: SourceOptions, wanted: Range) -> Iterable[Fetched]:
+    """The next answers. A partition that is not there any more has nothing left to read."""
+    try:
+        return fetcher.poll(min(options.poll_timeout_ms, 10_000))
+    except RefusedError as error:
+        if error.code not in _GONE:
+            raise
+    _lost(options, f"{wanted.where} does not exist any more")
+    fetcher.remove(wanted.where)
+    return ()
+
+
+def _log_start(cluster: Cluster, options: SourceOptions, wanted: Range, position: int, error: ClientError) -> int:
+    """Where to go on after the broker refused `position`."""
+    if isinstance(error, RefusedError) and error.code in _GONE:
+        _lost(options, f"{wanted.where} does not exist any more")
+        return wanted.end
+    if not isinstance(error, RefusedError) or error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+        raise error
+    answer = Admin(cluster).list_offsets({wanted.where: EARLIEST})[wanted.where]
+    if isinstance(answer, ClientError):
+        raise answer
+    _lost(options, f"{wanted.where} begins at offset {answer.offset}, and the query expects offset {position}")
+    return answer.offset if answer.offset > position else wanted.end
+
+
+def _lost(options: SourceOptions, what: str) -> None:
+    if options.fail_on_data_loss:
+        raise DataLoss(what)
+
+
+def _rows(fetched: Fetched, options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+    where = fetched.where
+    visible = visible_positions(fetched.records, where, fetched.aborted, check_crcs=options.client.check_crcs)
+    for group in _groups(fetched.records, visible):
+        try:
+            columns = decode(
+                fetched.records,
+                group,
+                start=max(wanted.start, fetched.fetch_offset),
+                end=wanted.end,
+                headers=options.include_headers,
+            )
+        except CorruptRecord as error:
+            raise CorruptBatchError(f"{where} behind offset {fetched.fetch_offset}: {error.message}") from error
+        batch = to_arrow(columns, where.topic, where.partition)
+        for first in range(0, batch.num_rows, ROWS):
+            yield batch.slice(first, ROWS)
+
+
+def _groups(records: memoryview, batches: Sequence[int]) -> Iterator[list[int]]:
+    """Batches to decode together: few enough that what they decompress to stays small."""
+    group: list[int] = []
+    packed = 0
+    for pos, following in pairwise((*batches, len(records))):
+        group.append(pos)
+        packed += following - pos if records[pos + ATTRIBUTES_POS + 1] & CODEC_MASK else 0
+        if packed >= COMPRESSED_BYTES:
+            yield group
+            group, packed = [], 0
+    if group:
+        yield group
+
+
+def to_arrow(columns: Columns, topic: str, partition: int) -> pa.RecordBatch:
+    """The columns of Spark's Kafka source."""
+    count = len(columns.offsets)
+    micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
+    name = topic.encode()
+    ends = np.arange(count + 1, dtype=np.int32) * len(name)
+    # From buffers: pa.array and pa.scalar would import pandas where it is there, a quarter of a second in every worker.
+    arrays = [
+        columns.keys,
+        columns.values,
+        pa.Array.from_buffers(pa.string(), count, [None, pa.py_buffer(ends), pa.py_buffer(name * count)]),
+        _numbers(ARROW_SCHEMA.field("partition").type, np.full(count, partition, np.int32)),
+        _numbers(ARROW_SCHEMA.field("offset").type, columns.offsets),
+        _numbers(ARROW_SCHEMA.field("timestamp").type, micros),
+        _numbers(ARROW_SCHEMA.field("timestampType").type, columns.timestamp_types),
+    ]
+    if columns.headers is None:
+        return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
+    return pa.RecordBatch.from_arrays([*arrays, columns.headers], schema=ARROW_SCHEMA.append(HEADERS_FIELD))
+
+
+def _numbers(kind: pa.DataType, numbers: npt.NDArray[np.int32] | npt.NDArray[np.int64]) -> pa.Array:
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(np.ascontiguousarray(numbers))])

@@ -1,0 +1,146 @@
+"""The batch writer and the streaming writer of `format("ottla")`.
+
+Zone: real. Spark pickles these objects to the tasks and makes new ones on the driver for every batch and for `commit`
+and `abort`, so they hold nothing but options. What a task does is in `writing` (at least once) and `attempt` (exactly
+once).
+
+At least once, and exactly once by partition, everything has happened when a task ends: `commit` has nothing left to do,
+and `abort` cannot take anything back (Spark calls it even while tasks still write). A batch that is written as a whole
+is ended by `commit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.client.batch_transaction import Links, Prepared, abort_quietly, end, is_fenced
+from ottla.client.errors import ClientError
+from ottla.spark.attempt import Attempt, make_markers, write_turn
+from ottla.spark.errors import Fenced, NotOnePartition
+from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable
+from ottla.spark.links import kept_links
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
+from ottla.spark.tasks import Task, this_task
+from ottla.spark.writing import write_batches
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are not typed
+    """What a task wrote."""
+
+    def __init__(self, rows: int, prepared: Prepared | None = None) -> None:
+        self.rows = rows
+        self.prepared = prepared
+        """The transaction that the driver is to end."""
+
+
+class _Writer:
+    """What both writers share."""
+
+    streaming: ClassVar[bool]
+    safeguards: ClassVar[SinkSafeguards] = ALL_ON
+
+    def __init__(self, options: SinkOptions, scope: Scope | None) -> None:
+        self._options = options
+        self._scope = scope
+        if scope is not None:
+            with kept_links(options.client) as links:
+                make_markers(links)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task. Raises what `errors` names and the client's errors; Spark runs the task again."""
+        if self._scope is None:
+            return Written(write_batches(self._options, iterator))
+        task = this_task()
+        turn = self._turn(task)
+        if self._scope is Scope.BATCH and turn.partition and self.safeguards.one_partition:
+            raise NotOnePartition(
+                f"exactlyOnce=batch writes a batch as a whole, and {turn} is one of several partitions: write with "
+                "repartition(1). Nothing was written"
+            )
+        with kept_links(self._options.client) as links:
+            return self._write(links, task, turn, iterator)
+
+    def _attempt(self, links: Links, turn: Turn) -> Attempt:
+        return Attempt(links, self._options, turn, self.safeguards)
+
+    def _turn(self, task: Task) -> Turn:
+        once = self._options.once
+        query, batch = (once.job, 0) if once.job is not None else task.batch()
+        return Turn(once.prefix, query, once.sink or DEFAULT_SINK, batch, task.partition)
+
+    def _write(self, links: Links, task: Task, turn: Turn, iterator: Iterator[pa.RecordBatch]) -> Written:
+        def check() -> None:
+            if self._scope is Scope.PARTITION and self.safeguards.stable_rows:
+                check_rows_are_stable(task.get, streaming=self.streaming, read_here=task.read_here())
+
+        whole = self._scope is Scope.BATCH
+        attempt = self._attempt(links, turn)
+        outcome = write_turn(attempt, iterator, check, begin_without_rows=whole)
+        if isinstance(outcome, Marker):
+            return Written(outcome.rows)  # an earlier attempt wrote them
+        if outcome is not None and not whole:
+            attempt.commit(outcome)
+        return Written(attempt.rows, outcome if whole else None)
+
+    def _end(self, messages: Sequence[Written | None], *, commit: bool) -> None:
+        """For the driver: end what tasks have prepared. Raises Fenced and the client's errors."""
+        waiting = [one.prepared for one in messages if one is not None and one.prepared is not None]
+        if not waiting:
+            return
+        with kept_links(self._options.client) as links:
+            for prepared in waiting:
+                if commit:
+                    _commit(links, prepared)
+                else:
+                    abort_quietly(links, prepared)
+
+
+def _commit(links: Links, prepared: Prepared) -> None:
+    try:
+        end(links, prepared, commit=True)
+    except ClientError as error:
+        if is_fenced(error):
+            raise Fenced(
+                f"{prepared.transactional_id}: another attempt at the batch began behind this one, which counts for "
+                "nothing now (speculative execution, or a second driver); start the query again"
+            ) from error
+        raise
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write`."""
+
+    streaming = False
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options, batch_scope(options))
+
+    def commit(self, messages: Sequence[Written | None]) -> None:
+        """End the transaction of a whole batch."""
+        self._end(messages, commit=True)
+
+    def abort(self, messages: Sequence[Written | None]) -> None:
+        """What was written stays written, except what waits for its end."""
+        self._end(messages, commit=False)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream`, one batch."""
+
+    streaming = True
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options, stream_scope(options))
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
+        """End the transaction of a whole batch."""
+        self._end(messages, commit=True)
+
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """What was written stays written, except what waits for its end."""
+        self._end(messages, commit=False)

@@ -1,0 +1,4 @@
+"""The log on disk: index, segment, log, recovery, retention; knows no replicas.
+
+Zone: deterministic.
+"""

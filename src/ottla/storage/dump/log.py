@@ -1,0 +1,171 @@
+"""Batches and records of a log file.
+
+Zone: real. Walks the file; how things look is in `items`, how internal topics are decoded is given as a function.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from ottla.record import legacy
+from ottla.record.batch import MAGIC_V2, BatchHeader, Record, records_of
+from ottla.record.control import ControlType, control_type, parse_marker
+from ottla.record.errors import CorruptRecord
+from ottla.storage.dump.files import BATCH_MAX, BatchFile, Frame
+from ottla.storage.dump.items import Batch, Content, Fields, Item, RecordLine, Words, codec_name, stamp_name
+
+Decoder = Callable[[int, bytes | None, bytes | None], Content]
+"""(offset, key, value) → what is printed of them."""
+
+
+def as_text(_offset: int, key: bytes | None, value: bytes | None) -> Content:
+    """The decoder of ordinary topics: UTF-8, with replacement characters where it is not."""
+    return Content(_text(key), _text(value))
+
+
+def _text(field: bytes | None) -> str | None:
+    return None if field is None else field.decode(errors="replace")
+
+
+class LogOptions(NamedTuple):
+    """What of a log file is shown."""
+
+    deep: bool = False
+    """Records, not only batches."""
+    contents: bool = False
+    """Keys and values; implies deep."""
+    metadata: bool = True
+    """The metadata of records."""
+    max_bytes: int | None = None
+    decoder: Decoder = as_text
+
+
+class Gaps:
+    """Pairs of offsets that do not follow each other: two numbers per pair, since a compacted log has very many."""
+
+    def __init__(self) -> None:
+        self.pairs = array("q")
+        self._last = -1
+
+    def note(self, offset: int) -> None:
+        """The next record's offset. Like Kafka's tool, a file begins after -1."""
+        if offset != self._last + 1:
+            self.pairs.extend((self._last, offset))
+        self._last = offset
+
+    def lines(self) -> Iterator[str]:
+        """Kafka's report of them."""
+        for i in range(0, len(self.pairs), 2):
+            yield f"  {self.pairs[i]} is followed by {self.pairs[i + 1]}"
+
+
+def dump_log(path: str, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]) -> Iterator[Item]:
+    """Items of a log file: each batch, then its records. Raises OSError.
+
+    Bytes that break the format go to `complain`, and the walk goes on with the next batch where its place is known;
+    `gaps` collects offsets that do not follow each other.
+    """
+    with BatchFile(path, options.max_bytes) as file:
+        position = 0
+        try:
+            for frame in file.frames():
+                yield from _dump_batch(file, frame, options, gaps, complain)
+                position = frame.position + frame.size
+        except CorruptRecord as error:
+            complain(f"{path}: {error.message}")
+        if position < file.size and options.max_bytes is None:
+            name = path.rpartition("/")[2]
+            yield Words(f"Found {file.size - position} invalid bytes at the end of {name}")
+
+
+def _dump_batch(
+    file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps, complain: Callable[[str], None]
+) -> Iterator[Item]:
+    walk = _modern if frame.magic >= MAGIC_V2 else _legacy
+    try:
+        yield from walk(file, frame, options, gaps)
+    except CorruptRecord as error:
+        complain(f"{file.path}: batch at position {frame.position}: {error.message}")
+
+
+def _modern(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
+    header = file.header(frame)
+    yield Batch(header, frame.position, file.checksum(frame) == header.crc)
+    if options.deep:
+        for record in records_of(file.batch(frame), 0, max_bytes=BATCH_MAX):
+            gaps.note(record.offset)
+            yield _record_line(header, record, options)
+
+
+def _record_line(header: BatchHeader, record: Record, options: LogOptions) -> RecordLine:
+    rest: list[tuple[str, object]] = [
+        ("sequence", _sequence(header, record)),
+        ("headerKeys", tuple([key for key, _ in record.headers])),
+    ]
+    if header.is_control:
+        rest += _control_fields(record)
+    content = None
+    if options.contents and not header.is_control:
+        content = options.decoder(record.offset, record.key, record.value)
+    return RecordLine(
+        record.offset,
+        stamp_name(header),
+        record.timestamp,
+        record.key,
+        record.value,
+        tuple(rest),
+        content,
+        options.metadata,
+    )
+
+
+def _sequence(header: BatchHeader, record: Record) -> int:
+    if header.base_sequence < 0:
+        return -1
+    return (header.base_sequence + record.offset - header.base_offset) & 0x7FFFFFFF
+
+
+def _control_fields(record: Record) -> list[tuple[str, object]]:
+    marker = parse_marker(record.key, record.value)
+    if marker is not None:
+        return [
+            ("endTxnMarker", "COMMIT" if marker.commit else "ABORT"),
+            ("coordinatorEpoch", marker.coordinator_epoch),
+        ]
+    number = control_type(record.key)
+    name = ControlType(number).name if number in list(ControlType) else "UNKNOWN"
+    return [("controlType", f"{name}({number})")]
+
+
+def _legacy(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> Iterator[Item]:
+    message = legacy.message_at(file.batch(frame), 0)
+    stamp = _legacy_stamp(message)
+    yield Fields(
+        "message",
+        (
+            ("offset", message.offset),
+            ("position", frame.position),
+            (stamp, message.timestamp),
+            ("size", message.size),
+            ("magic", message.magic),
+            ("compresscodec", codec_name(message.codec)),
+            ("crc", message.crc),
+            ("isvalid", message.valid),
+        ),
+    )
+    if options.deep:
+        for inner in legacy.messages_in(message, BATCH_MAX):
+            gaps.note(inner.offset)
+            content = options.decoder(inner.offset, inner.key, inner.value) if options.contents else None
+            verdict = (("isValid", inner.valid), ("crc", inner.crc))
+            yield RecordLine(
+                inner.offset, stamp, inner.timestamp, inner.key, inner.value, verdict, content, options.metadata
+            )
+
+
+def _legacy_stamp(message: legacy.Message) -> str:
+    if message.magic == 0:
+        return "NoTimestampType"
+    return "LogAppendTime" if message.attributes & legacy.TIMESTAMP_TYPE else "CreateTime"

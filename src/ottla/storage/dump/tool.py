@@ -1,0 +1,126 @@
+"""The entry point: which file is shown how, and the reports at the end.
+
+Zone: real. Knows file names; what is in a file is known to `log`, `indexes` and `states`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from ottla.storage.checkpoints import CorruptCheckpoint
+from ottla.storage.dump.indexes import (
+    CorruptIndex,
+    IndexOptions,
+    TimeErrors,
+    base_offset_of,
+    dump_offset_index,
+    dump_time_index,
+    dump_txn_index,
+)
+from ottla.storage.dump.items import Item, Words
+from ottla.storage.dump.log import Gaps, LogOptions, dump_log
+from ottla.storage.dump.states import dump_epochs, dump_offsets, dump_snapshot
+
+Complain = Callable[[str], None]
+_CLUSTER_SNAPSHOT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+
+
+class Options(NamedTuple):
+    """What the tool is asked for."""
+
+    logs: LogOptions = LogOptions()
+    indexes: IndexOptions = IndexOptions()
+
+
+class Dump:
+    """One run over several files. Items come from `items`; afterwards `report` tells what did not fit."""
+
+    def __init__(self, options: Options, complain: Complain) -> None:
+        """`complain` takes lines for the standard error."""
+        self._options = options
+        self._complain = complain
+        self._mismatches: dict[str, dict[int, int]] = {}
+        self._time_errors: dict[str, TimeErrors] = {}
+        self._gaps: dict[str, Gaps] = {}
+        self.failed = False
+        """Whether a file could not be read, or is not what its name says."""
+
+    def items(self, paths: Sequence[str]) -> Iterator[Item]:
+        """Everything in these files, in order; a file that cannot be read is complained about and passed over."""
+        for path in paths:
+            yield Words(f"Dumping {path}")
+            try:
+                yield from self._one(path)
+            except OSError as error:
+                self._fail(f"{error.filename or path}: {error.strerror}")
+            except (CorruptCheckpoint, CorruptIndex) as error:
+                self._fail(str(error) if path in str(error) else f"{path}: {error}")
+
+    def _fail(self, line: str) -> None:
+        self.failed = True
+        self._complain(line)
+
+    def _one(self, path: str) -> Iterator[Item]:
+        name = os.path.basename(path)
+        suffix = os.path.splitext(name)[1]
+        if suffix in (".log", ".checkpoint"):
+            return self._log(path, name)
+        if suffix == ".index":
+            return dump_offset_index(path, self._options.indexes, self._mismatches.setdefault(path, {}))
+        if suffix == ".timeindex":
+            errors = self._time_errors.setdefault(path, TimeErrors([], [], []))
+            return dump_time_index(path, self._options.indexes, errors)
+        if suffix == ".txnindex":
+            return dump_txn_index(path)
+        if suffix == ".snapshot":
+            return dump_snapshot(path)
+        if name == "leader-epoch-checkpoint":
+            return dump_epochs(path)
+        if name.endswith("-offset-checkpoint"):
+            return dump_offsets(path)
+        os.stat(path)  # raises: a file that is not there is no file of an unknown kind
+        hint = ": a directory; name the files in it" if os.path.isdir(path) else ""
+        self._complain(f"Ignoring unknown file {path}{hint}")
+        return iter(())
+
+    def _log(self, path: str, name: str) -> Iterator[Item]:
+        if name.endswith(".log"):
+            yield Words(f"Log starting offset: {base_offset_of(path)}")
+        elif found := _CLUSTER_SNAPSHOT.fullmatch(name):
+            yield Words(f"Snapshot end offset: {int(found[1])}, epoch: {int(found[2])}")
+        else:
+            raise CorruptIndex(f"{path}: not the name of a cluster snapshot")
+        yield from dump_log(path, self._options.logs, self._gaps.setdefault(path, Gaps()), self._fail)
+
+    def report(self) -> Iterator[str]:
+        """Kafka's lines about index entries and offsets that do not fit, for the standard error."""
+        for path, mismatches in self._mismatches.items():
+            if mismatches:
+                yield f"Mismatches in :{os.path.abspath(path)}"
+            for index_offset, log_offset in sorted(mismatches.items(), reverse=True):
+                yield f"  Index offset: {index_offset}, log offset: {log_offset}"
+        yield from self._report_times()
+        for path, gaps in self._gaps.items():
+            if gaps.pairs:
+                yield f"Non-consecutive offsets in {os.path.abspath(path)}"
+            yield from gaps.lines()
+
+    def _report_times(self) -> Iterator[str]:
+        for path, errors in self._time_errors.items():
+            if errors.mismatches:
+                yield f"Found timestamp mismatch in :{os.path.abspath(path)}"
+            for index_timestamp, log_timestamp in errors.mismatches:
+                yield f"  Index timestamp: {index_timestamp}, log timestamp: {log_timestamp}"
+        for path, errors in self._time_errors.items():
+            if errors.out_of_order:
+                yield f"Found out of order timestamp in :{os.path.abspath(path)}"
+            for timestamp, before in errors.out_of_order:
+                yield f"  Index timestamp: {timestamp}, Previously indexed timestamp: {before}"
+        for path, errors in self._time_errors.items():
+            if errors.not_found:
+                yield f"The following indexed offsets are not found in :{os.path.abspath(path)}"
+            for index_offset, log_offset in errors.not_found:
+                yield f"Indexed offset: {index_offset}, found log offset: {log_offset}"

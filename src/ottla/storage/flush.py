@@ -1,0 +1,156 @@
+"""Making a log durable, and knowing how far it is.
+
+Zone: deterministic. Order is everything here: names and bytes are synced first, and only when all of it has completed
+does the recovery point move. One flush is in flight per log, and all that ask meanwhile share the next one: that is
+group commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ottla.seams import Done, Failure, Kind
+from ottla.storage.home import Home
+from ottla.storage.layout import ROOT
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+
+Job = Callable[[Callable[[object], None]], None]
+
+
+class Flush:
+    """The flushes of one log."""
+
+    __slots__ = (
+        "_asking",
+        "_end_offset",
+        "_everything",
+        "_failure",
+        "_home",
+        "_names",
+        "_open",
+        "_segments",
+        "_target",
+        "_waiting",
+        "recovery_point",
+    )
+
+    def __init__(self, home: Home, segments: Segments, recovery_point: int, end_offset: Callable[[], int]) -> None:
+        self._home = home
+        self._segments = segments
+        self._end_offset = end_offset
+        self.recovery_point = recovery_point
+        """Below it everything is durable: recovery need not look there."""
+        self._names: dict[str, None] = {}
+        self._asking: list[Done[int]] = []
+        self._waiting: list[Done[int]] = []
+        self._everything = False
+        self._open = 0
+        self._target = 0
+        self._failure: Failure | None = None
+
+    def note_names(self, *directories: str) -> None:
+        """Files were created, renamed or removed in these directories: their names are synced, too."""
+        for directory in directories:
+            self._names[directory] = None
+
+    def request(self, done: Done[int], everything: bool = False) -> None:
+        """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
+
+        `everything`: the indexes of the active segment, too, as a clean stop needs it (else they are rebuilt anyway).
+        """
+        self._asking.append(done)
+        self._everything = self._everything or everything
+        if not self._home.safeguards.fsync_before_recovery_point:
+            self.recovery_point = self._end_offset()
+        if not self._open:
+            self._start()
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing is on its way and everything is durable."""
+        return not self._open and not self._names and self.recovery_point >= self._end_offset()
+
+    def _start(self) -> None:
+        self._waiting, self._asking = self._asking, []
+        self._target = self._end_offset()
+        self._failure = None
+        jobs = self._jobs()
+        self._open = len(jobs)
+        for job in jobs:
+            job(self._one_done)
+
+    def _jobs(self) -> list[Job]:
+        """What has to complete before the recovery point may move; never empty."""
+        disk = self._home.disk
+        everything, self._everything = self._everything, False
+        # At a clean stop the root is synced once, for all logs, by the log directory.
+        names = [name for name in self._names if not (everything and name == ROOT)]
+        jobs: list[Job] = [partial(disk.sync_dir, name) for name in names]
+        self._names.clear()
+        for slot in range(self._first_unsaved(), len(self._segments)):
+            segment = self._segments[slot]
+            if segment.base_offset < self._target or (segment.active and everything):
+                jobs += self._syncs(segment, everything)
+        return jobs or [self._segments.active.file.sync]
+
+    def _first_unsaved(self) -> int:
+        """The first slot that has something to sync: a segment sealed when all its records were durable already still
+        has indexes that no sync has covered."""
+        slot = self._segments.floor(self.recovery_point)
+        while slot and self._segments[slot - 1].unsaved:
+            slot -= 1
+        return slot
+
+    def _syncs(self, segment: Segment, everything: bool) -> list[Job]:
+        if everything and segment.active:
+            try:
+                segment.close_time_index()
+                segment.write_out()
+            except Failure as failure:
+                # The flush has failed; an index that could not be written may not even have a file to be synced.
+                self._failure = failure
+                return segment.syncs(with_indexes=False)
+        return segment.syncs(with_indexes=everything or not segment.active)
+
+    def _one_done(self, outcome: object) -> None:
+        if isinstance(outcome, Failure) and not self._gone(outcome):
+            self._failure = outcome
+        self._open -= 1
+        if not self._open:
+            self._finish()
+
+    def _gone(self, failure: Failure) -> bool:
+        """A directory that was renamed meanwhile: its log is being deleted, nobody needs it durable."""
+        return failure.kind is Kind.NOT_DONE
+
+    def _finish(self) -> None:
+        outcome: int | Failure
+        if self._failure is not None:
+            self._home.failed(self._failure)
+            outcome = self._failure
+        else:
+            outcome = self.recovery_point = max(self.recovery_point, self._target)
+        waiting, self._waiting = self._waiting, []
+        if self._asking:
+            self._start()
+        for done in waiting:
+            done(outcome)
+
+    def truncated(self, offset: int) -> None:
+        """The log was cut: from `offset` on, nothing that was asked for before is durable."""
+        self._target = min(self._target, offset)
+        self._back_to(offset)
+
+    def restarted(self, offset: int) -> None:
+        """The log begins anew at `offset`: there is nothing to recover below it."""
+        self._target = offset
+        self._back_to(offset)
+        self.recovery_point = offset
+
+    def _back_to(self, offset: int) -> None:
+        """What stands in the checkpoint must not vouch for what will be written in the place of what was cut."""
+        if offset < self.recovery_point:
+            self.recovery_point = offset
+            self._home.save_recovery_points()

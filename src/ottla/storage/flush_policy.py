@@ -1,0 +1,94 @@
+"""When a log is flushed without being asked: flush.messages and flush.ms.
+
+Zone: deterministic. Decides only; the order of things in a flush is `flush`'s. Both are off by default: what keeps
+records is replication, not the disk of one broker.
+
+An append that reaches flush.messages is not acknowledged before its records are durable, as in Kafka; with 1 that is
+every append, and all that come while a sync is under way share the next one. A flush by time delays nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from ottla.config.topic import TopicConfig
+from ottla.seams import Done, Failure, Instant
+from ottla.storage.flush import Flush
+from ottla.storage.home import Home
+
+NEVER: Final = sys.maxsize
+
+
+class FlushPolicy:
+    """Counts records since the last flush, and the time since the first record that none has covered."""
+
+    __slots__ = ("_armed", "_config", "_end_offset", "_flush", "_flushed", "_home", "at", "awaited", "on_synced")
+
+    def __init__(self, home: Home, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]) -> None:
+        self._home = home
+        self._flush = flush
+        self._end_offset = end_offset
+        self._flushed = end_offset()
+        self._armed = False
+        self.awaited = end_offset()
+        """Records below it are acknowledged when they are durable: flush.messages asked for that. What a recovery
+        found is not durable either: a retry of it waits for the flush with which a log begins."""
+        self.on_synced: Callable[[], None] = _nobody
+        """Called when a flush that somebody may wait for has ended, well or not."""
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a changed configuration."""
+        self._config = config
+        self._arm()
+
+    def _arm(self) -> None:
+        self.at = self._flushed + self._config.flush_messages - 1
+        """`appended` wants to be called once a record has this offset: at once when a deadline is to be set."""
+        if self._config.flush_ms < NEVER and not self._armed:
+            self.at = -1
+
+    def appended(self, now: Instant) -> None:
+        """Records reach up to `at` or above."""
+        if self._config.flush_ms < NEVER and not self._armed:
+            self._armed = True
+            self._home.timers.add(now.mono_ns + self._config.flush_ms * 1_000_000, self._deadline)
+        if self._end_offset() - self._flushed >= self._config.flush_messages:
+            self._start()
+            self.awaited = self._flushed
+        self._arm()
+
+    def request(self, done: Done[int]) -> None:
+        """Flush for somebody who asks; those who wait for durable records are told, too."""
+
+        def ended(outcome: int | Failure) -> None:
+            done(outcome)
+            self.on_synced()
+
+        self._flush.request(ended)
+
+    def _start(self) -> None:
+        self._flushed = self._end_offset()
+        self._flush.request(self._ended)
+
+    def _ended(self, outcome: int | Failure) -> None:
+        self._home.noted(outcome)
+        self.on_synced()
+
+    def _deadline(self) -> None:
+        self._armed = False
+        if self._flushed < self._end_offset() and self._home.offline is None:
+            self._start()
+        self._arm()
+
+    def truncated(self, end_offset: int) -> None:
+        """The log ends here now."""
+        self._flushed = min(self._flushed, end_offset)
+        self.awaited = min(self.awaited, end_offset)
+        self._arm()
+
+
+def _nobody() -> None:
+    """Nobody waits."""

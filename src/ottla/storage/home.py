@@ -1,0 +1,207 @@
+"""What the logs of one log directory share: the disk, the clock, deferred removal, and whether the disk still works.
+
+Zone: deterministic. One `Home` per directory. A failing disk takes this directory offline, once and for good, and
+whoever asked to be told learns it; which partitions that means is for others to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.storage.safeguards import Safeguards
+from ottla.storage.scan import HeaderScan
+from ottla.storage.timers import Timers
+
+_logger = logging.getLogger(__name__)
+
+_FULL_TELL_NS: Final = 60_000_000_000
+
+
+class Home:
+    """A log directory, as its logs see it."""
+
+    __slots__ = (
+        "_full_told_ns",
+        "clock",
+        "disk",
+        "entropy",
+        "fence",
+        "offline",
+        "on_offline",
+        "safeguards",
+        "save_recovery_points",
+        "save_starts",
+        "scan",
+        "starts_changed",
+        "timers",
+    )
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        entropy: Entropy,
+        timers: Timers,
+        safeguards: Safeguards,
+        scan: HeaderScan,
+    ) -> None:
+        self.disk = disk
+        self.clock = clock
+        self.entropy = entropy
+        self.timers = timers
+        self.safeguards = safeguards
+        self.scan = scan
+        self.offline: Failure | None = None
+        """Why the directory is out of service."""
+        self.on_offline: Callable[[str], None] = _nobody
+        """Told the directory's name when it goes offline."""
+        self.fence: Callable[[], None] = _nothing
+        """Keeps the logs from taking appends once the directory is offline."""
+        self.save_starts: Callable[[Callable[[], None]], None] = _at_once
+        """Makes the log starts durable, then calls back."""
+        self.save_recovery_points: Callable[[], None] = _nothing
+        """Brings the recovery points to the disk, soon: one of them went back."""
+        self._full_told_ns = 0
+        self.starts_changed = False
+        """A log start moved since the checkpoint of log starts was written."""
+
+    def failed(self, failure: Failure) -> None:
+        """Note a failure of the disk; one of the device takes the directory offline."""
+        if failure.kind is not Kind.IO or self.offline is not None:
+            return
+        self.offline = failure
+        _logger.error("log directory %s is offline: %s", self.disk.name, failure)
+        self.fence()
+        self.on_offline(self.disk.name)
+
+    def check(self) -> None:
+        """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""
+        if self.offline is not None:
+            raise self.refusal(self.offline)
+
+    def refusal(self, failure: Failure) -> ApiError:
+        """What a client is told when the disk failed under its request."""
+        self.failed(failure)
+        if failure.kind is Kind.FULL:
+            text = f"no space left in {self.disk.name}: free some, or lower retention"
+            self._tell_full(text)
+        else:
+            text = f"log directory {self.disk.name} failed: {failure.message}"
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    def _tell_full(self, text: str) -> None:
+        """One line now and then: every request is refused while the disk is full."""
+        now = self.clock.now().mono_ns
+        if now >= self._full_told_ns:
+            self._full_told_ns = now + _FULL_TELL_NS
+            _logger.error("%s; writes are refused until then", text)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file or directory off the loop; a leftover is found at the next start."""
+        self.disk.unlink(path, self.noted)
+
+    def unlink_later(self, path: str, delay_ms: int) -> None:
+        """Remove it after `delay_ms`, so that whoever reads it now can finish."""
+        self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
+
+    def noted(self, outcome: object) -> None:
+        """A completion that nobody waits for: only its failure matters."""
+        if isinstance(outcome, Failure):
+            self.failed(outcome)
+
+
+def _nobody(_: str) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+def _at_once(then: Callable[[], None]) -> None:
+    then()
+
+
+class Barrier:
+    """Waits for several completions, and remembers the first failure among them."""
+
+    __slots__ = ("_done", "_failure", "_open")
+
+    def __init__(self, done: Done[None]) -> None:
+        self._done = done
+        self._failure: Failure | None = None
+        self._open = 1
+
+    def expect(self) -> Callable[[object], None]:
+        """One completion more; to be handed to what completes."""
+        self._open += 1
+        return self._completed
+
+    def fail(self, failure: Failure) -> None:
+        """Something went wrong at once."""
+        self._failure = self._failure or failure
+
+    def armed(self) -> None:
+        """All that is to be waited for has been named. At least one of it completes in a later turn."""
+        self._completed(None)
+
+    def _completed(self, outcome: object) -> None:
+        if isinstance(outcome, Failure):
+            self.fail(outcome)
+        self._open -= 1
+        if not self._open:
+            self._done(self._failure)
+
+
+class LatestWrite:
+    """A small file that is written anew at each change: one write in flight, the newest content next."""
+
+    __slots__ = ("_home", "_idle", "_next", "_path", "_writing")
+
+    def __init__(self, home: Home, path: str) -> None:
+        self._home = home
+        self._path = path
+        self._writing = False
+        self._next: bytes | Callable[[], bytes] | None = None
+        self._idle: list[Callable[[object], None]] = []
+
+    def write(self, data: bytes | Callable[[], bytes]) -> None:
+        """Bring `data` to the file, soon. A function is called when the write begins: many askers cost one call."""
+        self._next = data
+        if not self._writing:
+            self._start()
+
+    def write_now(self, data: bytes) -> None:
+        """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
+        self._next = None
+        self._home.disk.replace_now(self._path, data)
+
+    def _start(self) -> None:
+        data, self._next = self._next, None
+        assert data is not None
+        self._writing = True
+        self._home.disk.replace(self._path, data if isinstance(data, bytes) else data(), self._written)
+
+    def _written(self, outcome: Failure | None) -> None:
+        self._writing = False
+        self._home.noted(outcome)
+        if self._next is not None:
+            self._start()
+            return
+        waiting, self._idle = self._idle, []
+        for tell in waiting:
+            tell(None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is on its way."""
+        return self._writing
+
+    def when_idle(self, tell: Callable[[object], None]) -> None:
+        """Call back with None once nothing is on its way any more; only asked while busy."""
+        assert self._writing
+        self._idle.append(tell)

@@ -1,0 +1,88 @@
+"""Names of files and directories of a log directory, as Apache Kafka has them.
+
+Zone: pure. Names only; what is in the files stands with their readers.
+
+    <log dir>/
+      meta.properties  .kafka_cleanshutdown
+      recovery-point-offset-checkpoint  replication-offset-checkpoint  log-start-offset-checkpoint
+      <topic>-<partition>/
+        <base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
+        leader-epoch-checkpoint  partition.metadata
+      <topic>-<partition>.<uuid>-delete/       waits for its removal
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from ottla.types import TopicPartition
+
+ROOT: Final = ""
+"""The log directory itself, as a path of its Disk."""
+
+LOG: Final = ".log"
+INDEX: Final = ".index"
+TIME_INDEX: Final = ".timeindex"
+TXN_INDEX: Final = ".txnindex"
+SNAPSHOT: Final = ".snapshot"
+SEGMENT_SUFFIXES: Final = (LOG, INDEX, TIME_INDEX, TXN_INDEX)
+
+DELETED: Final = ".deleted"
+CLEANED: Final = ".cleaned"
+SWAP: Final = ".swap"
+
+LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
+PARTITION_METADATA: Final = "partition.metadata"
+META_PROPERTIES: Final = "meta.properties"
+CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+LOG_STARTS: Final = "log-start-offset-checkpoint"
+
+METADATA_LOGS: Final = ("__znodes-0", "__cluster_metadata-0")
+"""Named like partitions, but not topics': the embedded metadata store's, and Apache Kafka's own."""
+
+DELETE_DIR: Final = "-delete"
+_NAME_MAX: Final = 255
+_SEGMENT_FILE: Final = re.compile(
+    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
+)
+_LOG_DIR: Final = re.compile(r"(.+)-(\d{1,10})")
+
+
+class FileName(NamedTuple):
+    """The parts of a segment file's name."""
+
+    base_offset: int
+    kind: str
+    """`.log`, `.index`, …"""
+    state: str
+    """Empty for a live file, else `.deleted`, `.cleaned` or `.swap`."""
+
+
+def file_name(base_offset: int, kind: str) -> str:
+    """`%020d` and the suffix."""
+    return f"{base_offset:020d}{kind}"
+
+
+def parse_file_name(name: str) -> FileName | None:
+    """The parts of `name`, None when it is no file of a segment."""
+    match = _SEGMENT_FILE.fullmatch(name)
+    return FileName(int(match[1]), match[2], match[3] or "") if match else None
+
+
+def parse_log_dir(name: str) -> TopicPartition | None:
+    """The partition whose directory has this name (without the `/`), None when it is not one."""
+    if name in METADATA_LOGS:
+        return None
+    match = _LOG_DIR.fullmatch(name)
+    if match is None or str(int(match[2])) != match[2]:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def delete_dir_name(tp: TopicPartition, unique: str) -> str:
+    """`<topic>-<partition>.<unique>-delete`, the topic cut so that a file system takes the name."""
+    tail = f"-{tp.partition}.{unique}{DELETE_DIR}"
+    return tp.topic[: _NAME_MAX - len(tail)] + tail

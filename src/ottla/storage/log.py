@@ -1,0 +1,500 @@
+"""The log of one partition: segments on disk, and everything known about them.
+
+Zone: deterministic. Append, read, roll, retention, truncation, flush; it knows no replicas: the high watermark is told
+to it, and only bounds what may be removed. How a log is found again after a stop stands in `recovery`.
+
+`append` is the hot path of Produce: one comparison decides whether anything but writing is due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import CONTROL, patch_offset_and_epoch
+from ottla.record.control import Marker
+from ottla.record.validation import HeaderTuple
+from ottla.seams import Disk, Done, Failure, Instant, Region
+from ottla.storage.checkpoints import format_epochs, format_partition_metadata, format_snapshot
+from ottla.storage.flush import Flush
+from ottla.storage.flush_policy import FlushPolicy
+from ottla.storage.home import Barrier, Home, LatestWrite
+from ottla.storage.index import TimestampOffset
+from ottla.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, ROOT
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.producer_snapshots import reload_after_cut
+from ottla.storage.producer_state import Duplicate, ProducerState, marker_of
+from ottla.storage.reader import Reader
+from ottla.storage.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
+from ottla.storage.segment import Segment
+from ottla.storage.segment_files import create_segment, discard, retire, snapshot_path
+from ottla.storage.segments import Segments
+from ottla.storage.tail import KEPT, Tail
+from ottla.storage.timestamps import largest, later, offset_for
+from ottla.storage.trimming import Trimming
+from ottla.storage.txn_index import AbortedTransaction
+from ottla.types import ZERO_UUID, TopicPartition
+
+_TAIL_MAX: Final = 2 * KEPT
+
+
+class Log:
+    """The log of one partition. Its plain attributes are read, and `high_watermark` is written, by replication."""
+
+    __slots__ = (
+        "_active",
+        "_append_time",
+        "_epochs_file",
+        "_flush",
+        "_flush_policy",
+        "_home",
+        "_reader",
+        "_snapshot_offset",
+        "_tail",
+        "_tail_offsets",
+        "_tail_positions",
+        "_trimming",
+        "closed",
+        "config",
+        "directory",
+        "end_offset",
+        "epochs",
+        "high_watermark",
+        "producers",
+        "segments",
+        "start_offset",
+        "topic_id",
+        "tp",
+    )
+
+    def __init__(
+        self,
+        home: Home,
+        tp: TopicPartition,
+        directory: str,
+        topic_id: bytes,
+        config: TopicConfig,
+        segments: Segments,
+        start_offset: int,
+        end_offset: int,
+        recovery_point: int,
+        epochs: list[EpochEntry],
+        producers: ProducerState,
+        snapshot_offset: int,
+    ) -> None:
+        """A log over what was found (or created) on the disk; the last segment is appendable already."""
+        self._home = home
+        self.tp = tp
+        self.directory = directory
+        self.topic_id = topic_id
+        self.segments = segments
+        self.start_offset = start_offset
+        """The first offset that can be read."""
+        self.end_offset = end_offset
+        """The offset the next record gets."""
+        self.high_watermark = start_offset
+        """Told by replication: retention and DeleteRecords stay below it."""
+        self.producers = producers
+        self.closed = False
+        self._active = segments.active
+        self._tail = Tail()
+        self._tail_offsets, self._tail_positions = self._tail.offsets, self._tail.positions
+        self._trimming = Trimming(home, self)
+        self._reader = Reader(segments, self._tail, home.scan)
+        self._flush = Flush(home, segments, min(recovery_point, end_offset), lambda: self.end_offset)
+        self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
+        self._snapshot_offset = snapshot_offset
+        """The newest producer snapshot on the disk."""
+        self._epochs_file = LatestWrite(home, f"{directory}/{LEADER_EPOCHS}")
+        self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
+        self.configure(config)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a changed configuration; sizes of index files count from the next segment on."""
+        self.config = config
+        self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self._arm_active(self._home.clock.now().wall_ms)
+        self._flush_policy.configure(config)
+
+    # -- facts ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def disk(self) -> Disk:
+        """The log directory that holds it."""
+        return self._home.disk
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return sum(segment.size for segment in self.segments)
+
+    @property
+    def start_is_moved(self) -> bool:
+        """Whether the names of the segments do not tell the log start, or may not after a power cut."""
+        return self.start_offset > self.segments.first.base_offset or self._trimming.dropping > 0
+
+    @property
+    def recovery_point(self) -> int:
+        """Everything below it is durable."""
+        return self._flush.recovery_point
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the oldest transaction begins that is open or not yet ended below the high watermark."""
+        return self.producers.first_unstable_offset(self.high_watermark)
+
+    @property
+    def sync_awaited(self) -> int:
+        """Records below it are acknowledged only when they are durable (flush.messages)."""
+        return self._flush_policy.awaited
+
+    def on_synced(self, tell: Callable[[], None]) -> None:
+        """Have `tell` called when a flush has ended that acknowledgements may wait for."""
+        self._flush_policy.on_synced = tell
+
+    @property
+    def offline(self) -> Failure | None:
+        """Why its directory is out of service; None when it is in service."""
+        return self._home.offline
+
+    # -- appending -----------------------------------------------------------------------------------------------------
+
+    def check_producer(self, header: HeaderTuple) -> Duplicate | None:
+        """Whether an idempotent producer's batch is new: None, or where it already is.
+
+        Raises ApiError INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER (KIP-98).
+        """
+        if not self._home.safeguards.dedupe:
+            return None
+        return self.producers.check(header)
+
+    def append(
+        self, view: memoryview, header: HeaderTuple, leader_epoch: int, now: Instant, marker: Marker | None = None
+    ) -> int:
+        """Append the one batch that fills `view`; returns the offset of its first record.
+
+        Offset and leader epoch are patched into `view`, which is borrowed for the call. With LogAppendTime the caller
+        has stamped it with `now`. `marker`: what is in a control batch, where that is known. Raises ApiError
+        KAFKA_STORAGE_ERROR (nothing was written), RECORD_LIST_TOO_LARGE (more than a segment holds).
+        """
+        base = self.end_offset
+        last = base + header[6]
+        timestamp = now.wall_ms if self._append_time else header[8]
+        segment = self._active
+        if (
+            segment.size + len(view) > segment.roll_size
+            or timestamp > segment.roll_timestamp
+            or last > segment.max_offset
+            or now.wall_ms > segment.roll_wall_ms
+        ):
+            segment = self._make_room(len(view))
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base)
+        patch_offset_and_epoch(view, 0, base, leader_epoch)
+        try:
+            position = segment.append(view, last, timestamp)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        if not position:
+            self._first_in_segment(timestamp, now)
+        self._tail_offsets.append(base)
+        self._tail_positions.append(position)
+        if len(self._tail_offsets) > _TAIL_MAX:
+            self._tail.trim()
+        if header[9] >= 0:
+            if header[5] & CONTROL:
+                self._note_marker(marker or marker_of(view, 0), header, base, now.wall_ms)
+            else:
+                self.producers.update(header, base, now.wall_ms)
+        self.end_offset = last + 1
+        if last >= self._flush_policy.at:
+            self._flush_policy.appended(now)
+        return base
+
+    def append_replica(self, view: memoryview, newest_epoch: int = ANY_EPOCH, check_crc: bool = True) -> int:
+        """Append batches as a leader of at most `newest_epoch` wrote them: offsets and epochs stay. Returns the end.
+
+        Batches that go into the same segment are one write. Raises ApiError CORRUPT_MESSAGE when they are damaged or
+        do not continue this log, KAFKA_STORAGE_ERROR; whole batches before the error are in the log.
+        """
+        batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
+        start_offset, now, at = self.start_offset, self._home.clock.now(), 0
+        if batches and batches[0][2][0] < self.end_offset:
+            self._begin_within(batches[0][2][0])
+        while at < len(batches):
+            at = self._append_run(view, batches, at, now)
+        self.set_start_offset(start_offset)
+        if error is not None:
+            raise error
+        return self.end_offset
+
+    def _begin_within(self, base: int) -> None:
+        """The first batch of an empty log begins below its start, as after DeleteRecords into the midst of a batch."""
+        if self.end_offset != self.start_offset:
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"{self.tp} ends at {self.end_offset}, got offset {base}")
+        try:
+            self.restart_at(base)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+
+    def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
+        """Append as many of the batches from `at` on as one segment takes; returns how many are appended by then."""
+        segment, (first, end, header) = self._active, batches[at]
+        if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
+            self.end_offset = header[0]
+            segment = self._make_room(end - first)
+        until = at + 1
+        while segment.size and until < len(batches):  # the first batch of a segment decides when that one is full
+            if self._is_full(segment, batches[until][1] - first, batches[until][2]):
+                break
+            until += 1
+        run = batches[at:until]
+        try:
+            position = segment.write(view[first : run[-1][1]])
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        for start, end, header in run:
+            self._note_replica(view, start, end, header, position + start - first, now)
+        if not position:
+            self._first_in_segment(run[0][2][8], now)
+        if len(self._tail_offsets) > _TAIL_MAX:
+            self._tail.trim()
+        if self.end_offset > self._flush_policy.at:
+            self._flush_policy.appended(now)
+        return until
+
+    @staticmethod
+    def _is_full(segment: Segment, size: int, header: HeaderTuple) -> bool:
+        return (
+            segment.size + size > segment.roll_size
+            or header[8] > segment.roll_timestamp
+            or header[0] + header[6] > segment.max_offset
+        )
+
+    def _note_replica(
+        self, view: memoryview, start: int, end: int, header: HeaderTuple, position: int, now: Instant
+    ) -> None:
+        """A leader's batch is in the file: index it, and take note of what it says."""
+        base = header[0]
+        if header[2] != self.epochs.latest and header[2] >= 0:
+            self.epochs.assign(header[2], base)
+        self._active.note(position, end - start, base + header[6], header[8])
+        self._tail_offsets.append(base)
+        self._tail_positions.append(position)
+        if header[9] >= 0:
+            if header[5] & CONTROL:
+                self._note_marker(marker_of(view[start:end], 0), header, base, now.wall_ms)
+            else:
+                self.producers.update(header, base, now.wall_ms)
+        self.end_offset = base + header[6] + 1
+
+    def _make_room(self, size: int) -> Segment:
+        """Roll before a batch of `size` bytes. Raises ApiError."""
+        self._home.check()
+        if size > self.config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {size} bytes does not fit a segment of {self.config.segment_bytes}",
+            )
+        try:
+            self.roll()
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        return self._active
+
+    def _first_in_segment(self, timestamp: int, now: Instant) -> None:
+        self._active.first_timestamp = timestamp
+        self._arm_active(now.wall_ms)
+
+    def _arm_active(self, now_ms: int) -> None:
+        self._active.arm(self.config, now_ms)
+        if self._home.offline is not None:
+            self.fence()
+
+    def fence(self) -> None:
+        """The directory is offline: the next append takes the slow way, and is refused there."""
+        self._active.roll_size = -1
+
+    def _note_marker(self, marker: Marker | None, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
+        """A transaction ended."""
+        state, mark = self.producers, self.high_watermark
+        aborted = None if marker is None else state.end_transaction(header, base_offset, marker, wall_ms, mark)
+        if aborted is not None:
+            self._active.txn_index.append(aborted)
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(
+        self, offset: int, max_bytes: int, limit_offset: int, at_least_one: bool = True, warmed: bool = False
+    ) -> Region | None:
+        """Whole batches from the one that holds `offset` on, all below `limit_offset`, as a region of a segment file.
+
+        At most `max_bytes`, but one batch in any case when `at_least_one`. None when there is nothing. `warmed`: the
+        caller has just warmed what Cold named; rather wait than ask again. Raises ApiError OFFSET_OUT_OF_RANGE,
+        CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
+        """
+        self._home.check()
+        if offset < self.start_offset or offset > self.end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.tp} has offsets {self.start_offset} to {self.end_offset}, asked for {offset}",
+            )
+        if offset >= limit_offset:
+            return None
+        try:
+            return self._reader.region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+
+    def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
+        """Aborted transactions with records in [start, end), for a read_committed consumer."""
+        return self.segments.aborted_transactions(start_offset, end_offset)
+
+    def lookup_timestamp(self, timestamp: int, done: Done[TimestampOffset | None]) -> None:
+        """The first record whose timestamp is ≥ `timestamp`, in a later turn; None when there is none."""
+        offset_for(self.segments, self.start_offset, timestamp, done)
+
+    def max_timestamp_offset(self, done: Done[TimestampOffset | None]) -> None:
+        """The first record with the largest timestamp of all, in a later turn; None when there is none."""
+        newest = largest(self.segments)
+        if newest < 0:
+            later(self.segments, lambda: done(None))
+        else:
+            self.lookup_timestamp(newest, done)
+
+    # -- rolling -------------------------------------------------------------------------------------------------------
+
+    def roll(self) -> None:
+        """Seal the active segment and begin a new one, unless it is empty. Raises Failure; then nothing has changed."""
+        old, base = self._active, self.end_offset
+        if not old.size and old.base_offset == base:
+            return
+        fresh = create_segment(self._home, self.directory, base, self.config)
+        try:
+            old.seal()
+        except Failure:
+            discard(self._home, fresh)
+            raise
+        self.segments.add(fresh)
+        self._active = fresh
+        self._tail.clear()
+        self._arm_active(self._home.clock.now().wall_ms)
+        self._flush.note_names(self.directory)
+        self.write_snapshot(self._home.noted)
+        self._flush.request(self._home.noted)
+
+    def write_snapshot(self, done: Callable[[object], None]) -> None:
+        """Save the producer state at the log end, so that the next start need not read the log for it."""
+        self.producers.end_offset = self.end_offset
+        self._snapshot_offset = self.end_offset
+        path = snapshot_path(self.directory, self.end_offset)
+        self.disk.replace(path, format_snapshot(self.producers.snapshot()), done)
+
+    # -- durability ----------------------------------------------------------------------------------------------------
+
+    def flush(self, done: Done[int]) -> None:
+        """Make everything appended so far durable; `done` gets the recovery point, in a later turn."""
+        self._flush_policy.request(done)
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs as they are, when recovery found others than the file has."""
+        self._write_epochs(self.epochs.entries)
+
+    def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        self._epochs_file.write(format_epochs(entries))
+
+    def write_metadata(self) -> None:
+        """Write `partition.metadata` and have the names of a log just created made durable with its first flush."""
+        self._flush.note_names(self.directory, ROOT)
+        if self.topic_id != ZERO_UUID:
+            path = f"{self.directory}/{PARTITION_METADATA}"
+            self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
+
+    def stop(self, barrier: Barrier) -> None:
+        """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
+        if self.end_offset > max(self._snapshot_offset, self.start_offset):
+            self.write_snapshot(barrier.expect())
+        if self._epochs_file.busy:
+            self._epochs_file.when_idle(barrier.expect())
+        if self._active.unsaved or not self._flush.clean:
+            self._flush.request(barrier.expect(), everything=True)
+
+    def close(self) -> None:
+        """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""
+        if self.closed:
+            return
+        self.closed = True
+        for segment in self.segments:
+            segment.close()
+
+    # -- trimming ------------------------------------------------------------------------------------------------------
+
+    def set_start_offset(self, offset: int) -> None:
+        """Move the log start up to `offset` (DeleteRecords); files below it go with the next retention check.
+
+        Raises ApiError OFFSET_OUT_OF_RANGE above the log end; a smaller offset than the present one changes nothing.
+        """
+        if offset > self.end_offset:
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp} ends at {self.end_offset}")
+        if offset <= self.start_offset:
+            return
+        self.start_offset = offset
+        self.high_watermark = max(self.high_watermark, offset)
+        self.epochs.truncate_from_start(offset)
+        self._home.starts_changed = True
+
+    def delete_old_segments(self, now: Instant) -> int:
+        """Drop what retention does not keep, oldest first; returns how many segments. Raises ApiError.
+
+        Never above the high watermark, nor above the first record of an open transaction.
+        """
+        return self._trimming.delete_old_segments(now)
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""
+        if offset >= self.end_offset:
+            return
+        if offset < self.segments.first.base_offset:
+            self.restart_at(offset)
+            return
+        slot = self.segments.floor(offset)
+        for segment in self.segments.drop_from(slot + 1):
+            retire(self._home, segment, self.config.file_delete_delay_ms)
+        segment = self.segments[slot]
+        found = self._reader.find(segment, offset, patient=True)
+        end = offset if found is None else min(offset, found.base_offset)
+        segment.activate(self.config)
+        segment.truncate_to(end, segment.size if found is None else found.position)
+        self._reset(end)
+        self.start_offset = min(self.start_offset, end)
+        self.epochs.truncate_from_end(end)
+        self._flush.truncated(end)
+        self._reload_producers()
+
+    def restart_at(self, offset: int) -> None:
+        """Drop everything and begin anew at `offset`: a leader no longer has this log's end. Raises Failure."""
+        for segment in self.segments.drop_from(0):
+            retire(self._home, segment, self.config.file_delete_delay_ms)
+        self.segments.add(create_segment(self._home, self.directory, offset, self.config))
+        self._reset(offset)
+        self.start_offset = self.high_watermark = offset
+        self.epochs.clear()
+        self._flush.restarted(offset)
+        self._reload_producers()
+        self._home.starts_changed = True
+
+    def _reset(self, end_offset: int) -> None:
+        """The log ends somewhere else now, perhaps in another segment."""
+        self._active = self.segments.active
+        self._tail.clear()
+        self.end_offset = end_offset
+        self._flush_policy.truncated(end_offset)
+        self.high_watermark = min(self.high_watermark, end_offset)
+        self._arm_active(self._home.clock.now().wall_ms)
+        self._flush.note_names(self.directory)
+
+    def _reload_producers(self) -> None:
+        at = (self.start_offset, self.high_watermark, self.end_offset)
+        self._snapshot_offset = reload_after_cut(self._home, self.directory, list(self.segments), at, self.producers)

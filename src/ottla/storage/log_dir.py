@@ -1,0 +1,329 @@
+"""One log directory: its logs, its checkpoints, and the mark of a clean stop.
+
+Zone: deterministic. What concerns the directory as a whole; which directory a new log goes to is the manager's choice.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
+
+from ottla.config.topic import TopicConfig
+from ottla.seams import Done, Failure, Kind
+from ottla.storage.checkpoints import (
+    CorruptCheckpoint,
+    MetaProperties,
+    format_clean_shutdown,
+    format_meta_properties,
+    format_offsets,
+    parse_clean_shutdown,
+    parse_meta_properties,
+    parse_offsets,
+)
+from ottla.storage.errors import UnsupportedFormat, WrongDirectory
+from ottla.storage.home import Barrier, Home, LatestWrite
+from ottla.storage.layout import (
+    CLEAN_SHUTDOWN,
+    DELETE_DIR,
+    HIGH_WATERMARKS,
+    LOG_STARTS,
+    META_PROPERTIES,
+    RECOVERY_POINTS,
+    ROOT,
+    delete_dir_name,
+    parse_log_dir,
+)
+from ottla.storage.log import Log
+from ottla.storage.recovery import Found, open_log
+from ottla.storage.scan import read_file
+from ottla.types import TopicPartition
+
+_logger = logging.getLogger(__name__)
+GHOSTS_KEPT: Final = 1000
+"""Deleted partitions that are remembered until the checkpoints are rid of them."""
+
+
+class LoadProgress(NamedTuple):
+    """How far loading a directory is."""
+
+    directory: str
+    logs_done: int
+    logs_total: int
+    bytes_scanned: int
+    """Bytes that recovery has read; 0 after a clean stop."""
+
+
+class LogDir:
+    """A log directory and the logs in it."""
+
+    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "refused")
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        home.fence = self._fence
+        home.save_starts = self._save_starts
+        home.save_recovery_points = self.checkpoint_recovery_points
+        self.logs: dict[TopicPartition, Log] = {}
+        self.refused: dict[TopicPartition, str] = {}
+        """Partitions whose directory is there but is not served, and why."""
+        self._clean = False
+        self._ghosts: set[TopicPartition] = set()
+        """Partitions that have no log here any more but may be named in a checkpoint."""
+        self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
+        self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
+        self._starts = LatestWrite(home, LOG_STARTS)
+
+    @property
+    def name(self) -> str:
+        """As the configuration names it."""
+        return self._home.disk.name
+
+    @property
+    def space(self) -> tuple[int, int]:
+        """Size of its file system, and what is free of it, in bytes; -1 where the system does not tell (KIP-827)."""
+        disk = self._home.disk
+        try:
+            return disk.total_bytes(), disk.free_bytes()
+        except Failure:
+            return -1, -1
+
+    @property
+    def offline(self) -> Failure | None:
+        """Why it is out of service, None while it is not."""
+        return self._home.offline
+
+    def _fence(self) -> None:
+        for log in self.logs.values():
+            log.fence()
+
+    # -- whose it is ---------------------------------------------------------------------------------------------------
+
+    def meta(self) -> MetaProperties | None:
+        """What meta.properties says, None when there is none. Raises WrongDirectory when it cannot be read, Failure."""
+        try:
+            return parse_meta_properties(read_file(self._home.disk, META_PROPERTIES))
+        except CorruptCheckpoint as error:
+            raise WrongDirectory(f"{self.name}/{META_PROPERTIES}: {error}") from error
+        except Failure as failure:
+            if failure.kind is Kind.NOT_DONE:
+                return None
+            raise
+
+    def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
+        """Make the directory this node's, or check that it is. Raises WrongDirectory, Failure."""
+        meta = self.meta()
+        if meta is None:
+            if check_only:
+                return
+            directory_id = self._home.entropy.octets("directory-id", 16)
+            meta = MetaProperties(node_id, cluster_id, directory_id)
+            self._home.disk.replace_now(META_PROPERTIES, format_meta_properties(meta, self._home.clock.now().wall_ms))
+        if (meta.cluster_id, meta.node_id) != (cluster_id, node_id):
+            raise WrongDirectory(
+                f"{self.name} belongs to node {meta.node_id} of cluster {meta.cluster_id}, "
+                f"this is node {node_id} of cluster {cluster_id}: use another directory, or its own node.id"
+            )
+
+    # -- start ---------------------------------------------------------------------------------------------------------
+
+    def load(self, topic_config: Callable[[str], TopicConfig], progress: Callable[[LoadProgress], None]) -> None:
+        """Open every log. A failing disk takes the directory offline; nothing is raised for it."""
+        try:
+            self._load(topic_config, progress)
+        except Failure as failure:
+            self._home.failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
+            self.logs.clear()
+
+    def _load(self, topic_config: Callable[[str], TopicConfig], progress: Callable[[LoadProgress], None]) -> None:
+        directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
+        self._clean = self._take_clean_marker()
+        recovery_points = self._read(RECOVERY_POINTS)
+        high_watermarks = self._read(HIGH_WATERMARKS)
+        starts = self._read(LOG_STARTS)
+        scanned = 0
+
+        def count(size: int) -> None:
+            nonlocal scanned
+            scanned += size
+
+        found = list(self._log_directories(directories))
+        self._ghosts.update(recovery_points, high_watermarks, starts)
+        self._ghosts.difference_update(tp for tp, _ in found)
+        for done, (tp, directory) in enumerate(found, 1):
+            facts = Found(self._clean, recovery_points.get(tp, 0), starts.get(tp, 0), high_watermarks.get(tp, 0))
+            self._open(tp, directory, topic_config(tp.topic), facts, count)
+            progress(LoadProgress(self.name, done, len(found), scanned))
+
+    def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
+        """Partitions and their directories; what waits for its removal is removed."""
+        for name in names:
+            if name.endswith(DELETE_DIR):
+                self._home.unlink(name)
+                continue
+            tp = parse_log_dir(name)
+            if tp is not None:
+                yield tp, name
+
+    def _open(
+        self, tp: TopicPartition, directory: str, config: TopicConfig, found: Found, scanned: Callable[[int], None]
+    ) -> None:
+        try:
+            log = self.logs[tp] = open_log(self._home, tp, directory, config, found, scanned)
+        except UnsupportedFormat as error:
+            _logger.error("%s is not served: %s", tp, error)
+            self.refused[tp] = str(error)
+            return
+        if log.recovery_point < log.end_offset:
+            log.flush(self._home.noted)
+
+    def _take_clean_marker(self) -> bool:
+        """Whether the last stop was clean. The mark is gone, durably, before anything is appended."""
+        disk = self._home.disk
+        try:
+            parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
+            clean = True
+        except CorruptCheckpoint as error:
+            _logger.warning("%s: %s", self.name, error)
+            clean = False
+        except Failure as failure:
+            if failure.kind is not Kind.NOT_DONE:
+                raise
+            clean = False
+        if self._home.safeguards.clean_marker_order:
+            disk.unlink_now(CLEAN_SHUTDOWN)
+            disk.sync_now(ROOT)
+        else:
+            disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+        return clean
+
+    def _read(self, name: str) -> dict[TopicPartition, int]:
+        """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""
+        try:
+            return parse_offsets(read_file(self._home.disk, name))
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s: %s", self.name, name, error)
+        except Failure as failure:
+            if failure.kind is not Kind.NOT_DONE:
+                raise
+        return {}
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def create(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
+        """A new, empty log. Raises Failure."""
+        try:
+            if tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT:
+                self._forget_ghosts()
+            self._home.disk.make_dir(str(tp))
+            log = open_log(self._home, tp, str(tp), config, Found(clean=True))
+        except Failure as failure:
+            self._home.failed(failure)
+            raise
+        log.topic_id = topic_id
+        log.write_metadata()
+        self.logs[tp] = log
+        return log
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
+        log = self.logs.pop(tp)
+        unique = self._home.entropy.octets("deleted-log", 16).hex()
+        target = delete_dir_name(tp, unique)
+        try:
+            self._home.disk.rename(log.directory, target)
+        except Failure as failure:
+            self._home.failed(failure)
+            raise
+        log.close()
+        self._ghosts.add(tp)
+        self._home.disk.sync_dir(ROOT, self._home.noted)
+        self._home.unlink_later(target, log.config.file_delete_delay_ms)
+
+    def _forget_ghosts(self) -> None:
+        """Take what was deleted out of the checkpoints: a new log must not be taken for the old one of its name.
+
+        Before the new one is there, and waiting for it: a recovery point it inherits would vouch for bytes that no
+        flush has covered, a log start for a deletion that was not asked for. Raises Failure.
+        """
+        self._recovery_points.write_now(self._recovery_point_bytes())
+        self._high_watermarks.write_now(self._high_watermark_bytes())
+        self._starts.write_now(self._start_bytes())
+        self._ghosts.clear()
+
+    # -- checkpoints ---------------------------------------------------------------------------------------------------
+
+    def checkpoint_recovery_points(self) -> None:
+        """Note how far each log is durable."""
+        self._recovery_points.write(self._recovery_point_bytes)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """Note each log's high watermark."""
+        self._high_watermarks.write(self._high_watermark_bytes())
+
+    def checkpoint_starts(self) -> None:
+        """Note the log starts that file names do not tell."""
+        self._home.starts_changed = False
+        self._starts.write(self._start_bytes())
+
+    def _save_starts(self, then: Callable[[], None]) -> None:
+        self.checkpoint_starts()
+        self._starts.when_idle(lambda _: then())
+
+    @property
+    def starts_changed(self) -> bool:
+        """Whether a log start moved since they were noted."""
+        return self._home.starts_changed
+
+    def _recovery_point_bytes(self) -> bytes:
+        return format_offsets({tp: self.logs[tp].recovery_point for tp in sorted(self.logs)})
+
+    def _high_watermark_bytes(self) -> bytes:
+        return format_offsets({tp: self.logs[tp].high_watermark for tp in sorted(self.logs)})
+
+    def _start_bytes(self) -> bytes:
+        logs = [self.logs[tp] for tp in sorted(self.logs)]
+        return format_offsets({log.tp: log.start_offset for log in logs if log.start_is_moved})
+
+    # -- stop ----------------------------------------------------------------------------------------------------------
+
+    def stop(self, done: Done[None]) -> None:
+        """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
+        barrier = Barrier(lambda failure: self._quiet(failure, done))
+        for tp in sorted(self.logs):
+            self.logs[tp].stop(barrier)
+        self._home.disk.sync_dir(ROOT, barrier.expect())
+        barrier.armed()
+
+    def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
+        """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
+        busy = [file for file in (self._recovery_points, self._high_watermarks, self._starts) if file.busy]
+        if not busy:
+            self._stopped(failure, done)
+            return
+        barrier = Barrier(lambda later: self._quiet(failure or later, done))
+        for file in busy:
+            file.when_idle(barrier.expect())
+        barrier.armed()
+
+    def _stopped(self, failure: Failure | None, done: Done[None]) -> None:
+        failure = failure or self._home.offline
+        if failure is None:
+            try:
+                self._seal()
+            except Failure as error:
+                failure = error
+        if failure is not None:
+            self._home.failed(failure)
+            _logger.warning("%s is not marked as cleanly stopped, its next start recovers: %s", self.name, failure)
+        done(failure)
+
+    def _seal(self) -> None:
+        """The last writes, in this order: whoever finds the mark believes all the rest."""
+        disk = self._home.disk
+        for tp in sorted(self.logs):
+            self.logs[tp].close()
+        disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())
+        disk.replace_now(HIGH_WATERMARKS, self._high_watermark_bytes())
+        disk.replace_now(LOG_STARTS, self._start_bytes())
+        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))

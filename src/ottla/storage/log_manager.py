@@ -1,0 +1,266 @@
+"""All logs of a broker, over all its log directories, and what they need from time to time.
+
+Zone: deterministic. Finding, creating, deleting logs; the calendar of checkpoints, retention and expiry. Work that
+goes over all logs is done a few logs at a time, in idle moments.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.storage.home import Barrier, Home
+from ottla.storage.log import Log
+from ottla.storage.log_dir import LoadProgress, LogDir
+from ottla.storage.safeguards import Safeguards
+from ottla.storage.scan import HeaderScan
+from ottla.storage.timers import Timers
+from ottla.types import ZERO_UUID, TopicPartition
+
+_logger = logging.getLogger(__name__)
+LOGS_PER_STEP: Final = 16
+"""How many logs one call of `background` looks after."""
+
+
+class LogManager:
+    """The logs of one broker."""
+
+    __slots__ = ("_clock", "_config", "_homes", "_queue", "dirs", "timers")
+
+    def __init__(
+        self,
+        disks: Sequence[Disk],
+        clock: Clock,
+        entropy: Entropy,
+        config: BrokerConfig,
+        safeguards: Safeguards | None = None,
+    ) -> None:
+        self._clock = clock
+        self._config = config
+        self.timers = Timers()
+        scan = HeaderScan()
+        safeguards = safeguards or Safeguards()
+        self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan) for disk in disks]
+        self.dirs = tuple(LogDir(home) for home in self._homes)
+        """One per log directory, in the order of the configuration."""
+        self._queue: deque[Callable[[], None]] = deque()
+
+    # -- directories ---------------------------------------------------------------------------------------------------
+
+    @property
+    def offline_dirs(self) -> tuple[str, ...]:
+        """Names of the directories that are out of service."""
+        return tuple(each.name for each in self.dirs if each.offline is not None)
+
+    def on_offline(self, tell: Callable[[str], None]) -> None:
+        """Have `tell` called with the name of a directory that goes out of service."""
+        for home in self._homes:
+            home.on_offline = tell
+
+    def stored_cluster_id(self) -> str | None:
+        """The cluster id that a directory remembers; None when all are new. Raises WrongDirectory, Failure."""
+        for each in self.dirs:
+            meta = each.meta()
+            if meta is not None:
+                return meta.cluster_id
+        return None
+
+    def has_blank_dir(self) -> bool:
+        """Whether a directory that can be read was never claimed: whatever replicas had in its place is gone."""
+        for each in self.dirs:
+            try:
+                if each.offline is None and each.meta() is None:
+                    return True
+            except Failure:
+                continue
+        return False
+
+    def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
+        """Write `meta.properties` where it is missing (unless only to check), check it elsewhere.
+
+        Raises WrongDirectory. A directory that cannot be read goes offline.
+        """
+        for home, each in zip(self._homes, self.dirs, strict=True):
+            try:
+                each.claim(cluster_id, node_id, check_only)
+            except Failure as failure:
+                home.failed(Failure(Kind.IO, failure.message or failure.kind.name))
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Settings of the broker have changed; what topics take from them is told to their logs."""
+        self._config = config
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def load(
+        self,
+        topic_config: Callable[[str], TopicConfig],
+        progress: Callable[[LoadProgress], None] | None = None,
+    ) -> None:
+        """Open and recover every log, blocking. A directory that fails is offline afterwards, nothing is raised."""
+        for each in self.dirs:
+            if each.offline is None:
+                each.load(topic_config, progress or _unseen)
+        self._set_calendar()
+
+    def stop(self, done: Done[None]) -> None:
+        """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
+        self._queue.clear()
+        self.timers.clear()
+        barrier = Barrier(done)
+        working = [each for each in self.dirs if each.offline is None]
+        for each in working:
+            each.stop(barrier.expect())
+        if not working:
+            self._homes[0].disk.sync_dir("", barrier.expect())
+        barrier.armed()
+
+    # -- logs ----------------------------------------------------------------------------------------------------------
+
+    def get(self, tp: TopicPartition) -> Log | None:
+        """The log of a partition; None when there is none, or its directory is offline."""
+        for each in self.dirs:
+            log = each.logs.get(tp)
+            if log is not None:
+                return log if each.offline is None else None
+        return None
+
+    def logs(self) -> Iterator[Log]:
+        """Every log that is in service, directory by directory."""
+        for each in self.dirs:
+            if each.offline is None:
+                yield from each.logs.values()
+
+    def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
+        """The log of this very topic, None when there is none in service; logs of others that had its name go.
+
+        A topic that is deleted and made again while a directory is away leaves its old log there (KIP-516): old data
+        is not new data. A log whose id never reached the disk is taken for the topic's, unless another one is.
+        """
+        holders = [each for each in self.dirs if tp in each.logs]
+        for wanted in (topic_id, ZERO_UUID):
+            chosen = next((each for each in holders if each.logs[tp].topic_id == wanted), None)
+            if chosen is not None:
+                break
+        for each in holders:
+            if each is not chosen:
+                _logger.warning("%s in %s belongs to another topic of that name and is deleted", tp, each.name)
+                self._delete_from(each, tp)
+        if chosen is None or chosen.offline is not None:
+            return None
+        log = chosen.logs[tp]
+        if log.topic_id != topic_id:
+            log.topic_id = topic_id
+            log.write_metadata()
+        return log
+
+    def create(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True) -> Log:
+        """A new log, in the directory that has the fewest.
+
+        Raises Failure: of the disk, or NOT_DONE when the partition is there but not served, or may be: when it is not
+        new and a directory is offline, its records are to be expected there.
+        """
+        if not is_new and self.offline_dirs:
+            raise Failure(Kind.NOT_DONE, f"{tp} may be in {', '.join(self.offline_dirs)}")
+        for each in self.dirs:
+            if tp in each.logs or tp in each.refused:
+                why = each.refused.get(tp) or f"its directory {each.name} is offline"
+                raise Failure(Kind.NOT_DONE, f"{tp} exists: {why}")
+        working = [each for each in self.dirs if each.offline is None]
+        if not working:
+            raise Failure(Kind.IO, "every log directory is offline")
+        return min(working, key=lambda each: len(each.logs)).create(tp, topic_id, config)
+
+    def delete(self, tp: TopicPartition) -> None:
+        """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure."""
+        for each in self.dirs:
+            if tp in each.logs:
+                each.delete(tp)
+
+    @staticmethod
+    def _delete_from(directory: LogDir, tp: TopicPartition) -> None:
+        try:
+            directory.delete(tp)
+        except Failure as failure:
+            _logger.error("the log of %s in %s cannot be deleted: %s", tp, directory.name, failure)
+
+    # -- from time to time ---------------------------------------------------------------------------------------------
+
+    def next_deadline_ns(self) -> int | None:
+        """When `on_time` has something to do next."""
+        return self.timers.next_ns
+
+    def on_time(self) -> None:
+        """Do what is due."""
+        self.timers.run(self._clock.now().mono_ns)
+
+    def background(self, budget_ns: int) -> bool:
+        """Look after a few logs; True when more wait. The budget is counted in logs: a turn has no clock."""
+        del budget_ns
+        for _ in range(min(LOGS_PER_STEP, len(self._queue))):
+            self._queue.popleft()()
+        return bool(self._queue)
+
+    def _set_calendar(self) -> None:
+        config = self._config
+        self._every(config.log_retention_check_interval_ms, self._check_retention)
+        self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
+        self._every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
+        self._every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
+        self._every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks)
+
+    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+        def again() -> None:
+            action()
+            self._every(interval_ms, action)
+
+        self.timers.add(self._clock.now().mono_ns + interval_ms * 1_000_000, again)
+
+    def _working(self) -> Iterator[LogDir]:
+        return (each for each in self.dirs if each.offline is None)
+
+    def _checkpoint_recovery_points(self) -> None:
+        for each in self._working():
+            each.checkpoint_recovery_points()
+
+    def _checkpoint_starts(self) -> None:
+        for each in self._working():
+            if each.starts_changed:
+                each.checkpoint_starts()
+
+    def _checkpoint_high_watermarks(self) -> None:
+        for each in self._working():
+            each.checkpoint_high_watermarks()
+
+    def _check_retention(self) -> None:
+        for log in self.logs():
+            self._queue.append(lambda log=log: self._retain(log))  # type: ignore[misc]
+
+    def _retain(self, log: Log) -> None:
+        if log.closed:
+            return
+        try:
+            dropped = log.delete_old_segments(self._clock.now())
+        except ApiError as error:
+            _logger.warning("retention of %s: %s", log.tp, error.message)
+            return
+        if dropped:
+            _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
+
+    def _expire_producers(self) -> None:
+        after_ms = self._config.producer_id_expiration_ms
+        for log in self.logs():
+            self._queue.append(lambda log=log: self._expire(log, after_ms))  # type: ignore[misc]
+
+    def _expire(self, log: Log, after_ms: int) -> None:
+        log.producers.expire(self._clock.now().wall_ms, after_ms)
+
+
+def _unseen(_: LoadProgress) -> None:
+    pass

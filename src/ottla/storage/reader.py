@@ -1,0 +1,128 @@
+"""Reading: from an offset to the bytes that answer a fetch.
+
+Zone: deterministic. Works on positions: index, remembered tail, a few headers; the bytes themselves stay in the file
+and leave as a region of it. Who may see what (high watermark, last stable offset) is the caller's `limit`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.seams import Region
+from ottla.storage.errors import Cold
+from ottla.storage.index import OffsetPosition
+from ottla.storage.scan import Found, HeaderScan
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+from ottla.storage.tail import Tail
+
+HOT_BYTES: Final = 16 * 1024 * 1024
+"""So much of what was appended last surely is in the page cache; anything else is probed before it is sent."""
+PROBE_STEP: Final = 512 * 1024
+"""Distance of the probes. Pages come and go in runs, in the order in which a log is read: a few of them speak for all,
+and a probe is a system call."""
+
+
+class Reader:
+    """Finds batches of one log."""
+
+    __slots__ = ("_probe", "_scan", "_segments", "_tail")
+
+    def __init__(self, segments: Segments, tail: Tail, scan: HeaderScan) -> None:
+        self._segments = segments
+        self._tail = tail
+        self._scan = scan
+        self._probe = memoryview(bytearray(1))
+
+    def region(
+        self, offset: int, max_bytes: int, limit: int, log_end: int, at_least_one: bool, patient: bool
+    ) -> Region | None:
+        """Whole batches from the one holding `offset` on: below `limit`, at most `max_bytes`, of one segment.
+
+        The first batch may be larger when `at_least_one`. None when there is nothing such. Raises Cold, ApiError
+        CORRUPT_MESSAGE.
+        """
+        segments = self._segments
+        slot = len(segments) - 1
+        if offset < segments[slot].base_offset:
+            slot = segments.floor(offset)
+        start = self._position(slot, offset, patient)
+        while start < 0:
+            slot += 1
+            if slot == len(segments):
+                return None
+            start = self._position(slot, offset, patient)
+        segment = segments[slot]
+        stop = segment.size
+        if limit < segments.end_of(slot, log_end):
+            stop = self._position(slot, limit, patient)
+            if stop < 0:
+                stop = segment.size
+        size = stop - start
+        if size > max_bytes:
+            size = self._fit(slot, start, max_bytes, at_least_one, patient)
+        if size <= 0:
+            return None
+        region = Region(segment.file, start, size, segment.file.generation)
+        if not patient and start < max(segment.hot_from, segment.size - HOT_BYTES):
+            self._check_warm(region)
+        return region
+
+    def _position(self, slot: int, offset: int, patient: bool) -> int:
+        """Where the first batch begins whose last offset is ≥ `offset`; -1 when the segment has none."""
+        if slot == len(self._segments) - 1:
+            position = self._tail.position_of(offset)
+            if position >= 0:
+                return position
+        found = self.find(self._segments[slot], offset, patient)
+        return -1 if found is None else found.position
+
+    def find(self, segment: Segment, offset: int, patient: bool) -> Found | None:
+        """The first batch of a segment whose last offset is ≥ `offset`. Raises Cold, ApiError CORRUPT_MESSAGE."""
+        entry, above = segment.index.place_of(offset)
+        if above > entry.position and entry.offset < offset:
+            # Where every batch has an entry, the next entry's batch is the one, and one header shows it.
+            found = self._batch_at(segment, above, offset, patient)
+            if found is not None and found.base_offset <= offset:
+                return found
+        first = self._entry_batch(segment, entry, patient) if entry.position else None
+        if first is not None and first.last_offset >= offset:
+            return first
+        position = 0 if first is None else first.end
+        return self._scan.first_reaching(segment.file, position, segment.size, offset, patient)
+
+    def _entry_batch(self, segment: Segment, entry: OffsetPosition, patient: bool) -> Found | None:
+        """The batch an index entry points to; None when the index does not fit the log: then the log is believed."""
+        found = self._batch_at(segment, entry.position, entry.offset, patient)
+        return None if found is None or found.base_offset > entry.offset else found
+
+    def _batch_at(self, segment: Segment, position: int, offset: int, patient: bool) -> Found | None:
+        """The batch that begins at `position`, if one does that reaches `offset`."""
+        found = self._scan.batch_at(segment.file, position, segment.size, patient)
+        return None if found is None or found.last_offset < offset else found
+
+    def _fit(self, slot: int, start: int, max_bytes: int, at_least_one: bool, patient: bool) -> int:
+        """The largest size ≤ `max_bytes` (nearly: an index is sparse) that ends where a batch ends."""
+        segment = self._segments[slot]
+        end = -1
+        if slot == len(self._segments) - 1:
+            end = self._tail.boundary(start, start + max_bytes)
+        if end <= start:
+            end = segment.index.floor_of_position(start + max_bytes)
+        if end <= start:
+            end = self._scan.last_fitting(segment.file, start, segment.size, max_bytes, patient)
+        if end <= start and at_least_one:
+            first = self._scan.first_reaching(segment.file, start, segment.size, -1, patient)
+            end = start if first is None else first.end
+        return end - start
+
+    def _check_warm(self, region: Region) -> None:
+        """Raise Cold when the region does not seem to be in memory: sending it would stall the loop.
+
+        Its beginning is: a header was just read there.
+        """
+        file, start, size, _ = region
+        last = start + size - 1
+        for position in (*range(start + PROBE_STEP, last, PROBE_STEP), last):
+            if not file.try_read(position, self._probe):
+                raise Cold((region,))

@@ -1,0 +1,397 @@
+"""Finding a log again after a stop, clean or not.
+
+Zone: deterministic. Blocking reads, at start only. After a clean stop files are believed, apart from a look at their
+ends. After any other stop the log is read from the segment of the recovery point on: whatever is not a whole batch with
+the right checksum, and all behind it, is cut off; indexes, producer state and leader epochs are computed anew from what
+remains. What lies below the recovery point was durable, and is believed.
+"""
+
+from __future__ import annotations
+
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.config.topic import TopicConfig
+from ottla.record.batch import ATTRIBUTES_POS, CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
+from ottla.record.crc import crc32c
+from ottla.record.validation import HeaderTuple
+from ottla.seams import Failure, File, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_partition_metadata
+from ottla.storage.errors import UnsupportedFormat
+from ottla.storage.home import Home
+from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, parse_file_name
+from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.leftovers import tidy
+from ottla.storage.log import Log
+from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
+from ottla.storage.producer_state import ProducerState, marker_of, replay
+from ottla.storage.retention import before_start
+from ottla.storage.scan import read_file, walk_headers
+from ottla.storage.segment import Segment
+from ottla.storage.segment_files import create_segment, draw_jitter, retire
+from ottla.storage.segments import Segments
+from ottla.types import ZERO_UUID, TopicPartition
+
+CHUNK: Final = 4 * 1024 * 1024
+MAX_OFFSET: Final = 2**63 - 1
+_OLD_CRC: Final = Struct(">ii")
+_logger = logging.getLogger(__name__)
+
+
+class Found(NamedTuple):
+    """What the log directory's checkpoints say about a log, and how the last stop was."""
+
+    clean: bool
+    recovery_point: int = 0
+    start_offset: int = 0
+    high_watermark: int = 0
+
+
+def open_log(
+    home: Home,
+    tp: TopicPartition,
+    directory: str,
+    config: TopicConfig,
+    found: Found,
+    scanned: Callable[[int], None] = lambda _: None,
+) -> Log:
+    """The log in `directory`, ready to be appended to; an empty directory gives an empty log.
+
+    `scanned` is told the bytes that recovery reads. Raises Failure; UnsupportedFormat and then nothing was changed.
+    """
+    return _Opening(home, tp, directory, config, found, scanned).log()
+
+
+class _Opening:
+    """One log on its way back."""
+
+    def __init__(
+        self,
+        home: Home,
+        tp: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        found: Found,
+        scanned: Callable[[int], None],
+    ) -> None:
+        self.home = home
+        self.tp = tp
+        self.directory = directory
+        self.config = config
+        self.found = found
+        self.scanned = scanned
+        self.names = tidy(home, directory)
+        self.snapshots = snapshot_offsets(self.names)
+        self.stored_epochs = self._load_epochs()
+        self.end_offset = 0
+        self.epochs = LeaderEpochs(self.stored_epochs, lambda: self.end_offset, lambda _: None)
+        self.state = ProducerState()
+        self.segments: list[Segment] = []
+        self.recovery_point = found.recovery_point
+
+    # -- small files -----------------------------------------------------------------------------------------------
+
+    def _load_epochs(self) -> list[EpochEntry]:
+        if LEADER_EPOCHS not in self.names:
+            return []
+        try:
+            return parse_epochs(read_file(self.home.disk, f"{self.directory}/{LEADER_EPOCHS}"))
+        except CorruptCheckpoint as error:
+            _logger.warning("leader epochs of %s are computed anew: %s", self.tp, error)
+            return []
+
+    def _topic_id(self) -> bytes:
+        if PARTITION_METADATA not in self.names:
+            return ZERO_UUID
+        try:
+            return parse_partition_metadata(read_file(self.home.disk, f"{self.directory}/{PARTITION_METADATA}"))
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s: %s", self.directory, PARTITION_METADATA, error)
+            return ZERO_UUID
+
+    # -- the whole -------------------------------------------------------------------------------------------------
+
+    def log(self) -> Log:
+        """Open, recover what has to be, put everything together."""
+        bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
+        self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
+        self._drop_below_start()
+        for segment in self.segments:
+            if segment.size:
+                refuse_old_format(segment, 0)
+        if not self.segments:
+            self._begin_at(self.found.start_offset)
+        elif self.found.clean or not self.home.safeguards.recovery_scan:
+            self._trust()
+        else:
+            self._recover()
+        if self.found.start_offset > self.end_offset:
+            self._start_above_end()
+        return self._assemble()
+
+    def _assemble(self) -> Log:
+        start_offset = max(self.found.start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_end(self.end_offset)
+        self.epochs.truncate_from_start(start_offset)
+        bases = [segment.base_offset for segment in self.segments]
+        prune(self.home, self.directory, self.snapshots, bases)
+        self._load_active()
+        log = Log(
+            self.home, self.tp, self.directory, self._topic_id(), self.config, Segments(self.segments), start_offset,
+            self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
+            max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
+        )  # fmt: skip
+        log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
+        if list(log.epochs.entries) != self.stored_epochs:
+            log.write_epochs()
+        return log
+
+    def _drop_below_start(self) -> None:
+        """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""
+        count = before_start([segment.base_offset for segment in self.segments], self.found.start_offset)
+        for segment in self.segments[:count]:
+            retire(self.home, segment, 0)
+        del self.segments[:count]
+
+    def _begin_at(self, offset: int) -> None:
+        self.segments = [create_segment(self.home, self.directory, offset, self.config)]
+        self.end_offset = self.state.end_offset = offset
+
+    def _start_above_end(self) -> None:
+        """The log start is beyond all that survived: begin there, the records before it were deleted on purpose."""
+        for segment in self.segments:
+            retire(self.home, segment, 0)
+        self.state = ProducerState()
+        self._begin_at(self.found.start_offset)
+
+    def _load_active(self) -> None:
+        """What the active segment knows besides its files."""
+        active = self.segments[-1]
+        active.jitter_ms = draw_jitter(self.home, self.config)
+        for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
+            active.first_timestamp = header[8]
+            break
+        last = active.index.last
+        active.bytes_since_index = active.size - (last.position if last else 0)
+
+    # -- after a clean stop ----------------------------------------------------------------------------------------
+
+    def _trust(self) -> None:
+        """Believe the files; a segment whose indexes cannot be right is gone through all the same."""
+        for segment in self.segments[:-1]:
+            if not indexes_sane(segment):
+                self._rebuild(segment)
+        active = self.segments[-1]
+        if not indexes_sane(active):
+            self._recover_from(len(self.segments) - 1)
+            return
+        active.activate(self.config)
+        end, self.end_offset = active.walk_tail()
+        if end != active.size and self.home.safeguards.recovery_scan:
+            _logger.warning("%s: %s does not end with a batch, it is recovered", self.tp, active.path)
+            self._recover_from(len(self.segments) - 1)
+            return
+        self._load_producers(self.end_offset)
+        self.recovery_point = self.end_offset
+
+    def _load_producers(self, end: int) -> None:
+        start = max(self.found.start_offset, self.segments[0].base_offset)
+        newest = telling(self.segments, start, self.found.high_watermark, end)
+        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state)
+        replay_to(self.home, self.segments, self.state, end)
+
+    def _rebuild(self, segment: Segment) -> None:
+        """Compute the indexes of one sealed segment anew."""
+        _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, segment.path)
+        self._load_producers(segment.base_offset)
+        self._go_through(segment)
+        segment.seal()
+
+    # -- after any other stop --------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        bases = [segment.base_offset for segment in self.segments]
+        # A recovery point that stands at the beginning of a segment may have come there before the roll: then nobody
+        # has synced the indexes of the segment before it.
+        slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
+        for segment in self.segments[:slot]:
+            if not indexes_sane(segment):
+                self._rebuild(segment)
+        self._recover_from(slot)
+        if self.end_offset < self.recovery_point:
+            self._recover_all()
+
+    def _recover_all(self) -> None:
+        """What the recovery point vouches for is not there: it is another log's, or the disk broke its word."""
+        _logger.warning("%s ends at offset %d, before its recovery point %d: all of it is recovered",
+                        self.tp, self.end_offset, self.recovery_point)  # fmt: skip
+        self.recovery_point = 0
+        self.state = ProducerState()
+        self._recover_from(0)
+
+    def _recover_from(self, slot: int) -> None:
+        """Read the segments from `slot` on, cut at the first damage, drop what lies behind it."""
+        self._load_producers(self.segments[slot].base_offset)
+        # The checkpoint may know of a cut that a power loss has undone: who wrote what is left, only that itself tells.
+        self.epochs.truncate_from_end(self.segments[slot].base_offset)
+        kept = slot
+        while kept < len(self.segments):
+            segment = self.segments[kept]
+            if kept > slot:
+                if not self._continues(segment):
+                    break
+                self.segments[kept - 1].seal()
+            valid = self._go_through(segment, self.recovery_point)
+            kept += 1
+            if valid < segment.size:
+                self._cut(segment, valid)
+                break
+        if kept < len(self.segments):
+            self._drop_behind(kept)
+            self.home.disk.sync_now(self.directory)
+        self._drop_snapshots()
+
+    def _continues(self, segment: Segment) -> bool:
+        """Whether a segment begins where the one before it ends; in a compacted log it may begin later."""
+        if "compact" in self.config.cleanup_policy:
+            return segment.base_offset >= self.end_offset
+        return segment.base_offset == self.end_offset
+
+    def _go_through(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
+        """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
+
+        From offset `durable` on the log ends where leader epochs go back: behind it stands what had been cut off.
+        """
+        segment.activate(self.config, keep_entries=False)
+        segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
+        segment.bytes_since_index = 0
+        self.end_offset = self.state.end_offset = segment.base_offset
+        valid = 0
+        check_crc = self.home.safeguards.crc_check
+        for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
+            if header[2] < self.epochs.latest and header[0] >= durable:
+                break
+            last = header[0] + header[6]
+            size = header[1] + LOG_OVERHEAD
+            segment.note(position, size, last, header[8])
+            if header[2] > self.epochs.latest:
+                self.epochs.assign(header[2], header[0])
+            if header[9] >= 0:
+                self._note_producer(segment, position, header)
+            valid = position + size
+            self.end_offset = last + 1
+        self.state.end_offset = self.end_offset
+        segment.close_time_index()
+        segment.write_out()
+        self.scanned(segment.size)
+        return valid
+
+    def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
+        marker = None
+        if header[5] & CONTROL:
+            batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
+            segment.file.read_now(position, batch)
+            marker = marker_of(batch, 0)
+        aborted = replay(self.state, header, marker, self.home.clock.now().wall_ms)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+
+    def _cut(self, segment: Segment, valid: int) -> None:
+        """Cut the torn tail of a segment. Raises UnsupportedFormat when it is no damage but an older format."""
+        refuse_old_format(segment, valid)
+        _logger.warning("%s: %d bytes after offset %d of %s are no whole batches and are cut off",
+                        self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
+        segment.file.truncate(valid)
+        # Before anything follows it: a tail that comes back with the next power loss would stand before newer segments.
+        self.home.disk.sync_now(segment.path)
+        segment.size = valid
+        segment.hot_from = min(segment.hot_from, valid)
+
+    def _drop_behind(self, slot: int) -> None:
+        """Segments behind a cut do not continue the log any more."""
+        for segment in self.segments[slot:]:
+            _logger.warning("%s: %s lies behind a cut and is dropped", self.tp, segment.path)
+            retire(self.home, segment, 0)
+        del self.segments[slot:]
+
+    def _drop_snapshots(self) -> None:
+        """Producer snapshots above the end are of records that did not survive."""
+        for offset in self.snapshots:
+            if offset > self.end_offset:
+                self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")
+        self.snapshots = [offset for offset in self.snapshots if offset <= self.end_offset]
+
+
+def indexes_sane(segment: Segment) -> bool:
+    """Whether the index files of a segment are there and can be right."""
+    try:
+        return segment.index.sane(segment.size) and segment.time_index.sane() and segment.txn_index.sane
+    except Failure as failure:
+        if failure.kind is Kind.NOT_DONE:
+            return False
+        raise
+
+
+def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
+    """Position and header of the whole, undamaged batches at the beginning of a log file, offsets rising.
+
+    Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
+    """
+    view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
+    position, expected, bound = 0, base_offset, base_offset + MAX_RELATIVE_OFFSET
+    while position + HEADER_SIZE <= size:
+        got = file.read_now(position, view[: min(len(view), size - position)])
+        at = 0
+        while at + HEADER_SIZE <= got:
+            header: HeaderTuple = unpack_header(view, at)
+            end = at + header[1] + LOG_OVERHEAD
+            last = header[0] + header[6]
+            if end - at < HEADER_SIZE or position + end > size or header[3] != MAGIC_V2:
+                return
+            if header[0] < expected or header[6] < 0 or last > bound:
+                return
+            if end > got:
+                if at:
+                    break  # read again, from this batch on
+                if check_crc and not _large_crc_ok(file, position, header, view):
+                    return
+            elif check_crc and crc32c(view[at + ATTRIBUTES_POS : end]) != header[4]:
+                return
+            yield position + at, header
+            expected = last + 1
+            at = end
+        if not at:
+            return
+        position += at
+
+
+def _large_crc_ok(file: File, position: int, header: HeaderTuple, view: memoryview) -> bool:
+    """The checksum of a batch that is larger than the buffer, piece by piece."""
+    at = position + ATTRIBUTES_POS
+    end = position + header[1] + LOG_OVERHEAD
+    crc = 0
+    while at < end:
+        got = file.read_now(at, view[: min(len(view), end - at)])
+        if not got:
+            return False
+        crc = crc32c(view[:got], crc)
+        at += got
+    return crc == header[4]
+
+
+def refuse_old_format(segment: Segment, position: int) -> None:
+    """Raise UnsupportedFormat when an undamaged v0 or v1 message begins at `position`: cutting would destroy it."""
+    head = bytearray(HEADER_SIZE)
+    if segment.file.read_now(position, memoryview(head)) < 17 or head[16] not in (0, 1):
+        return
+    size = int.from_bytes(head[8:12], "big", signed=True)
+    if not 14 <= size <= segment.size - position - LOG_OVERHEAD or size > CHUNK:
+        return
+    body = bytearray(size - 4)
+    segment.file.read_now(position + 16, memoryview(body))
+    if zlib.crc32(body) == int.from_bytes(head[12:16], "big"):
+        raise UnsupportedFormat(f"{segment.path} holds message format v{head[16]}, which is not supported yet")

@@ -1,0 +1,26 @@
+"""The safeguards of a log, each of which can be taken away to see that something would notice.
+
+Zone: pure. Only switches; what each one guards stands where it is asked. A broker in service has all of them on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Safeguards:
+    """One switch per safeguard; the simulator turns single ones off and must catch what follows."""
+
+    recovery_scan: bool = True
+    """After an unclean stop the log is read from the recovery point on, and cut at the first damage."""
+    crc_check: bool = True
+    """That scan believes no batch whose checksum does not fit."""
+    clean_marker_order: bool = True
+    """The mark of a clean stop is gone before the first append, and written last."""
+    dedupe: bool = True
+    """A batch of an idempotent producer that is already in the log is not written again."""
+    fsync_before_recovery_point: bool = True
+    """The recovery point moves when a sync has completed, not when it was asked for."""
+    region_generation: bool = True
+    """A region of a file that was cut since is not sent. Asked by the shells."""

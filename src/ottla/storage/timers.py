@@ -1,0 +1,43 @@
+"""Things to be done at a time: the storage room's own deadlines, under the broker's one alarm.
+
+Zone: pure. A heap; times are monotonic nanoseconds, equal ones come in the order they were added.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+Action = Callable[[], None]
+
+
+class Timers:
+    """Deadlines and what they do. There is no taking back: an action re-checks what it stood on."""
+
+    __slots__ = ("_count", "_heap", "next_ns")
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Action]] = []
+        self._count = 0
+        self.next_ns: int | None = None
+        """The earliest deadline; None when there is none."""
+
+    def add(self, deadline_ns: int, action: Action) -> None:
+        """Run `action` at the first `run` at or after the deadline."""
+        self._count += 1
+        heapq.heappush(self._heap, (deadline_ns, self._count, action))
+        self.next_ns = self._heap[0][0]
+
+    def clear(self) -> None:
+        """Forget all: nothing more is to happen."""
+        self._heap.clear()
+        self.next_ns = None
+
+    def run(self, now_ns: int) -> None:
+        """Do what is due. What is added meanwhile waits for the next call, even when it is due."""
+        due: list[Action] = []
+        while self._heap and self._heap[0][0] <= now_ns:
+            due.append(heapq.heappop(self._heap)[2])
+        self.next_ns = self._heap[0][0] if self._heap else None
+        for action in due:
+            action()

@@ -1,0 +1,135 @@
+"""Looking for an offset by time (ListOffsets).
+
+Zone: deterministic. Segment by largest timestamp, then time index, offset index, and a walk over batches; only the one
+batch that holds the answer is opened. Reads go off the loop, so an answer always comes in a later turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, records_of, unpack_header
+from ottla.record.errors import CorruptRecord
+from ottla.record.validation import HeaderTuple
+from ottla.seams import Done, Failure
+from ottla.storage.index import TimestampOffset
+from ottla.storage.segment import Segment
+from ottla.storage.segments import Segments
+
+READ_BYTES: Final = 64 * 1024
+RECORDS_MAX_BYTES: Final = 64 * 1024 * 1024
+"""No batch is unpacked to more than this for the sake of one timestamp."""
+
+
+def offset_for(segments: Segments, start_offset: int, timestamp: int, done: Done[TimestampOffset | None]) -> None:
+    """The first record at or after `start_offset` whose timestamp is ≥ `timestamp`; None when there is none.
+
+    Also a Failure comes in a later turn.
+    """
+    try:
+        _begin(segments, start_offset, timestamp, done)
+    except Failure as failure:
+        refused = failure
+        later(segments, lambda: done(refused))
+
+
+def _begin(segments: Segments, start_offset: int, timestamp: int, done: Done[TimestampOffset | None]) -> None:
+    for slot, segment in enumerate(segments):
+        if (
+            segment.size
+            and segment.largest_timestamp >= timestamp
+            and segments.end_of(slot, start_offset + 1) > start_offset
+        ):
+            _Search(list(segments)[slot:], start_offset, timestamp, done).begin()
+            return
+    later(segments, lambda: done(None))
+
+
+def largest(segments: Segments) -> int:
+    """The largest timestamp of any record, -1 when there is none."""
+    newest = -1
+    for segment in segments:
+        if segment.max_timestamp < 0 and segment.size:
+            segment.load_max_timestamp()
+        newest = max(newest, segment.max_timestamp)
+    return newest
+
+
+def later(segments: Segments, action: Callable[[], None]) -> None:
+    """Run `action` in a turn of its own: a read of nothing is the shortest way there."""
+    segments.active.file.read(0, 0, lambda _: action())
+
+
+class _Search:
+    """One look-up on its way through one or more segments."""
+
+    __slots__ = ("_done", "_position", "_segment", "_segments", "_start_offset", "_timestamp")
+
+    def __init__(
+        self, segments: list[Segment], start_offset: int, timestamp: int, done: Done[TimestampOffset | None]
+    ) -> None:
+        self._segments = segments
+        self._segment = segments[0]
+        self._start_offset = start_offset
+        self._timestamp = timestamp
+        self._done = done
+        self._position = 0
+
+    def begin(self) -> None:
+        """Start in the first segment."""
+        segment = self._segment = self._segments.pop(0)
+        known = segment.time_index.lookup(self._timestamp)
+        self._position = segment.index.lookup(max(known.offset, self._start_offset)).position
+        self._read(READ_BYTES)
+
+    def _read(self, size: int) -> None:
+        self._segment.file.read(self._position, size, self._got)
+
+    def _got(self, view: memoryview | Failure) -> None:
+        if isinstance(view, Failure):
+            self._done(view)
+            return
+        at = 0
+        while at + HEADER_SIZE <= len(view):
+            header: HeaderTuple = unpack_header(view, at)
+            size = header[1] + LOG_OVERHEAD
+            if size < HEADER_SIZE or header[3] != MAGIC_V2:
+                self._done(None)
+                return
+            if self._may_hold(header):
+                if at + size > len(view):
+                    break
+                found = self._look_into(view, at, header)
+                if found is not None:
+                    self._done(found)
+                    return
+            at += size
+        self._go_on(at, view)
+
+    def _may_hold(self, header: HeaderTuple) -> bool:
+        return header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset
+
+    def _go_on(self, at: int, view: memoryview) -> None:
+        """Nothing in what was read: on with the batch at `at`, which may lie past it, or with the next segment."""
+        cut = at + HEADER_SIZE <= len(view)
+        size = unpack_header(view, at)[1] + LOG_OVERHEAD if cut else READ_BYTES
+        self._position += at
+        if self._position + HEADER_SIZE <= self._segment.size and not (
+            cut and self._position + size > self._segment.size
+        ):
+            self._read(max(size, READ_BYTES))
+        elif self._segments:
+            self.begin()
+        else:
+            self._done(None)
+
+    def _look_into(self, view: memoryview, at: int, header: HeaderTuple) -> TimestampOffset | None:
+        """The record inside a batch; of a batch that cannot be unpacked the first offset, which is not too late."""
+        try:
+            for record in records_of(view, at, max_bytes=RECORDS_MAX_BYTES):
+                if record.timestamp >= self._timestamp and record.offset >= self._start_offset:
+                    return TimestampOffset(record.timestamp, record.offset)
+        except CorruptRecord:
+            return TimestampOffset(header[8], max(header[0], self._start_offset))
+        return None

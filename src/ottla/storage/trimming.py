@@ -1,0 +1,79 @@
+"""Dropping the oldest segments of a log: what retention does not keep, and what lies below the log start.
+
+Zone: deterministic. The order of renames and checkpoints lives here; ages and sizes are counted in `retention`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.seams import Failure, Instant
+from ottla.storage.home import Home
+from ottla.storage.retention import before_start, beyond_age, beyond_size
+from ottla.storage.segment import Segment
+from ottla.storage.segment_files import retire
+
+if TYPE_CHECKING:
+    from ottla.storage.log import Log
+
+
+class Trimming:
+    """The old end of one log."""
+
+    __slots__ = ("_home", "_log", "dropping")
+
+    def __init__(self, home: Home, log: Log) -> None:
+        self._home = home
+        self._log = log
+        self.dropping = 0
+        """Removals whose names are not yet surely gone."""
+
+    def delete_old_segments(self, now: Instant) -> int:
+        """`Log.delete_old_segments`."""
+        log = self._log
+        count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
+        if "delete" in log.config.cleanup_policy:
+            by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
+            ages = (segment.largest_timestamp for segment in log.segments)
+            count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
+        count = min(count, self._removable())
+        try:
+            self._drop_first(count)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        return count
+
+    def _removable(self) -> int:
+        """How many segments may be dropped at all."""
+        log = self._log
+        unstable = log.first_unstable_offset
+        bound = log.high_watermark if unstable is None else min(max(unstable, log.start_offset), log.high_watermark)
+        return log.segments.ending_by(bound, log.end_offset)
+
+    def _drop_first(self, count: int) -> None:
+        if not count:
+            return
+        log = self._log
+        if count == len(log.segments):
+            log.roll()
+        gone = log.segments.drop_first(count)
+        self.dropping += 1
+        log.set_start_offset(log.segments.first.base_offset)
+        # The new start is durable before the first name goes: else a power cut could bring some segments back and not
+        # others, and the log would have a hole.
+        self._home.save_starts(lambda: self._retire(gone))
+
+    def _retire(self, gone: list[Segment]) -> None:
+        log = self._log
+        if log.closed or self._home.offline is not None:
+            return
+        try:
+            for segment in gone:
+                retire(self._home, segment, log.config.file_delete_delay_ms)
+        except Failure as failure:
+            self._home.failed(failure)
+        self._home.disk.sync_dir(log.directory, self._names_gone)
+
+    def _names_gone(self, outcome: object) -> None:
+        self.dropping -= 1
+        self._home.noted(outcome)

@@ -1,0 +1,106 @@
+"""DescribeTransactions, ListTransactions: transactions as an administrator sees them (KIP-664).
+
+Zone: deterministic.
+
+Version notes. ListTransactions 1 filters by duration (KIP-994), 2 by a pattern of transactional ids (KIP-1152): a
+regular expression, of which a client can make what it likes, so what it may cost is limited (`ottla.patterns`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.patterns import Pattern, PatternError, TooCostly
+from ottla.requests import Context, handles
+from ottla.transactions.commands import DescribeTransaction
+from ottla.transactions.messages import described, listed, unknown_states
+from ottla.transactions.service import Transactions
+from ottla.transactions.state import Transaction
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+
+MAX_IDS: Final = 10_000
+"""Transactional ids that one request may name."""
+PATTERN_STEPS: Final = 1_000_000
+PATTERN_STEPS_PER_ID: Final = 64
+"""What a pattern may cost: so many steps, and so many more for each transactional id; some tenths of a second."""
+_Row = DescribeTransactionsResponse.TransactionState
+
+
+class TransactionAdminHandlers:
+    """What tools ask."""
+
+    def __init__(self, transactions: Transactions, now_ms: Callable[[], int]) -> None:
+        """`now_ms` gives the wall time."""
+        self._transactions = transactions
+        self._now_ms = now_ms
+
+    @handles(
+        ApiKey.DESCRIBE_TRANSACTIONS,
+        0,
+        0,
+        resource="TransactionalId",
+        operation="Describe",
+        also=(("Topic", "Describe"),),
+    )
+    def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
+        """State, producer and partitions of each; errors of single ones stand in their places."""
+        names = list(dict.fromkeys(request.transactional_ids))
+        if len(names) > MAX_IDS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_IDS} transactional ids at once")
+        gather: Gather[_Row] = Gather(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
+        for name in names:
+            self._transactions.submit(DescribeTransaction(name, _row_for(name, gather.slot())))
+        gather.close()
+
+    @handles(ApiKey.LIST_TRANSACTIONS, 0, 2, resource="TransactionalId", operation="Describe")
+    def list_transactions(self, context: Context, request: ListTransactionsRequest) -> None:
+        """The transactions that this broker coordinates.
+
+        INVALID_REGULAR_EXPRESSION: the pattern is none, or one that takes too much work.
+        """
+        unknown = unknown_states(request)
+        pattern = _pattern_of(request)
+
+        def answer(outcome: Mapping[str, Transaction] | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                context.reply(ListTransactionsResponse(error_code=outcome.code))
+                return
+            try:
+                rows = self._listed(request, outcome, pattern)
+            except TooCostly:
+                context.reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            else:
+                context.reply(ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows))
+
+        self._transactions.list_all(answer)
+
+    def _listed(
+        self, request: ListTransactionsRequest, transactions: Mapping[str, Transaction], pattern: Pattern | None
+    ) -> list[ListTransactionsResponse.TransactionState]:
+        if pattern is None:
+            return listed(request, transactions, self._now_ms())
+        pattern.allowance = PATTERN_STEPS + PATTERN_STEPS_PER_ID * len(transactions)
+        return listed(request, transactions, self._now_ms(), pattern.matches)
+
+
+def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
+    """None: all ids. Raises ApiError."""
+    if not request.transactional_id_pattern:
+        return None
+    try:
+        return Pattern(request.transactional_id_pattern)
+    except PatternError as error:
+        raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+
+
+def _row_for(name: str, done: Callable[[_Row], None]) -> Callable[[Transaction | ApiError], None]:
+    return lambda outcome: done(described(name, outcome))

@@ -1,0 +1,138 @@
+"""Entries of the machine to records of `__transaction_state`, and back.
+
+Zone: pure. Bytes as Kafka writes them. Values are written in version 1, which has tagged fields; they are packed here
+by hand, and read through the declared messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.record.errors import CorruptRecord
+from ottla.record.internal.parsing import UnknownType, parse_record
+from ottla.record.internal.transactions import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
+from ottla.transactions.state import Status, Transaction
+from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.wire.primitives import uvarint
+
+_KEY_TYPE: Final = 0
+_VALUE_VERSION: Final = 1
+_KEY: Final = Struct(">hh")
+_HEAD: Final = Struct(">hqhib")
+"""Version, producer id, epoch, timeout, status."""
+_TAIL: Final = Struct(">qqB")
+"""Last update, start, number of tagged fields."""
+_LONG_TAG: Final = Struct(">BBq")
+_SHORT_TAG: Final = Struct(">BBh")
+_INDEX: Final = Struct(">i")
+_REMEMBERED: Final = 2000
+_REMEMBERED_BYTES: Final = 200
+"""At most so many sets of partitions are remembered as they are written, of at most so many bytes each."""
+
+
+class Entry(NamedTuple):
+    """The state of a transactional id from here on; None: it is forgotten."""
+
+    transactional_id: str
+    transaction: Transaction | None
+
+
+class TransactionCodec:
+    """Implements `Codec`."""
+
+    def __init__(self) -> None:
+        self._known: dict[frozenset[TopicPartition], bytes] = {}
+        """Partitions as they are written: producers come back to the same ones, and each set is written twice."""
+
+    def encode(self, entry: object) -> tuple[bytes, bytes | None]:
+        """Key and value; no value for what is forgotten."""
+        assert isinstance(entry, Entry)
+        name = entry.transactional_id.encode()
+        key = _KEY.pack(_KEY_TYPE, len(name)) + name
+        if entry.transaction is None:
+            return key, None
+        return key, _packed(entry.transaction, self._partitions(entry.transaction))
+
+    def _partitions(self, txn: Transaction) -> bytes:
+        """Null for a producer that has no transaction yet."""
+        if txn.status is Status.EMPTY:
+            return b"\0"
+        packed = self._known.get(txn.partitions)
+        if packed is None:
+            packed = _packed_partitions(txn.partitions)
+            if len(packed) <= _REMEMBERED_BYTES:
+                if len(self._known) >= _REMEMBERED:
+                    self._known.clear()
+                self._known[txn.partitions] = packed
+        return packed
+
+    def decode(self, key: bytes | None, value: bytes | None) -> Entry | None:
+        """The entry; None for a record of another kind. Raises CorruptRecord."""
+        try:
+            record = parse_record(TRANSACTION_RECORDS, key, value)
+        except UnknownType:
+            return None
+        assert isinstance(record.key, TransactionLogKey)
+        if record.value is None:
+            return Entry(record.key.transactional_id, None)
+        assert isinstance(record.value, TransactionLogValue)
+        return Entry(record.key.transactional_id, _loaded(record.value))
+
+
+def _packed(txn: Transaction, partitions: bytes) -> bytes:
+    """A TransactionLogValue, as its declaration would encode it. Hot: four are written for a transaction."""
+    tags: list[bytes] = []
+    if txn.previous_producer_id != NO_PRODUCER_ID:
+        tags.append(_LONG_TAG.pack(0, 8, txn.previous_producer_id))
+    if txn.next_producer_id != NO_PRODUCER_ID:
+        tags.append(_LONG_TAG.pack(1, 8, txn.next_producer_id))
+    if txn.version:
+        tags.append(_SHORT_TAG.pack(2, 2, txn.version))
+    if txn.last_epoch != NO_PRODUCER_EPOCH:
+        tags.append(_SHORT_TAG.pack(4, 2, txn.last_epoch))
+    head = _HEAD.pack(_VALUE_VERSION, txn.producer_id, txn.epoch, txn.timeout_ms, txn.status)
+    tail = _TAIL.pack(txn.update_ms, txn.start_ms, len(tags))
+    return b"".join((head, partitions, tail, *tags))
+
+
+def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:
+    """By topic."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    pieces = [uvarint(len(topics) + 1)]
+    for topic, indexes in topics.items():
+        name = topic.encode()
+        pieces += (uvarint(len(name) + 1), name, uvarint(len(indexes) + 1))
+        pieces += [_INDEX.pack(index) for index in indexes]
+        pieces.append(b"\0")
+    return b"".join(pieces)
+
+
+def _loaded(value: TransactionLogValue) -> Transaction:
+    return Transaction(
+        producer_id=value.producer_id,
+        epoch=value.producer_epoch,
+        timeout_ms=value.transaction_timeout_ms,
+        status=_status(value.transaction_status),
+        partitions=frozenset(
+            TopicPartition(part.topic, partition)
+            for part in value.transaction_partitions or ()
+            for partition in part.partition_ids
+        ),
+        start_ms=value.transaction_start_timestamp_ms,
+        update_ms=value.transaction_last_update_timestamp_ms,
+        previous_producer_id=value.previous_producer_id,
+        next_producer_id=value.next_producer_id,
+        last_epoch=value.last_producer_epoch,
+        version=value.client_transaction_version,
+    )
+
+
+def _status(number: int) -> Status:
+    try:
+        return Status(number)
+    except ValueError:
+        raise CorruptRecord(f"a transaction of status {number}") from None

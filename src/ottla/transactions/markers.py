@@ -1,0 +1,285 @@
+"""Markers on their way: which partitions still need which marker, gathered by the broker that leads them.
+
+Zone: pure. Bookkeeping: what to send, what an answer means, when to try again. Who sends, and tells the
+machine, is whoever holds the queue.
+
+A marker is written again until its partition says that it has it: partitions know a marker that they have already.
+Nothing here is journaled; a coordinator that is loaded begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.transactions.commands import Markers
+from ottla.types import TopicPartition
+from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+IN_FLIGHT: Final = 5
+"""Requests to one broker at a time: what comes meanwhile goes together in the next one."""
+PARTITIONS_PER_REQUEST: Final = 10_000
+RETRY_MIN_MS: Final = 20
+RETRY_MAX_MS: Final = 1000
+_NS_PER_MS: Final = 1_000_000
+
+LeaderOf = Callable[[TopicPartition], "int | None"]
+"""The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone."""
+
+_HAS_IT: Final = (
+    ErrorCode.NONE,
+    # Its producer is past this marker's epoch, which nobody can be before the transaction is complete: it was written,
+    # and the answer was lost (KAFKA-19999).
+    ErrorCode.INVALID_PRODUCER_EPOCH,
+    # Nothing of the transaction can be there.
+    ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    ErrorCode.UNSUPPORTED_VERSION,
+)
+
+
+class Written(NamedTuple):
+    """Partitions that need no marker of this transaction any more."""
+
+    markers: Markers
+    partitions: Sequence[TopicPartition]
+
+
+class Batch(NamedTuple):
+    """What one broker is told at once."""
+
+    node: int
+    parts: Sequence[tuple[Markers, Sequence[TopicPartition]]]
+
+    @property
+    def request(self) -> WriteTxnMarkersRequest:
+        """The same as a message."""
+        return WriteTxnMarkersRequest(markers=[_marker(*part) for part in self.parts])
+
+
+class _Job:
+    """The markers of one transaction."""
+
+    __slots__ = ("failures", "in_flight", "markers", "not_before_ns", "todo")
+
+    def __init__(self, markers: Markers) -> None:
+        self.markers = markers
+        self.todo = dict.fromkeys(markers.partitions)
+        self.in_flight: dict[TopicPartition, None] = {}
+        self.failures = 0
+        self.not_before_ns = 0
+
+
+class MarkerQueue:
+    """All markers that this broker's coordinators have to get written."""
+
+    def __init__(self, leader_of: LeaderOf) -> None:
+        self._leader_of = leader_of
+        self._jobs: dict[str, _Job] = {}
+        self._ready: dict[str, _Job] = {}
+        """Those with something to do, whether it may be done now or only after a while."""
+        self._held_up: dict[str, _Job] = {}
+        """Those with something to do for busy brokers only: not to be walked for each new one."""
+        self._look_again_ns = 0
+        """When to walk them all the same, for leaders move."""
+        self._busy: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to send, now or later, but what answers bring."""
+        return not self._ready and not self._held_up
+
+    def add(self, markers: Markers) -> None:
+        """Take markers on; in place of older ones of the same transactional id, whose answers mean nothing any more."""
+        assert markers.partitions, "a transaction without partitions needs no markers"
+        job = self._jobs.get(markers.transactional_id)
+        if job is None or job.markers.identity != markers.identity or _older(job.markers, markers):
+            self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _Job(markers)
+            self._held_up.pop(markers.transactional_id, None)
+
+    def forget(self, keep: Callable[[Markers], bool]) -> None:
+        """Give up what is not ours any more: another coordinator writes it."""
+        self._jobs = {name: job for name, job in self._jobs.items() if keep(job.markers)}
+        self._ready = {name: job for name, job in self._jobs.items() if job.todo}
+        self._held_up.clear()
+
+    # -- out -----------------------------------------------------------------------------------------------------------
+
+    def take(self, now_ns: int) -> tuple[list[Batch], list[Written]]:
+        """What to send now, and partitions that are gone, with what was written in them."""
+        gone: list[Written] = []
+        by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]] = {}
+        if now_ns >= self._look_again_ns:
+            self._free()
+        for job in list(self._ready.values()):
+            if job.not_before_ns <= now_ns:
+                job.not_before_ns = 0
+                lost = self._sort(job, by_node, now_ns)
+                if lost:
+                    gone.append(self._done(job, lost))
+        return [batch for node, parts in by_node.items() for batch in self._batches(node, parts)], gone
+
+    def _free(self) -> None:
+        """Look at those again that are held up."""
+        if self._held_up:
+            self._ready.update(self._held_up)
+            self._held_up.clear()
+
+    def _sort(
+        self, job: _Job, by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]], now_ns: int
+    ) -> list[TopicPartition]:
+        """Hand the partitions of a job to the brokers that lead them; which ones are gone."""
+        lost: list[TopicPartition] = []
+        mine: dict[int, list[TopicPartition]] = {}
+        busy = False
+        for tp in job.todo:
+            try:
+                node = self._leader_of(tp)
+            except KeyError:
+                lost.append(tp)
+                continue
+            if node is None:
+                job.not_before_ns = now_ns + RETRY_MIN_MS * _NS_PER_MS
+            elif self._busy.get(node, 0) < IN_FLIGHT:
+                mine.setdefault(node, []).append(tp)
+            else:
+                busy = True
+        if busy and not mine and not job.not_before_ns:
+            self._hold_up(job, now_ns)
+        for node, partitions in mine.items():
+            by_node.setdefault(node, []).append((job.markers, partitions))
+        return lost
+
+    def _hold_up(self, job: _Job, now_ns: int) -> None:
+        if not self._held_up:
+            self._look_again_ns = now_ns + RETRY_MIN_MS * _NS_PER_MS
+        name = job.markers.transactional_id
+        self._held_up[name] = self._ready.pop(name)
+
+    def _batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[Batch]:
+        """Requests of bounded size, as many as the broker takes at a time; the rest waits."""
+        while parts and self._busy.get(node, 0) < IN_FLIGHT:
+            size, count = 0, 0
+            for _, partitions in parts:
+                size += len(partitions)
+                if count and size > PARTITIONS_PER_REQUEST:
+                    break
+                count += 1
+            yield self._batch(node, parts[:count])
+            del parts[:count]
+
+    def _batch(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Batch:
+        self._busy[node] = self._busy.get(node, 0) + 1
+        for markers, partitions in parts:
+            job = self._jobs[markers.transactional_id]
+            for tp in partitions:
+                del job.todo[tp]
+                job.in_flight[tp] = None
+            self._rest(job)
+        return Batch(node, parts)
+
+    def deadline(self) -> int | None:
+        """When `take` should be called again, monotonic ns; answers may make it worth while earlier."""
+        times = [job.not_before_ns for job in self._ready.values() if job.not_before_ns]
+        if self._held_up:
+            times.append(self._look_again_ns)
+        return min(times, default=None)
+
+    # -- in ------------------------------------------------------------------------------------------------------------
+
+    def answered(self, batch: Batch, response: WriteTxnMarkersResponse | None, now_ns: int) -> list[Written]:
+        """Take the answer to a batch, None when there was none. Which partitions have their marker now."""
+        codes = {} if response is None else _codes(response)
+        places = [(markers.identity.producer_id, tp) for markers, partitions in batch.parts for tp in partitions]
+        return self.told(batch, [codes.get(place) for place in places], now_ns)
+
+    def told(self, batch: Batch, codes: Sequence[int | None], now_ns: int) -> list[Written]:
+        """The same with a code for each partition of the batch, in their order; None: nothing was said of it."""
+        self._busy[batch.node] -= 1
+        self._free()
+        written: list[Written] = []
+        at = 0
+        for markers, partitions in batch.parts:
+            mine = codes[at : at + len(partitions)]
+            at += len(partitions)
+            job = self._jobs.get(markers.transactional_id)
+            if job is None or job.markers is not markers:
+                continue
+            done = [tp for tp, code in zip(partitions, mine, strict=True) if code in _HAS_IT]
+            if len(done) < len(partitions):
+                self._again(job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in _HAS_IT], now_ns)
+            if done:
+                written.append(self._done(job, done))
+        return written
+
+    def put_back(self, written: Written, now_ns: int) -> None:
+        """The machine could not take note: say it again, after the marker is written again."""
+        job = self._jobs.get(written.markers.transactional_id)
+        if job is not None and job.markers is written.markers:
+            self._again(job, written.partitions, now_ns)
+
+    def noted(self, written: Written) -> None:
+        """The machine has taken note."""
+        job = self._jobs.get(written.markers.transactional_id)
+        if job is None or job.markers is not written.markers:
+            return
+        for tp in written.partitions:
+            job.in_flight.pop(tp, None)
+        if not job.todo and not job.in_flight:
+            del self._jobs[written.markers.transactional_id]
+
+    def _done(self, job: _Job, partitions: Sequence[TopicPartition]) -> Written:
+        for tp in partitions:
+            job.todo.pop(tp, None)
+            job.in_flight[tp] = None
+        self._rest(job)
+        return Written(job.markers, tuple(partitions))
+
+    def _rest(self, job: _Job) -> None:
+        """There may be nothing to do for it any more."""
+        if not job.todo:
+            self._ready.pop(job.markers.transactional_id, None)
+            self._held_up.pop(job.markers.transactional_id, None)
+
+    def _again(self, job: _Job, partitions: Sequence[TopicPartition], now_ns: int) -> None:
+        for tp in partitions:
+            job.in_flight.pop(tp, None)
+            job.todo[tp] = None
+        self._ready[job.markers.transactional_id] = job
+        self._held_up.pop(job.markers.transactional_id, None)
+        delay_ms = min(RETRY_MIN_MS << min(job.failures, 10), RETRY_MAX_MS)
+        job.failures += 1
+        job.not_before_ns = now_ns + delay_ms * _NS_PER_MS
+
+
+def _older(held: Markers, offered: Markers) -> bool:
+    return held.coordinator_epoch < offered.coordinator_epoch
+
+
+def _marker(markers: Markers, partitions: Sequence[TopicPartition]) -> WriteTxnMarkersRequest.WritableTxnMarker:
+    topics: dict[str, list[int]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    return WriteTxnMarkersRequest.WritableTxnMarker(
+        producer_id=markers.identity.producer_id,
+        producer_epoch=markers.identity.epoch,
+        transaction_result=markers.commit,
+        topics=[
+            WriteTxnMarkersRequest.WritableTxnMarkerTopic(name=name, partition_indexes=indexes)
+            for name, indexes in topics.items()
+        ],
+        coordinator_epoch=markers.coordinator_epoch,
+        transaction_version=markers.version,
+    )
+
+
+def _codes(response: WriteTxnMarkersResponse) -> Mapping[tuple[int, TopicPartition], int]:
+    return {
+        (marker.producer_id, TopicPartition(topic.name, part.partition_index)): part.error_code
+        for marker in response.markers
+        for topic in marker.topics
+        for part in topic.partitions
+    }

@@ -1,0 +1,253 @@
+"""Requests of the protocol to what is asked of the machine, and its answers to responses, in every version.
+
+Zone: pure. Field by field; who may ask, and whether topics exist, is for the handlers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from ottla.coordinator.shard import Ticket
+from ottla.errors import ApiError, ErrorCode
+from ottla.transactions.commands import AddPartitions, EndTransaction, InitProducerId, VerifyPartitions
+from ottla.transactions.state import BUMPED, UNBUMPED, Identity, Status, Transaction
+from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.wire.messages.add_to_txn import (
+    AddOffsetsToTxnRequest,
+    AddOffsetsToTxnResponse,
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnResponse,
+)
+from ottla.wire.messages.end_txn import EndTxnRequest, EndTxnResponse
+from ottla.wire.messages.list_transactions import (
+    DescribeTransactionsResponse,
+    ListTransactionsRequest,
+    ListTransactionsResponse,
+)
+from ottla.wire.messages.producer_ids import InitProducerIdRequest, InitProducerIdResponse
+
+BATCHED_FROM: Final = 4
+"""The version of AddPartitionsToTxn from which on brokers send it, for several transactions at once."""
+BUMPED_FROM: Final = 5
+"""The version of EndTxn that is sent under transaction version 2."""
+FENCED_FROM: Final[Mapping[int, int]] = {
+    InitProducerIdRequest.API_KEY: 4,
+    AddPartitionsToTxnRequest.API_KEY: 2,
+    AddOffsetsToTxnRequest.API_KEY: 2,
+    EndTxnRequest.API_KEY: 2,
+}
+"""The version of an API from which on clients know PRODUCER_FENCED."""
+
+Codes = Mapping[TopicPartition, ErrorCode]
+
+
+def code_for(api_key: int, version: int, error: ApiError) -> ErrorCode:
+    """The error as clients of that version know it."""
+    if error.code is ErrorCode.PRODUCER_FENCED and version < FENCED_FROM[api_key]:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    return error.code
+
+
+# -- InitProducerId ----------------------------------------------------------------------------------------------------
+
+
+def init_command(request: InitProducerIdRequest, ticket: Ticket[Identity]) -> InitProducerId:
+    """Of a producer with a transactional id. Raises ApiError INVALID_REQUEST for half an identity."""
+    return InitProducerId(request.transactional_id or "", request.transaction_timeout_ms, expected_of(request), ticket)
+
+
+def expected_of(request: InitProducerIdRequest) -> Identity | None:
+    """Who the producer was so far. Raises ApiError INVALID_REQUEST when only half of that is said."""
+    known = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
+    if known[0] != known[1]:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are said together")
+    return Identity(request.producer_id, request.producer_epoch) if known[0] else None
+
+
+def init_response(version: int, outcome: Identity | ApiError) -> InitProducerIdResponse:
+    """Who the producer is."""
+    if isinstance(outcome, ApiError):
+        code = code_for(InitProducerIdRequest.API_KEY, version, outcome)
+        return InitProducerIdResponse(error_code=code, producer_epoch=NO_PRODUCER_EPOCH)
+    return InitProducerIdResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+
+
+# -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
+
+
+class Wanted(NamedTuple):
+    """The partitions of one transaction in a request."""
+
+    transactional_id: str
+    identity: Identity
+    verify_only: bool
+    partitions: Sequence[TopicPartition]
+
+    def command(self, version: int, ticket: Callable[[Codes], None]) -> AddPartitions | VerifyPartitions:
+        """What the machine is asked; the ticket gets a code for every partition."""
+        name, identity, verify_only, partitions = self
+
+        def answer(outcome: Codes | ApiError | None) -> None:
+            ticket(self._codes(version, outcome))
+
+        if verify_only:
+            return VerifyPartitions(name, identity, partitions, answer)
+        return AddPartitions(name, identity, partitions, BUMPED if version >= BATCHED_FROM else UNBUMPED, answer)
+
+    def _codes(self, version: int, outcome: Codes | ApiError | None) -> Codes:
+        if isinstance(outcome, ApiError):
+            return self.refused(code_for(AddPartitionsToTxnRequest.API_KEY, version, outcome))
+        return self.refused(ErrorCode.NONE) if outcome is None else outcome
+
+    def refused(self, code: ErrorCode) -> Codes:
+        """The same code for all partitions."""
+        return dict.fromkeys(self.partitions, code)
+
+    def not_attempted(self, wrong: Codes) -> Codes:
+        """Some partitions are wrong: nothing is done for the others."""
+        return {tp: wrong.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in self.partitions}
+
+
+def wanted_in(request: AddPartitionsToTxnRequest, version: int) -> list[Wanted]:
+    """The transactions of a request; up to version 3 it has one."""
+    if version >= BATCHED_FROM:
+        return [
+            Wanted(
+                part.transactional_id,
+                Identity(part.producer_id, part.producer_epoch),
+                part.verify_only,
+                _partitions(part.topics),
+            )
+            for part in request.transactions
+        ]
+    identity = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    return [
+        Wanted(request.v3_and_below_transactional_id, identity, False, _partitions(request.v3_and_below_topics)),
+    ]
+
+
+def _partitions(topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+    return list(dict.fromkeys(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions))
+
+
+def add_response(version: int, outcomes: Sequence[tuple[str, Codes]]) -> AddPartitionsToTxnResponse:
+    """The codes of every transaction of the request, by its transactional id."""
+    if version < BATCHED_FROM:
+        return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(outcomes[0][1]))
+    return AddPartitionsToTxnResponse(
+        results_by_transaction=[
+            AddPartitionsToTxnResponse.AddPartitionsToTxnResult(transactional_id=name, topic_results=_results(codes))
+            for name, codes in outcomes
+        ]
+    )
+
+
+def _results(codes: Codes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+    return [
+        AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
+            name=topic,
+            results_by_partition=[
+                AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult(
+                    partition_index=tp.partition, partition_error_code=codes[tp]
+                )
+                for tp in partitions
+            ],
+        )
+        for topic, partitions in _by_topic(codes).items()
+    ]
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    topics: dict[str, list[TopicPartition]] = {}
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp)
+    return topics
+
+
+# -- AddOffsetsToTxn ---------------------------------------------------------------------------------------------------
+
+
+def add_offsets_command(
+    request: AddOffsetsToTxnRequest, partition: TopicPartition, ticket: Ticket[None]
+) -> AddPartitions:
+    """`partition`: that of `__consumer_offsets` in which the group's offsets are."""
+    identity = Identity(request.producer_id, request.producer_epoch)
+    return AddPartitions(request.transactional_id, identity, (partition,), UNBUMPED, ticket)
+
+
+def add_offsets_response(version: int, outcome: ApiError | None) -> AddOffsetsToTxnResponse:
+    """Whether they joined."""
+    if outcome is None:
+        return AddOffsetsToTxnResponse()
+    return AddOffsetsToTxnResponse(error_code=code_for(AddOffsetsToTxnRequest.API_KEY, version, outcome))
+
+
+# -- EndTxn ------------------------------------------------------------------------------------------------------------
+
+
+def end_command(request: EndTxnRequest, version: int, ticket: Ticket[Identity]) -> EndTransaction:
+    """Commit or abort; the version of the request says which transaction version its producer has."""
+    identity = Identity(request.producer_id, request.producer_epoch)
+    protocol = BUMPED if version >= BUMPED_FROM else UNBUMPED
+    return EndTransaction(request.transactional_id, identity, request.committed, protocol, ticket)
+
+
+def end_response(version: int, outcome: Identity | ApiError) -> EndTxnResponse:
+    """Who the producer is from then on; clients before version 5 know that it stays who it is."""
+    if isinstance(outcome, ApiError):
+        return EndTxnResponse(error_code=code_for(EndTxnRequest.API_KEY, version, outcome))
+    if version < BUMPED_FROM:
+        return EndTxnResponse()
+    return EndTxnResponse(producer_id=outcome.producer_id, producer_epoch=outcome.epoch)
+
+
+# -- what administrators see -------------------------------------------------------------------------------------------
+
+
+def described(transactional_id: str, outcome: Transaction | ApiError) -> DescribeTransactionsResponse.TransactionState:
+    """One transaction; of a decided one the partitions that wait for their marker (KIP-664)."""
+    if isinstance(outcome, ApiError):
+        return DescribeTransactionsResponse.TransactionState(
+            error_code=outcome.code, transactional_id=transactional_id, producer_id=NO_PRODUCER_ID
+        )
+    return DescribeTransactionsResponse.TransactionState(
+        transactional_id=transactional_id,
+        transaction_state=outcome.status.label,
+        transaction_timeout_ms=outcome.timeout_ms,
+        transaction_start_time_ms=outcome.start_ms,
+        producer_id=outcome.producer_id,
+        producer_epoch=outcome.epoch,
+        topics=[
+            DescribeTransactionsResponse.TopicData(topic=topic, partitions=[tp.partition for tp in partitions])
+            for topic, partitions in _by_topic(sorted(outcome.partitions)).items()
+        ],
+    )
+
+
+_LABELS: Final = tuple(status.label for status in Status)
+
+
+def unknown_states(request: ListTransactionsRequest) -> list[str]:
+    """State filters that name no state."""
+    return [name for name in request.state_filters if name not in _LABELS]
+
+
+def listed(
+    request: ListTransactionsRequest,
+    transactions: Mapping[str, Transaction],
+    now_ms: int,
+    matches: Callable[[str], bool] | None = None,
+) -> list[ListTransactionsResponse.TransactionState]:
+    """Transactions that pass all filters. `matches`: the pattern of ids, compiled by whoever can bound its cost."""
+    states, producers, duration = request.state_filters, request.producer_id_filters, request.duration_filter
+    return [
+        ListTransactionsResponse.TransactionState(
+            transactional_id=name, producer_id=txn.producer_id, transaction_state=txn.status.label
+        )
+        for name, txn in transactions.items()
+        if (not states or txn.status.label in states)
+        and (not producers or txn.producer_id in producers)
+        and (duration < 0 or (txn.start_ms >= 0 and now_ms - txn.start_ms > duration))
+        and (matches is None or matches(name))
+    ]

@@ -1,0 +1,167 @@
+"""InitProducerId, AddPartitionsToTxn, AddOffsetsToTxn, EndTxn: what transactional producers ask their coordinator.
+
+Zone: deterministic. Whether topics exist is seen here; what a request makes of a transactional id is `rules`'.
+
+Version notes. AddPartitionsToTxn: up to version 3 clients send it, from 4 on only brokers do, for several transactions
+and perhaps only to verify (KIP-890). EndTxn 5: the epoch grows with every end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.requests import Context, handles
+from ottla.seams import Failure
+from ottla.transactions.commands import AddPartitions, VerifyPartitions
+from ottla.transactions.messages import (
+    BATCHED_FROM,
+    Codes,
+    Wanted,
+    add_offsets_command,
+    add_offsets_response,
+    add_response,
+    end_command,
+    end_response,
+    init_command,
+    init_response,
+    wanted_in,
+)
+from ottla.transactions.service import IdSource, Transactions
+from ottla.transactions.state import Identity
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AddOffsetsToTxnRequest,
+    AddPartitionsToTxnRequest,
+    EndTxnRequest,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+Submit = Callable[[AddPartitions | VerifyPartitions], None]
+MAX_TRANSACTIONS: Final = 10_000
+"""Transactions that one request of a broker may be about."""
+
+
+class Topics(Protocol):
+    """The topics of the cluster, as far as producers name them."""
+
+    def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
+        """Why a partition cannot be part of a transaction; NONE when it can."""
+        ...
+
+    def offsets_of(self, group_id: str, done: Callable[[TopicPartition | ApiError], None]) -> None:
+        """The partition of `__consumer_offsets` that holds a group's offsets."""
+        ...
+
+
+class ProducerHandlers:
+    """What producers ask; verification for the leaders of partitions."""
+
+    def __init__(self, transactions: Transactions, ids: IdSource, topics: Topics) -> None:
+        self._transactions = transactions
+        self._ids = ids
+        self._topics = topics
+
+    @handles(
+        ApiKey.INIT_PRODUCER_ID,
+        0,
+        5,
+        resource="TransactionalId",
+        operation="Write",
+        also=(("Cluster", "IdempotentWrite"),),
+    )
+    def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
+        """Who a producer is. Without a transactional id: a fresh producer id (what that needs is IdempotentWrite)."""
+        if request.transactional_id is None:
+            self._ids.take(lambda outcome: context.reply(_idempotent(outcome)))
+            return None
+        version = context.api_version
+        try:
+            command = init_command(request, lambda outcome: context.reply(init_response(version, outcome)))
+        except ApiError as error:
+            return init_response(version, error)
+        if not request.transactional_id:
+            return init_response(version, ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty"))
+        self._transactions.submit(command)
+        return None
+
+    @handles(
+        ApiKey.ADD_PARTITIONS_TO_TXN,
+        0,
+        5,
+        resource="TransactionalId",
+        operation="Write",
+        brokers_from=BATCHED_FROM,
+        also=(("Topic", "Write"), ("Cluster", "ClusterAction")),
+    )
+    def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> None:
+        """Answered for all transactions together."""
+        version = context.api_version
+        transactions = wanted_in(request, version)
+        if len(transactions) > MAX_TRANSACTIONS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_TRANSACTIONS} transactions at once")
+
+        def answer(codes: list[Codes]) -> None:
+            names = [wanted.transactional_id for wanted in transactions]
+            context.reply(add_response(version, list(zip(names, codes, strict=True))))
+
+        gather = Gather(answer)
+        for wanted in transactions:
+            self.add(wanted, version, gather.slot(), self._transactions.submit)
+        gather.close()
+
+    def add(self, wanted: Wanted, version: int, done: Callable[[Codes], None], submit: Submit) -> None:
+        """Add partitions to one transaction, or verify that they are in it, as that version of the API has it.
+
+        `submit` gives the command to the shard of the transactional id.
+        """
+        refusal, by_client = self._topics.refusal, version < BATCHED_FROM
+        wrong = None
+        for tp in wanted.partitions:
+            code = refusal(tp, by_client)
+            if code:
+                wrong = wrong or {}
+                wrong[tp] = code
+        if wrong or not wanted.partitions:
+            done(wanted.not_attempted(wrong or {}))
+        else:
+            submit(wanted.command(version, done))
+
+    @handles(ApiKey.ADD_OFFSETS_TO_TXN, 0, 4, resource="TransactionalId", operation="Write", also=(("Group", "Read"),))
+    def add_offsets(self, context: Context, request: AddOffsetsToTxnRequest) -> None:
+        """The partition with the group's offsets joins. It also needs Read on the group."""
+        version = context.api_version
+
+        def answer(outcome: ApiError | None) -> None:
+            context.reply(add_offsets_response(version, outcome))
+
+        def located(outcome: TopicPartition | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                answer(outcome)
+            else:
+                self._transactions.submit(add_offsets_command(request, outcome, answer))
+
+        if request.group_id:
+            self._topics.offsets_of(request.group_id, located)
+        else:
+            answer(ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty"))
+
+    @handles(ApiKey.END_TXN, 0, 5, resource="TransactionalId", operation="Write")
+    def end_txn(self, context: Context, request: EndTxnRequest) -> None:
+        """Answered when the decision is committed; the markers follow."""
+        version = context.api_version
+
+        def answer(outcome: Identity | ApiError) -> None:
+            context.reply(end_response(version, outcome))
+
+        self._transactions.submit(end_command(request, version, answer))
+
+
+def _idempotent(outcome: int | Failure) -> InitProducerIdResponse:
+    if isinstance(outcome, Failure):
+        return InitProducerIdResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    return InitProducerIdResponse(producer_id=outcome, producer_epoch=0)

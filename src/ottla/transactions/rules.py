@@ -1,0 +1,262 @@
+"""What a request makes of a transactional id, or why it is refused.
+
+Zone: pure. Each rule gets the state and the request and returns the next state, or the same one when there is nothing
+to be done. All raise ApiError. A producer of a past epoch never changes anything (KIP-98, KIP-890).
+
+Kafka's coordinator refuses whoever comes while a record is on its way to its replicas. Here the record is applied at
+once, and whoever is refused because of it waits until it is committed (`machine`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.transactions.commands import AddPartitions, EndTransaction, InitProducerId, VerifyPartitions
+from ottla.transactions.state import (
+    BUMPED,
+    MAX_EPOCH,
+    UNBUMPED,
+    Identity,
+    Status,
+    Transaction,
+    ended,
+    ended_and_bumped,
+    given_up,
+    opened,
+    renewed,
+    rotated,
+    widened,
+)
+from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+MAX_ID_BYTES: Final = 2**15 - 1
+MAX_PARTITIONS_BYTES: Final = 1_000_000
+"""Of a record's value, below the 1,048,588 bytes that a batch of `__transaction_state` may have."""
+_LONGEST_PARTITION: Final = 265
+"""Bytes of one partition of a topic of its own, whose name has at most 249."""
+_PER_TOPIC: Final = 12
+
+
+class FreshIdNeeded(Exception):
+    """The request can be decided only with a producer id that nobody has."""
+
+
+def check_id(transactional_id: str) -> None:
+    """Raises ApiError INVALID_REQUEST for an empty transactional id, and for one too long for a record's key."""
+    if not transactional_id:
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if len(transactional_id) > MAX_ID_BYTES // 4 and len(transactional_id.encode()) > MAX_ID_BYTES:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the transactional id has more than {MAX_ID_BYTES} bytes")
+
+
+def check_size(txn: Transaction) -> None:
+    """Raises ApiError MESSAGE_TOO_LARGE for partitions that one record cannot hold.
+
+    With some room: a transaction that can be journaled while it is open must have a place for its end.
+    """
+    if len(txn.partitions) * _LONGEST_PARTITION <= MAX_PARTITIONS_BYTES:
+        return
+    topics = dict.fromkeys(tp.topic for tp in sorted(txn.partitions))
+    size = 4 * len(txn.partitions) + sum(len(topic.encode()) + _PER_TOPIC for topic in topics)
+    if size > MAX_PARTITIONS_BYTES:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(txn.partitions)} partitions are too many for a transaction")
+
+
+# -- InitProducerId ----------------------------------------------------------------------------------------------------
+
+
+def initialise(txn: Transaction | None, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+    """A producer starts, or goes on. An open transaction is aborted instead: the producer has to ask again.
+
+    `version`: the transaction version of this broker. Raises FreshIdNeeded; ApiError PRODUCER_FENCED (somebody else
+    has the id now), CONCURRENT_TRANSACTIONS (its last transaction is not complete yet).
+    """
+    if txn is None:
+        return opened(_fresh(request.fresh_id), request.timeout_ms, now_ms)
+    if txn.status.ending:
+        raise _still_ending(request.transactional_id)
+    if request.expected is None:
+        return _taken_over(txn, request, now_ms, version)
+    if request.expected == txn.identity:
+        return _continued(txn, request, now_ms, version)
+    if txn.status.resting and txn.preceded_by(request.expected):
+        return _repeated(txn, request, now_ms)
+    raise _fenced(request.transactional_id, txn, request.expected)
+
+
+def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+    """Whoever knows only the transactional id takes it: everybody before is fenced."""
+    if txn.status is Status.ONGOING:
+        return given_up(txn, now_ms, version, NO_PRODUCER_EPOCH)
+    if txn.exhausted:
+        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, NO_PRODUCER_EPOCH)
+    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=NO_PRODUCER_EPOCH)
+
+
+def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
+    """The producer of now wants another epoch (KIP-360)."""
+    if txn.status is Status.ONGOING:
+        return given_up(txn, now_ms, version, txn.epoch)
+    if txn.exhausted:
+        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, txn.epoch)
+    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=txn.epoch)
+
+
+def _repeated(txn: Transaction, request: InitProducerId, now_ms: int) -> Transaction:
+    """The producer has not heard of its new epoch: the answer was lost, or its transaction timed out (KIP-588)."""
+    last_epoch = txn.last_epoch
+    if txn.status is Status.EMPTY:
+        return renewed(txn, request.timeout_ms, now_ms, bump=False, last_epoch=last_epoch)
+    # The present epoch is that of markers, which may come late: they must not meet anything written in it.
+    if txn.exhausted:
+        return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, last_epoch)
+    return renewed(txn, request.timeout_ms, now_ms, bump=True, last_epoch=last_epoch)
+
+
+# -- AddPartitionsToTxn, AddOffsetsToTxn -------------------------------------------------------------------------------
+
+
+def widen(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Transaction:
+    """Partitions join.
+
+    Raises ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
+    """
+    known = _writer(txn, request.transactional_id, request.identity)
+    if known.status is Status.ONGOING and known.partitions.issuperset(request.partitions):
+        return known
+    after = widened(known, request.partitions, request.version, now_ms)
+    check_size(after)
+    return after
+
+
+def verify(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicPartition, ErrorCode]:
+    """Which partitions the transaction has; TRANSACTION_ABORTABLE for the others. Raises ApiError as `widen`."""
+    known = _writer(txn, request.transactional_id, request.identity)
+    return {
+        tp: ErrorCode.NONE if tp in known.partitions else ErrorCode.TRANSACTION_ABORTABLE for tp in request.partitions
+    }
+
+
+def _writer(txn: Transaction | None, transactional_id: str, identity: Identity) -> Transaction:
+    """The transaction, if this producer may write in it now."""
+    txn = _known(txn, transactional_id)
+    if identity != txn.successor:
+        raise _not_the_one(transactional_id, txn, identity)
+    if txn.status.ending:
+        raise _still_ending(transactional_id)
+    return txn
+
+
+# -- EndTxn ------------------------------------------------------------------------------------------------------------
+
+
+def end(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transaction:
+    """Commit or abort. Raises FreshIdNeeded; ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED,
+    CONCURRENT_TRANSACTIONS (it is ending), INVALID_TXN_STATE (there is nothing to end, or it ended the other way).
+    """
+    known = _known(txn, request.transactional_id)
+    return _end_bumped(known, request, now_ms) if request.version >= BUMPED else _end_unbumped(known, request, now_ms)
+
+
+def _end_unbumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
+    if request.identity != txn.identity:
+        raise _not_the_one(request.transactional_id, txn, request.identity)
+    if txn.status is Status.ONGOING:
+        return ended(txn, request.commit, now_ms)
+    return _end_again(txn, request)
+
+
+def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
+    """The present epoch ends the present transaction; the one before only repeats that it ended the last one."""
+    if not txn.status.ending and request.identity == txn.identity:
+        if txn.status is Status.ONGOING or not request.commit:
+            fresh_id = _fresh(request.fresh_id) if txn.exhausted else NO_PRODUCER_ID
+            return ended_and_bumped(txn, request.commit, now_ms, fresh_id)
+        raise _nothing_to_end(txn, request)
+    decided = txn.status not in (Status.EMPTY, Status.ONGOING)
+    if decided and txn.preceded_by(request.identity) and txn.successor.epoch != MAX_EPOCH:
+        return _end_again(txn, request)
+    if txn.status.ending and request.identity == txn.successor:
+        raise _still_ending(request.transactional_id)
+    raise _not_the_one(request.transactional_id, txn, request.identity)
+
+
+def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
+    """A producer that has not heard that its transaction is decided; the same decision again is no error."""
+    if txn.status is Status.EMPTY or txn.status.commits != request.commit:
+        raise _nothing_to_end(txn, request)
+    if txn.status.ending:
+        raise _still_ending(request.transactional_id)
+    return txn
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def timed_out(txn: Transaction, now_ms: int) -> bool:
+    """Whether an open transaction has taken longer than its producer wanted."""
+    return txn.status is Status.ONGOING and txn.start_ms + txn.timeout_ms < now_ms
+
+
+def expired(txn: Transaction, now_ms: int, after_ms: int) -> bool:
+    """Whether nothing has been heard of a transactional id for so long that it is forgotten."""
+    return txn.status.resting and txn.update_ms + after_ms <= now_ms
+
+
+def abort_timed_out(txn: Transaction, now_ms: int, version: int) -> Transaction:
+    """Its producer is fenced, but may come back (KIP-588)."""
+    return given_up(txn, now_ms, version, txn.epoch)
+
+
+def version_of_aborts(version: int) -> int:
+    """The transaction version under which a coordinator of that version aborts."""
+    return BUMPED if version >= BUMPED else UNBUMPED
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+
+def _fresh(producer_id: int) -> int:
+    if producer_id < 0:
+        raise FreshIdNeeded
+    return producer_id
+
+
+def _known(txn: Transaction | None, transactional_id: str) -> Transaction:
+    if txn is None:
+        raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"transactional id {transactional_id!r} is not known")
+    return txn
+
+
+def _not_the_one(transactional_id: str, txn: Transaction, identity: Identity) -> ApiError:
+    if identity.producer_id not in (txn.producer_id, txn.successor.producer_id):
+        return ApiError(
+            ErrorCode.INVALID_PRODUCER_ID_MAPPING,
+            f"transactional id {transactional_id!r} belongs to producer {txn.producer_id}, not {identity.producer_id}",
+        )
+    return _fenced(transactional_id, txn, identity)
+
+
+def _fenced(transactional_id: str, txn: Transaction, identity: Identity) -> ApiError:
+    return ApiError(
+        ErrorCode.PRODUCER_FENCED,
+        f"transactional id {transactional_id!r} is in epoch {txn.epoch} of producer {txn.producer_id}; "
+        f"epoch {identity.epoch} of producer {identity.producer_id} is over",
+    )
+
+
+def _still_ending(transactional_id: str) -> ApiError:
+    return ApiError(
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+        f"the last transaction of {transactional_id!r} is not complete yet; try again",
+    )
+
+
+def _nothing_to_end(txn: Transaction, request: EndTransaction) -> ApiError:
+    wanted = "commit" if request.commit else "abort"
+    return ApiError(
+        ErrorCode.INVALID_TXN_STATE,
+        f"transactional id {request.transactional_id!r} is {txn.status.label}: there is nothing to {wanted}",
+    )

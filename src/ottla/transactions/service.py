@@ -1,0 +1,299 @@
+"""All transactions that this broker coordinates: the machines behind the runtime, and their markers on their way.
+
+Zone: deterministic. Finds the shard of a transactional id, gets producer ids and sends markers; decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Protocol
+
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.runner import Runner, State, Tools
+from ottla.errors import ApiError, ErrorCode
+from ottla.gather import Gather
+from ottla.peers import Peers
+from ottla.purgatory.timing_wheel import Timer
+from ottla.record.control import Marker
+from ottla.replication.marker_handlers import Ending, WriteHere
+from ottla.replication.partition import Partition
+from ottla.seams import Done, Failure
+from ottla.transactions.commands import (
+    EndTransaction,
+    InitProducerId,
+    ListTransactions,
+    Markers,
+    MarkersWritten,
+    ResumeMarkers,
+    TransactionCommand,
+)
+from ottla.transactions.machine import Policy, TransactionMachine
+from ottla.transactions.markers import Batch, MarkerQueue, Written
+from ottla.transactions.state import BUMPED, Transaction
+from ottla.types import TopicPartition
+from ottla.wire.messages.end_txn import WriteTxnMarkersResponse
+
+TOPIC: Final = "__transaction_state"
+MARKERS_VERSION: Final = 2
+MARKERS_LANE: Final = "transaction markers"
+_NS_PER_MS: Final = 1_000_000
+_logger = logging.getLogger(__name__)
+
+
+class IdSource(Protocol):
+    """Where producer ids come from."""
+
+    def take(self, done: Done[int]) -> None:
+        """Give an id that nobody has; perhaps at once."""
+        ...
+
+
+class Surroundings(Protocol):
+    """The cluster, as far as transactions have to know it."""
+
+    def index_of(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that is in charge; -1 without the topic."""
+        ...
+
+    def is_to_lead(self, index: int) -> bool:
+        """Whether the cluster expects this broker to lead a partition of `__transaction_state`."""
+        ...
+
+    def epoch_of(self, index: int) -> int:
+        """The leader epoch of a partition of `__transaction_state` that is led here."""
+        ...
+
+    def leader_of(self, tp: TopicPartition) -> int | None:
+        """The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone."""
+        ...
+
+
+class OneTransaction(TransactionCommand, Protocol):
+    """A command about one transactional id."""
+
+    @property
+    def transactional_id(self) -> str:
+        """Whose shard it goes to."""
+        ...
+
+
+class Transactions:
+    """Implements `Outside` for all its machines."""
+
+    def __init__(
+        self,
+        tools: Tools,
+        policy: Policy,
+        ids: IdSource,
+        peers: Peers,
+        around: Surroundings,
+        request_timeout_ms: int = 30_000,
+    ) -> None:
+        """`tools` have a TransactionCodec. `request_timeout_ms`: how long an answer about markers is waited for."""
+        self.coordinator: Coordinator[TransactionMachine] = Coordinator(TOPIC, tools, self._machine)
+        self._tools = tools
+        self._policy = policy
+        self._ids = ids
+        self._peers = peers
+        self._around = around
+        self._request_timeout_ms = request_timeout_ms
+        self._markers = MarkerQueue(around.leader_of)
+        self.here: tuple[int, WriteHere] | None = None
+        """This broker, and what writes into its partitions; None: it is sent messages like all others."""
+        self._planned = False
+        self._timer: Timer | None = None
+        self._timer_ns = 0
+
+    def _machine(self, index: int) -> TransactionMachine:
+        return TransactionMachine(self._policy, self, self._around.epoch_of(index))
+
+    def submit(self, command: OneTransaction) -> None:
+        """Give a command to the shard of its transactional id.
+
+        Its ticket gets NOT_COORDINATOR when that is not led here; COORDINATOR_LOAD_IN_PROGRESS when others know already
+        that it is going to be: to look for another coordinator would be in vain.
+        """
+        index = self._around.index_of(command.transactional_id)
+        runner = self.coordinator.find(index)
+        if runner is not None:
+            runner.submit(command)
+        elif self._around.is_to_lead(index):
+            text = f"this broker is about to lead {TOPIC}-{index}"
+            command.ticket(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, text))
+        else:
+            self.coordinator.submit(index, command)
+
+    def shard_of(self, transactional_id: str) -> Runner | None:
+        """Its shard, while that is here."""
+        return self.coordinator.find(self._around.index_of(transactional_id))
+
+    def machines(self) -> Iterator[TransactionMachine]:
+        """Those that serve, only to be read."""
+        return (machine for _, machine in self.coordinator.active())
+
+    @property
+    def loading(self) -> int:
+        """Partitions whose transactions cannot be seen yet."""
+        return self.coordinator.count(State.LOADING)
+
+    @property
+    def pending(self) -> int:
+        """Decided transactions whose markers are not all written."""
+        return len(self._markers)
+
+    def list_all(self, done: Callable[[Mapping[str, Transaction] | ApiError], None]) -> None:
+        """All transactions of this broker. COORDINATOR_LOAD_IN_PROGRESS while some of them cannot be seen yet, and any
+        other error of a shard, in place of all.
+        """
+        if self.loading:
+            done(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded"))
+            return
+        gather: Gather[Mapping[str, Transaction] | ApiError] = Gather(lambda outcomes: done(_together(outcomes)))
+        for index, _ in list(self.coordinator.active()):
+            self.coordinator.submit(index, ListTransactions(gather.slot()))
+        gather.close()
+
+    def on_role(self, partition: Partition) -> None:
+        """The role of a partition of any topic has changed: markers of another leader epoch are not ours to write."""
+        self.coordinator.on_role(partition)
+        if partition.tp.topic == TOPIC:
+            self._tools.later(self._forget)
+
+    def stop(self) -> None:
+        """Turn everybody away: the logs are about to be closed."""
+        self.coordinator.stop()
+        self._forget()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _forget(self) -> None:
+        self._markers.forget(self._is_ours)
+
+    def _is_ours(self, markers: Markers) -> bool:
+        runner = self.coordinator.find(self._around.index_of(markers.transactional_id))
+        return runner is not None and runner.epoch == markers.coordinator_epoch
+
+    # -- what the machines need done -----------------------------------------------------------------------------------
+
+    def take_id(self, command: InitProducerId | EndTransaction) -> None:
+        """Get a producer id and ask again with it."""
+        self._ids.take(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
+
+    def _with_id(self, command: InitProducerId | EndTransaction, outcome: int | Failure) -> None:
+        if isinstance(outcome, Failure):
+            text = f"there is no producer id to be had: {outcome.message}"
+            command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text))
+        else:
+            self.submit(command._replace(fresh_id=outcome))
+
+    def send(self, markers: Markers) -> None:
+        """Write markers until all partitions have them."""
+        self._markers.add(markers)
+        self._plan()
+
+    def resume(self, transactional_id: str) -> None:
+        """Ask the machine again, in a later turn, what markers a transaction needs."""
+        self._tools.later(lambda: self.submit(ResumeMarkers(transactional_id, _ignore)))
+
+    # -- markers -------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        """Send when this turn's input is through: what it decides goes together."""
+        if not self._planned:
+            self._planned = True
+            self._tools.later(self._send)
+
+    def _send(self) -> None:
+        self._planned = False
+        now_ns = self._tools.clock.now().mono_ns
+        batches, gone = self._markers.take(now_ns)
+        for written in gone:
+            self._tell(written)
+        for batch in batches:
+            self._ask(batch)
+        self._rearm(now_ns)
+
+    def _ask(self, batch: Batch) -> None:
+        if self.here is not None and self.here[0] == batch.node:
+            self.here[1](_endings(batch), lambda codes: self._tools.later(lambda: self._written(batch, codes)))
+            return
+        self._peers.ask(
+            batch.node,
+            batch.request,
+            MARKERS_VERSION,
+            self._request_timeout_ms,
+            lambda answer: self._answered(batch, answer),
+            MARKERS_LANE,
+        )
+
+    def _answered(self, batch: Batch, answer: WriteTxnMarkersResponse | Failure) -> None:
+        if isinstance(answer, Failure):
+            _logger.info("broker %d has not answered about %d markers: %s", batch.node, len(batch.parts), answer)
+        response = None if isinstance(answer, Failure) else answer
+        self._take(self._markers.answered(batch, response, self._tools.clock.now().mono_ns))
+
+    def _written(self, batch: Batch, codes: Sequence[ErrorCode]) -> None:
+        """The partitions of this broker have said what they think of their markers."""
+        self._take(self._markers.told(batch, codes, self._tools.clock.now().mono_ns))
+
+    def _take(self, news: Sequence[Written]) -> None:
+        for written in news:
+            self._tell(written)
+        if not self._markers.idle:
+            self._plan()
+
+    def _tell(self, written: Written) -> None:
+        markers = written.markers
+        self.submit(
+            MarkersWritten(
+                markers.transactional_id,
+                markers.identity,
+                written.partitions,
+                lambda outcome: self._told(written, outcome),
+            )
+        )
+
+    def _told(self, written: Written, outcome: ApiError | None) -> None:
+        if outcome is None:
+            self._markers.noted(written)
+        else:
+            self._markers.put_back(written, self._tools.clock.now().mono_ns)
+            self._plan()
+
+    def _rearm(self, now_ns: int) -> None:
+        """See to it that the queue is looked at in time; once too often does no harm."""
+        deadline_ns = self._markers.deadline()
+        if deadline_ns is None or (self._timer is not None and self._timer_ns <= deadline_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        self._timer = self._tools.purgatory.after(max(1, -(-(deadline_ns - now_ns) // _NS_PER_MS)), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self._plan()
+
+
+def _endings(batch: Batch) -> Iterator[tuple[Ending, TopicPartition]]:
+    """What is to be written where, in the order of the batch."""
+    for markers, partitions in batch.parts:
+        marker = Marker(markers.commit, markers.coordinator_epoch)
+        ending = Ending(*markers.identity, marker, markers.version >= BUMPED)
+        for tp in partitions:
+            yield ending, tp
+
+
+def _together(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[str, Transaction] | ApiError:
+    """What all shards have, or the first error."""
+    everything: dict[str, Transaction] = {}
+    for outcome in outcomes:
+        if isinstance(outcome, ApiError):
+            return outcome
+        everything.update(outcome)
+    return everything
+
+
+def _ignore(_: object) -> None:
+    """Nobody waits for the answer."""

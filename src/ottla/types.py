@@ -1,0 +1,53 @@
+"""The vocabulary of values shared by every room.
+
+Zone: pure. Only small immutable values without behaviour live here; nothing that knows bytes or files.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Final, NamedTuple
+
+NO_OFFSET: Final = -1
+"""An offset that is not known (Kafka's INVALID_OFFSET / UNKNOWN_OFFSET)."""
+NO_EPOCH: Final = -1
+"""A leader epoch that is not known."""
+NO_TIMESTAMP: Final = -1
+"""A timestamp that is not known, in the unit milliseconds since 1970."""
+NO_PRODUCER_ID: Final = -1
+NO_PRODUCER_EPOCH: Final = -1
+NO_SEQUENCE: Final = -1
+ZERO_UUID: Final = bytes(16)
+"""The topic id of a message that names its topic instead."""
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; also the name of its directory, `<topic>-<partition>`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class Endpoint(NamedTuple):
+    """Where a listener is reached."""
+
+    listener: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+
+def uuid_to_text(uuid: bytes) -> str:
+    """Kafka's way to print 16 bytes: URL-safe base64 without padding, 22 characters."""
+    return base64.urlsafe_b64encode(uuid).rstrip(b"=").decode("ascii")
+
+
+def uuid_from_text(text: str) -> bytes:
+    """Inverse of `uuid_to_text`. Raises ValueError when `text` is not 22 base64 characters of 16 bytes."""
+    uuid = base64.b64decode(text + "==", altchars=b"-_", validate=True)
+    if len(uuid) != 16:
+        raise ValueError(f"not a Kafka uuid: {text!r}")
+    return uuid

@@ -1,0 +1,105 @@
+"""Messages to bytes and back: compiles a declaration once per version, then calls straight-line code.
+
+Zone: pure. The public face of the compiled codec; the text it compiles is written by `decoding` and `encoding`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any, TypeVar
+
+from ottla.seams import Part, Region
+from ottla.wire.decoding import DecoderSource
+from ottla.wire.encoding import EncoderSource
+from ottla.wire.errors import MalformedMessage, UnknownVersion
+from ottla.wire.layout import Scope
+from ottla.wire.limits import AMPLIFICATION, BROKER_AMPLIFICATION
+from ottla.wire.primitives import Buffer
+from ottla.wire.schema import Decoder, Encoder, Message
+
+M = TypeVar("M", bound=Message)
+
+
+def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, int]:
+    """Read one message that starts at `pos`: (message, position behind it).
+
+    Record data is a slice of `view`; everything else is copied. Whether bytes are left over is for the caller to judge.
+    Raises MalformedMessage; UnknownVersion when the message has no such version.
+    """
+    decoder = cls.DECODERS.get(version) or _compile_decoder(cls, version)
+    buffer = memoryview(view) if cls.HAS_RECORDS else bytes(view)
+    end = len(buffer)
+    try:
+        message, pos = decoder(buffer, pos, end)
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: cut short") from error
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: text is not UTF-8") from error
+    if pos > end:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
+    return message, pos
+
+
+def encode(message: Message, version: int) -> list[Part]:
+    """The bytes of a message, without header and length prefix, as few parts: record data is not copied.
+
+    Raises UnknownVersion; FieldNotInVersion for a request that would lose a value in this version; struct.error or
+    TypeError for values outside their type (a programmer's error).
+    """
+    encoder = message.ENCODERS.get(version) or _compile_encoder(type(message), version)
+    parts: list[Part] = []
+    pieces: list[bytes] = []
+    encoder(message, parts, pieces, pieces.append)
+    if pieces or not parts:
+        parts.append(b"".join(pieces))
+    return parts
+
+
+def encode_bytes(message: Message, version: int) -> bytes:
+    """The same in one piece, for messages without a Region."""
+    return b"".join(_in_memory(part) for part in encode(message, version))
+
+
+def warm(cls: type[Message], version: int, *, decoder: bool = True, encoder: bool = True) -> None:
+    """Compile ahead of use: at start or in idle time, so that no request pays for it (a millisecond or so each)."""
+    if decoder and version not in cls.DECODERS:
+        _compile_decoder(cls, version)
+    if encoder and version not in cls.ENCODERS:
+        _compile_encoder(cls, version)
+
+
+def _in_memory(part: Part) -> Buffer:
+    assert not isinstance(part, Region), "a Region has no bytes before it is sent"
+    return part
+
+
+def _scope(cls: type[Message], version: int) -> Scope:
+    if version not in cls.VERSIONS:
+        raise UnknownVersion(f"{cls.__name__} has no version {version}")
+    return Scope(version, version in cls.FLEXIBLE)
+
+
+def _amplification(cls: type[Message]) -> int:
+    if not cls.__name__.endswith("Request"):
+        return 0  # a response of the broker that was chosen, or a record of our own: not from a stranger
+    return BROKER_AMPLIFICATION if cls.BETWEEN_BROKERS else AMPLIFICATION
+
+
+def _compile_decoder(cls: type[Message], version: int) -> Decoder:
+    source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=_amplification(cls))
+    decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
+    cls.DECODERS[version] = decoder
+    return decoder
+
+
+def _compile_encoder(cls: type[Message], version: int) -> Encoder:
+    source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"))
+    encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
+    cls.ENCODERS[version] = encoder
+    return encoder
+
+
+def _define(name: str, text: str, names: dict[str, object], cls: type[Message], version: int) -> Any:
+    """Run the text of one function; the file name it gets shows in a traceback which codec it was."""
+    exec(compile(text, f"<{cls.__name__} v{version} {name}>", "exec"), names)  # noqa: S102  # our own text
+    return names[name]

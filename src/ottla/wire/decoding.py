@@ -1,0 +1,248 @@
+"""From a declaration and a version to the source of a straight-line decoder.
+
+Zone: pure. Only text is made here; `codec` compiles and keeps it.
+
+Shape of what is written, for a struct of a number, a string and an array in a flexible version::
+
+    def decode(b, p, end):
+     o1 = new(C1)
+     o1.timeout_ms, n2 = S3(b, p); p += 5                # neighbours of fixed size fuse, a length's first byte included
+     if n2 > 127: n2, p = read_string_length(b, p - 1)
+     if not n2: fail('name')
+     e = p + n2 - 1; o1.name = b[p:e].decode(); p = e
+     …
+     return o1, p
+
+Bounds: a number past the end raises IndexError or struct.error. A *slice* past the end is silently short, but `p` then
+lies beyond `end` for good (positions only grow), so every later read raises, every count exceeds what remains, and the
+caller's last check `p <= end` catches the rest. Before an array is made its count is compared with the bytes that
+remain, and the memory that its elements will take is drawn from `room`, which is a multiple of the input.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packing
+from struct import calcsize, unpack_from
+
+from ottla.wire import errors, primitives
+from ottla.wire.layout import Scope
+from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS
+from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare, struct_class
+
+
+class DecoderSource:
+    """Writes one decoder. `lines` is its text and `names` what the text refers to."""
+
+    def __init__(self, scope: Scope, *, view: bool, amplification: int) -> None:
+        """`view`: the input is a memoryview (the message has records), else bytes.
+
+        `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is.
+        """
+        self.scope = scope
+        self.view = view
+        self.amplification = amplification
+        self.lines: list[str] = []
+        self.names: dict[str, object] = {
+            "new": object.__new__,
+            "fail": errors.fail,
+            "read_uvarint": primitives.read_uvarint,
+            "read_string_length": primitives.read_string_length,
+            "read_tag_count": primitives.read_tag_count,
+            "read_tag": primitives.read_tag,
+            "skip_tags": primitives.skip_tags,
+        }
+        self._run: list[tuple[str, str]] = []
+        self._count = 0
+
+    def function(self, cls: StructType) -> str:
+        """The text of `decode(b, p, end) -> (message, position behind it)`."""
+        self.lines.append("def decode(b, p, end):")
+        if self.amplification:
+            self.lines.append(f" room = end * {self.amplification - 1} + {ALLOWANCE}")
+        top = self._struct(cls, cls.__name__, " ")
+        self._flush(" ")
+        self.lines.append(f" return {top}, p")
+        return "\n".join(self.lines)
+
+    def _name(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    # Runs: consecutive values of fixed size become one unpacking.
+
+    def _fuse(self, target: str, letter: str) -> None:
+        self._run.append((target, letter))
+
+    def _flush(self, indent: str) -> None:
+        if not self._run:
+            return
+        letters = "".join(letter for _, letter in self._run)
+        targets = "".join(f"{target}, " for target, _ in self._run)
+        if letters == "B":
+            self.lines.append(f"{indent}{self._run[0][0]} = b[p]; p += 1")
+        else:
+            name = "S" + letters.replace("?", "o")
+            self.names[name] = Packing(">" + letters).unpack_from
+            self.lines.append(f"{indent}{targets}= {name}(b, p); p += {calcsize('>' + letters)}")
+        self._run.clear()
+
+    # Structs.
+
+    def _struct(self, cls: StructType, path: str, indent: str) -> str:
+        """Text that decodes one struct; returns the variable that holds it. May leave a run to flush."""
+        prepare(cls)
+        out = self._name("o")
+        self.names[f"C_{cls.__name__}"] = cls
+        self.lines.append(f"{indent}{out} = new(C_{cls.__name__})")
+        for field in self.scope.absent(cls):
+            self._default(cls, field, out, indent)
+        for field in self.scope.fields(cls):
+            self._field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent)
+        if self.scope.flexible:
+            self._tags(cls, out, path, indent)
+        return out
+
+    def _default(self, cls: StructType, field: Field, out: str, indent: str) -> None:
+        value = fresh_default(cls, field, self.names) or repr(field.default)
+        if field.struct:
+            prepare(struct_class(cls, field))
+        self.lines.append(f"{indent}{out}.{field.name} = {value}")
+
+    def _tags(self, cls: StructType, out: str, path: str, indent: str) -> None:
+        count, tagged = self._name("t"), self.scope.tagged(cls)
+        self._fuse(count, "B")
+        self._flush(indent)
+        for field in tagged:
+            self._default(cls, field, out, indent)
+        if not tagged:
+            self.lines.append(f"{indent}if {count}: p = skip_tags(b, p - 1, end)")
+            return
+        tag, stop = f"{count}g", f"{count}e"
+        self.lines += [
+            f"{indent}if {count}:",
+            f"{indent} {count}, p = read_tag_count(b, p - 1, end); {tag} = -1",
+            f"{indent} for _ in range({count}):",
+            f"{indent}  {tag}, p, {stop} = read_tag(b, p, end, {tag})",
+        ]
+        for number, field in enumerate(tagged):
+            self.lines.append(f"{indent}  {'elif' if number else 'if'} {tag} == {field.tag}:")
+            self._field(cls, field, f"{out}.{field.name}", f"{path}.{field.name}", indent + "   ")
+            self._flush(indent + "   ")
+            self.lines.append(f"{indent}   if p != {stop}: fail('{path}.{field.name}', 'not of its tag\\'s size')")
+        self.lines.append(f"{indent}  else: p = {stop}")
+
+    # Fields.
+
+    def _field(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+        kind, null = field.type, field.may_be_null(self.scope.version)
+        if kind in NUMBERS:
+            self._fuse(target, NUMBERS[kind])
+        elif kind == "struct":
+            self._nested(cls, field, target, path, indent)
+        elif kind == "array":
+            self._array(cls, field, target, path, indent)
+        else:
+            length = self._length(kind, indent)
+            self._text(kind, target, length, null=null, path=path, indent=indent)
+
+    def _length(self, kind: str, indent: str) -> str:
+        """Text that reads a length; the variable is the length, or when flexible the length + 1."""
+        name = self._name("n")
+        if not self.scope.flexible:
+            self._fuse(name, "h" if kind == "string" else "i")
+            self._flush(indent)
+            return name
+        self._fuse(name, "B")
+        self._flush(indent)
+        reader = "read_string_length" if kind == "string" else "read_uvarint"
+        self.lines.append(f"{indent}if {name} > 127: {name}, p = {reader}(b, p - 1)")
+        return name
+
+    def _text(self, kind: str, target: str, length: str, *, null: bool, path: str, indent: str) -> None:
+        """Text that reads the bytes of a string, of bytes or of records."""
+        last = f"{length} - 1" if self.scope.flexible else length
+        read = f"e = p + {last}; {target} = {self._slice(kind)}; p = e"
+        if not null:
+            wrong = f"not {length}" if self.scope.flexible else f"{length} < 0"
+            self.lines.append(f"{indent}if {wrong}: fail({path!r}, {last})")
+            self.lines.append(f"{indent}{read}")
+        elif self.scope.flexible:
+            self.lines.append(f"{indent}if {length}: {read}")
+            self.lines.append(f"{indent}else: {target} = None")
+        else:
+            self.lines.append(f"{indent}if {length} >= 0: {read}")
+            self.lines.append(f"{indent}elif {length} == -1: {target} = None")
+            self.lines.append(f"{indent}else: fail({path!r}, {length})")
+
+    def _slice(self, kind: str) -> str:
+        if kind == "string":
+            return "b[p:e].tobytes().decode()" if self.view else "b[p:e].decode()"
+        if kind == "bytes" and self.view:
+            return "b[p:e].tobytes()"
+        return "b[p:e]"
+
+    def _nested(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+        inner = struct_class(cls, field)
+        if not field.may_be_null(self.scope.version):
+            self.lines.append(f"{indent}{target} = {self._struct(inner, path, indent)}")
+            return
+        present = self._name("n")
+        self._fuse(present, "b")
+        self._flush(indent)
+        null = "== 0" if field.tag is not None else "< 0"  # a tagged struct is marked 0 or 1, others -1 or 1
+        self.lines.append(f"{indent}if {present} {null}: {target} = None")
+        self.lines.append(f"{indent}else:")
+        self.lines.append(f"{indent} {target} = {self._struct(inner, path, indent + ' ')}")
+        self._flush(indent + " ")
+
+    # Arrays.
+
+    def _array(self, cls: StructType, field: Field, target: str, path: str, indent: str) -> None:
+        count = self._length("array", indent)
+        if self.scope.flexible:
+            self.lines.append(f"{indent}{count} -= 1")
+        least = self.scope.least_element(cls, field)
+        assert least > 0, f"{cls.__qualname__}.{field.name} has elements without bytes"
+        wrong = f"{count} < 0 or {count} > {MAX_ELEMENTS} or {count} * {least} > end - p"
+        if field.may_be_null(self.scope.version):
+            self.lines.append(f"{indent}if {count} == -1: {target} = None")
+            self.lines.append(f"{indent}elif {wrong}: fail({path!r}, {count})")
+            self.lines.append(f"{indent}else:")
+            indent += " "
+        else:
+            self.lines.append(f"{indent}if {wrong}: fail({path!r}, {count})")
+        if self.amplification:
+            self.lines.append(f"{indent}room -= {count} * {self.scope.element_memory(cls, field)}")
+            self.lines.append(f"{indent}if room < 0: fail({path!r}, 'too many small elements')")
+        self._elements(cls, field, target, count, path, indent)
+
+    def _elements(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
+        kind = field.of
+        if kind == "uuid":
+            piece = "b[i:i + 16].tobytes()" if self.view else "b[i:i + 16]"
+            self.lines.append(f"{indent}e = p + {count} * 16; {target} = [{piece} for i in range(p, e, 16)]; p = e")
+        elif kind in NUMBERS:
+            self.names["unpack_from"] = _unpack_many
+            size = calcsize(">" + NUMBERS[kind])
+            self.lines.append(
+                f"{indent}{target} = unpack_from(f'>{{{count}}}{NUMBERS[kind]}', b, p); p += {count} * {size}"
+            )
+        else:
+            self._loop(cls, field, target, count, path, indent)
+
+    def _loop(self, cls: StructType, field: Field, target: str, count: str, path: str, indent: str) -> None:
+        items, inside = self._name("a"), indent + " "
+        self.lines.append(f"{indent}{items} = {target} = []")
+        self.lines.append(f"{indent}for _ in range({count}):")
+        if field.of == "struct":
+            item = self._struct(struct_class(cls, field), path, inside)
+        else:
+            item = self._name("x")
+            length = self._length(field.of, inside)
+            self._text(field.of, item, length, null=False, path=path, indent=inside)
+        self._flush(inside)
+        self.lines.append(f"{inside}{items}.append({item})")
+
+
+def _unpack_many(layout: str, buffer: primitives.Buffer, pos: int) -> list[int]:
+    return list(unpack_from(layout, buffer, pos))

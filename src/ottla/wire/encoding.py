@@ -1,0 +1,224 @@
+"""From a declaration and a version to the source of a straight-line encoder.
+
+Zone: pure. Only text is made here; `codec` compiles and keeps it.
+
+Shape of what is written: `put` appends to the list of small pieces; neighbours of fixed size fuse into one packing, a
+length's first byte and a closing empty tag section (one zero byte) included::
+
+    def encode(o, parts, pieces, put):
+     x1 = o.name.encode(); n1 = len(x1) + 1
+     put(S3(o.error_code, n1) if n1 < 128 else S4(o.error_code) + uvarint(n1)); put(x1)
+     …
+
+Record data is never joined: `keep` moves the pieces before it into `parts`, then the Part itself.
+"""
+
+from __future__ import annotations
+
+from struct import Struct as Packing
+from struct import pack
+
+from ottla.seams import Part, Region
+from ottla.wire import primitives
+from ottla.wire.errors import FieldNotInVersion
+from ottla.wire.layout import Scope
+from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
+
+
+class EncoderSource:
+    """Writes one encoder. `lines` is its text and `names` what the text refers to."""
+
+    def __init__(self, scope: Scope, *, strict: bool) -> None:
+        """`strict`: refuse to drop a value that the version cannot carry (requests)."""
+        self.scope = scope
+        self.strict = strict
+        self.lines: list[str] = []
+        self.names: dict[str, object] = {
+            "U": primitives.UVARINT,
+            "uvarint": primitives.uvarint,
+            "write_tags": primitives.write_tags,
+            "size_of": size_of,
+            "keep": keep,
+            "pack": pack,
+            "refuse": _refuse,
+        }
+        self._put = "put"
+        self._run: list[tuple[str, str]] = []
+        self._count = 0
+
+    def function(self, cls: StructType) -> str:
+        """The text of `encode(message, parts, pieces, put)`."""
+        self.lines.append("def encode(o, parts, pieces, put):")
+        self._struct(cls, "o", " ")
+        self._flush(" ")
+        if len(self.lines) == 1:
+            self.lines.append(" pass")
+        return "\n".join(self.lines)
+
+    def _name(self, prefix: str) -> str:
+        self._count += 1
+        return f"{prefix}{self._count}"
+
+    # Runs: consecutive values of fixed size become one packing.
+
+    def _packing(self, run: list[tuple[str, str]]) -> str:
+        """The expression of the bytes of a run."""
+        if run == [("0", "B")]:
+            return "U[0]"
+        letters = "".join(letter for _, letter in run)
+        name = "S" + letters.replace("?", "o")
+        self.names[name] = Packing(">" + letters).pack
+        return f"{name}({', '.join(value for value, _ in run)})"
+
+    def _flush(self, indent: str) -> None:
+        if self._run:
+            self.lines.append(f"{indent}{self._put}({self._packing(self._run)})")
+            self._run = []
+
+    def _varint(self, value: str, indent: str) -> None:
+        """A length in a flexible version: fused with the run before it when it fits in one byte."""
+        short = self._packing([*self._run, (value, "B")]) if self._run else f"U[{value}]"
+        long = f"{self._packing(self._run)} + uvarint({value})" if self._run else f"uvarint({value})"
+        self.lines.append(f"{indent}{self._put}({short} if {value} < 128 else {long})")
+        self._run = []
+
+    # Structs.
+
+    def _struct(self, cls: StructType, value: str, indent: str) -> None:
+        """Text that encodes one struct. May leave a run to flush."""
+        if self.strict:
+            self._refusals(cls, value, indent)
+        for field in self.scope.fields(cls):
+            self._field(cls, field, f"{value}.{field.name}", indent)
+        if not self.scope.flexible:
+            return
+        if self.scope.tagged(cls):
+            self._tags(cls, value, indent)
+        else:
+            self._run.append(("0", "B"))
+
+    def _refusals(self, cls: StructType, value: str, indent: str) -> None:
+        for field in self.scope.absent(cls):
+            if not field.ignorable and field.type != "records":
+                condition = self._differs(cls, field, f"{value}.{field.name}")
+                where = f"{cls.__qualname__}.{field.name}"
+                self.lines.append(f"{indent}if {condition}: refuse({where!r}, {self.scope.version})")
+
+    def _differs(self, cls: StructType, field: Field, value: str) -> str:
+        """The condition that a field is not at its default."""
+        if field.type == "array":
+            return f"{value} is not None" if field.default is None else f"{value} is None or {value}"
+        if field.type == "struct" and field.nullable == "none":
+            inner = struct_class(cls, field)
+            return " or ".join(self._differs(inner, f, f"{value}.{f.name}") for f in inner.FIELDS)
+        return f"{value} is not None" if field.default is None else f"{value} != {field.default!r}"
+
+    def _tags(self, cls: StructType, value: str, indent: str) -> None:
+        self._flush(indent)
+        tags, outer = self._name("t"), self._put
+        self.lines.append(f"{indent}{tags} = []")
+        for field in self.scope.tagged(cls):
+            pieces = self._name("q")
+            self._put = f"{pieces}p"
+            condition = self._differs(cls, field, f"{value}.{field.name}")
+            self.lines.append(f"{indent}if {condition}:")
+            self.lines.append(f"{indent} {pieces} = []; {self._put} = {pieces}.append")
+            self._field(cls, field, f"{value}.{field.name}", indent + " ")
+            self._flush(indent + " ")
+            self.lines.append(f"{indent} {tags}.append(({field.tag}, b''.join({pieces})))")
+        self._put = outer
+        self.lines.append(f"{indent}{outer}(write_tags({tags}) if {tags} else U[0])")
+
+    # Fields.
+
+    def _field(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+        kind, null = field.type, field.may_be_null(self.scope.version)
+        if kind in NUMBERS:
+            self._run.append((value, NUMBERS[kind]))
+        elif kind == "struct":
+            self._nested(cls, field, value, indent)
+        elif kind == "array":
+            self._array(cls, field, value, indent)
+        else:
+            self._text(kind, value, null=null, indent=indent)
+
+    def _length(self, kind: str, length: str, indent: str) -> None:
+        if self.scope.flexible:
+            self._varint(length, indent)
+        else:
+            self._run.append((length, "h" if kind == "string" else "i"))
+            self._flush(indent)
+
+    def _measure(self, value: str, convert: str, size: str, *, null: bool, indent: str, empty: str) -> tuple[str, str]:
+        """Text that takes bytes or a list and its length: returns the variables of both."""
+        variable, length = self._name("x"), self._name("n")
+        plus, none = (" + 1", "0") if self.scope.flexible else ("", "-1")
+        if not null:
+            self.lines.append(f"{indent}{variable} = {value}{convert}; {length} = {size}({variable}){plus}")
+            return variable, length
+        change = f"{variable} = {variable}{convert}; " if convert else ""
+        self.lines += [
+            f"{indent}{variable} = {value}",
+            f"{indent}if {variable} is None: {length} = {none}; {variable} = {empty}",
+            f"{indent}else: {change}{length} = {size}({variable}){plus}",
+        ]
+        return variable, length
+
+    def _text(self, kind: str, value: str, *, null: bool, indent: str) -> None:
+        convert = ".encode()" if kind == "string" else ""
+        size = "size_of" if kind == "records" else "len"
+        variable, length = self._measure(value, convert, size, null=null, indent=indent, empty="b''")
+        self._length(kind, length, indent)
+        if kind == "records":
+            self.lines.append(f"{indent}if {variable}: keep({variable}, parts, pieces)")
+        else:
+            self.lines.append(f"{indent}{self._put}({variable})")
+
+    def _nested(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+        variable, inner = self._name("x"), struct_class(cls, field)
+        self.lines.append(f"{indent}{variable} = {value}")
+        if not field.may_be_null(self.scope.version):
+            self._struct(inner, variable, indent)
+            return
+        self._flush(indent)
+        null = "00" if field.tag is not None else "ff"
+        self.lines.append(f"{indent}if {variable} is None: {self._put}(b'\\x{null}')")
+        self.lines.append(f"{indent}else:")
+        self._run.append(("1", "B"))
+        self._struct(inner, variable, indent + " ")
+        self._flush(indent + " ")
+
+    def _array(self, cls: StructType, field: Field, value: str, indent: str) -> None:
+        null = field.may_be_null(self.scope.version)
+        variable, length = self._measure(value, "", "len", null=null, indent=indent, empty="()")
+        self._length("array", length, indent)
+        if field.of in NUMBERS and field.of != "uuid":
+            letter = NUMBERS[field.of]
+            packed = f"pack(f'>{{len({variable})}}{letter}', *{variable})"
+            self.lines.append(f"{indent}if {variable}: {self._put}({packed})")
+            return
+        item = self._name("y")
+        self.lines.append(f"{indent}for {item} in {variable}:")
+        if field.of == "struct":
+            self._struct(struct_class(cls, field), item, indent + " ")
+        elif field.of == "uuid":
+            self._run.append((item, "16s"))
+        else:
+            self._text(field.of, item, null=False, indent=indent + " ")
+        self._flush(indent + " ")
+
+
+def size_of(part: Part) -> int:
+    """Bytes of a part of a message."""
+    return part.size if isinstance(part, Region) else len(part)
+
+
+def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
+    """Move the pieces so far into `parts` as one, then a part that stays as it is."""
+    parts.append(b"".join(pieces))
+    pieces.clear()
+    parts.append(part)
+
+
+def _refuse(field: str, version: int) -> None:
+    raise FieldNotInVersion(f"{field} cannot be sent in version {version}")

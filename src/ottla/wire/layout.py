@@ -1,0 +1,89 @@
+"""What a struct takes in one version: bytes at the least on the wire, bytes of memory once decoded.
+
+Zone: pure. Arithmetic over declarations; the compilers (`decoding`, `encoding`) and the tests ask it.
+"""
+
+from __future__ import annotations
+
+from struct import calcsize
+from typing import NamedTuple
+
+from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
+
+
+class Scope(NamedTuple):
+    """The part of a message that is the same all over it while one version is compiled."""
+
+    version: int
+    flexible: bool
+
+    def fields(self, cls: StructType) -> list[Field]:
+        """The fields of a struct that are written in place, in order."""
+        return [f for f in cls.FIELDS if f.tag is None and f.exists(self.version)]
+
+    def tagged(self, cls: StructType) -> list[Field]:
+        """The fields of a struct that are written as tagged fields, in the order of their tags."""
+        found = [f for f in cls.FIELDS if f.tag is not None and f.exists(self.version)]
+        return sorted(found, key=lambda f: f.tag or 0)
+
+    def absent(self, cls: StructType) -> list[Field]:
+        """The fields of a struct that this version does not have."""
+        return [f for f in cls.FIELDS if not f.exists(self.version)]
+
+    def length_size(self, kind: str) -> int:
+        """Bytes of a length prefix: one (a varint, at the least) when flexible, else an int16 or int32."""
+        if self.flexible:
+            return 1
+        return 2 if kind == "string" else 4
+
+    def least_bytes(self, cls: StructType) -> int:
+        """The fewest bytes a struct can take on the wire."""
+        total = sum(self._least_of(cls, f, f.type) for f in self.fields(cls))
+        return total + 1 if self.flexible else total
+
+    def least_element(self, cls: StructType, field: Field) -> int:
+        """The fewest bytes one element of an array can take on the wire."""
+        if field.of == "struct":
+            return self.least_bytes(struct_class(cls, field))
+        return self._least_of(cls, field, field.of)
+
+    def _least_of(self, cls: StructType, field: Field, kind: str) -> int:
+        if kind in NUMBERS:
+            return calcsize(">" + NUMBERS[kind])
+        if kind != "struct":
+            return self.length_size(kind)
+        return 1 if field.may_be_null(self.version) else self.least_bytes(struct_class(cls, field))
+
+    def element_memory(self, cls: StructType, field: Field) -> int:
+        """Bytes of memory that one decoded element of an array takes, its text and nested arrays counted empty."""
+        inside = self.struct_memory(struct_class(cls, field)) if field.of == "struct" else _MEMORY[field.of]
+        return inside + 9  # a list grows an eighth ahead of its need
+
+    def struct_memory(self, cls: StructType) -> int:
+        """The same for a struct: header and slots as CPython lays them out, and what the slots point to."""
+        read = sum(self._memory_of(cls, f, f.type) for f in self.fields(cls))
+        unread = [f for f in cls.FIELDS if f.tag is not None or not f.exists(self.version)]
+        fresh = sum(self._memory_of(cls, f, f.type) for f in unread if f.type in {"array", "struct"})
+        return 32 + 8 * len(cls.FIELDS) + read + fresh
+
+    def _memory_of(self, cls: StructType, field: Field, kind: str) -> int:
+        if kind == "struct":
+            return 0 if field.may_be_null(self.version) else self.struct_memory(struct_class(cls, field))
+        return _MEMORY[kind]
+
+
+_MEMORY = {
+    "int8": 0,  # small numbers and truth values are shared
+    "bool": 0,
+    "int16": 14,  # as most of these are ids and counts below 257, half of them counts
+    "uint16": 14,
+    "int32": 14,
+    "int64": 32,
+    "float64": 24,
+    "uuid": 49,
+    "string": 50,
+    "bytes": 33,
+    "records": 184,  # a memoryview
+    "array": 56,
+}
+"""Bytes per value, as `sys.getsizeof` says it for empty text and arrays."""

@@ -1,0 +1,101 @@
+"""Varints, lengths and tag sections: what generated and hand-written codecs share.
+
+Zone: pure. Functions on bytes and positions. Reading past the end raises IndexError (a single byte), or is noticed by
+the caller comparing its final position with the end: positions only grow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.wire.errors import MalformedMessage, fail
+from ottla.wire.limits import MAX_LENGTH, MAX_STRING, MAX_TAGS
+
+Buffer = bytes | bytearray | memoryview
+"""What is read from."""
+
+UVARINT: Final = tuple(bytes((n,)) for n in range(128))
+"""The one-byte varints, by value."""
+
+
+def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
+    """An unsigned varint of at most 5 bytes and at most 2^31-1 (KIP-482): (value, position behind it).
+
+    Raises MalformedMessage when it is longer or larger, IndexError when the buffer ends inside it.
+    """
+    value = buffer[pos]
+    if value < 128:
+        return value, pos + 1
+    value &= 127
+    for shift in (7, 14, 21, 28):
+        pos += 1
+        byte = buffer[pos]
+        value |= (byte & 127) << shift
+        if byte < 128:
+            if value > MAX_LENGTH:
+                fail("varint", f"value {value} exceeds an int32")
+            return value, pos + 1
+    raise MalformedMessage("varint: longer than 5 bytes")
+
+
+def read_string_length(buffer: Buffer, pos: int) -> tuple[int, int]:
+    """A compact string's length field (length + 1, 0 = null), bounded by the longest string Kafka allows."""
+    length, pos = read_uvarint(buffer, pos)
+    if length > MAX_STRING + 1:
+        fail("string", f"{length - 1} bytes exceed {MAX_STRING}")
+    return length, pos
+
+
+def uvarint(value: int) -> bytes:
+    """The unsigned varint encoding of 0 ≤ value ≤ 2^31-1: 1 to 5 bytes, 7 bits each, lowest first."""
+    if value < 128:
+        return UVARINT[value]
+    if value < 16384:
+        return bytes((value & 127 | 128, value >> 7))
+    if value < 2097152:
+        return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_tag_count(buffer: Buffer, pos: int, end: int) -> tuple[int, int]:
+    """The count at the head of a tag section, believed only if that many tags fit: a tag is 2 bytes at least."""
+    count, pos = read_uvarint(buffer, pos)
+    if count > MAX_TAGS or count * 2 > end - pos:
+        fail("tagged fields", f"{count} of them in {end - pos} bytes")
+    return count, pos
+
+
+def read_tag(buffer: Buffer, pos: int, end: int, last: int) -> tuple[int, int, int]:
+    """The head of one tagged field: (tag, position of its value, end of its value).
+
+    Tags ascend strictly (KIP-482), so `last` is the tag before, -1 for the first.
+    """
+    tag, pos = read_uvarint(buffer, pos)
+    size, pos = read_uvarint(buffer, pos)
+    if tag <= last:
+        fail("tagged fields", f"tag {tag} after {last}")
+    if size > end - pos:
+        fail("tagged fields", f"tag {tag} claims {size} of {end - pos} bytes")
+    return tag, pos, pos + size
+
+
+def skip_tags(buffer: Buffer, pos: int, end: int) -> int:
+    """Pass over a tag section nobody here knows: the position behind it. Nothing is kept."""
+    count, pos = read_tag_count(buffer, pos, end)
+    tag = -1
+    for _ in range(count):
+        tag, _, pos = read_tag(buffer, pos, end, tag)
+    return pos
+
+
+def write_tags(tags: list[tuple[int, bytes]]) -> bytes:
+    """A tag section of (tag, encoded value) in ascending order of tags: count, then tag, size, value each."""
+    out = [uvarint(len(tags))]
+    for tag, value in tags:
+        out += (uvarint(tag), uvarint(len(value)), value)
+    return b"".join(out)

@@ -1,0 +1,4 @@
+"""The embedded metadata store: ZooKeeper's data model, journaled.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,159 @@
+"""A session with the embedded store from within the same process: lanes, reads, watches.
+
+Zone: deterministic. Implements `ottla.seams.MetadataStore`; what is told comes from the store's one queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+from ottla.seams import Done, Failure, Kind, Node, Op, Session
+from ottla.znodes.sessions import Grant, Watches
+from ottla.znodes.store import EmbeddedStore, Results
+from ottla.znodes.tree import BadPath, Event, Refused
+
+
+class _Waiting(NamedTuple):
+    """A submit that waits for the one before it on its lane."""
+
+    ops: Sequence[Op]
+    done: Done[Results]
+
+
+class LocalSession:
+    """The store as one client in this process sees it; it implements `ottla.znodes.store.Client`, too."""
+
+    def __init__(
+        self, store: EmbeddedStore, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]
+    ) -> None:
+        self.id = 0
+        self._store = store
+        self._on_node = on_node
+        self._on_session = on_session
+        self._lanes: dict[str, deque[_Waiting]] = {}
+        self._watches = Watches()
+        self._open = False
+
+    def begin(self, timeout_ms: int = 0) -> LocalSession:
+        """Open the session; `on_session(OPEN, id)` follows once that is durable. Raises Failure (FULL, IO).
+
+        With a time-out in ms the session is over after that much silence; without one it lives as long as the process.
+        """
+        self.id = self._store.open(self, Grant(timeout_ms))
+        self._open = True
+        self._store.enqueue(self._opened, wrote=True)
+        return self
+
+    def touch(self) -> None:
+        """A sign of life, for a session with a time-out."""
+        self._store.touch(self.id)
+
+    # -- MetadataStore -----------------------------------------------------------------------------------------
+
+    def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
+        """Apply all ops or none, after what came before on the lane."""
+        waiting = _Waiting(tuple(ops), done)
+        queue = self._lanes.get(lane)
+        if queue is not None:
+            queue.append(waiting)
+            return
+        self._lanes[lane] = deque()
+        self._store.run(lambda: self._begin(lane, waiting))
+
+    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+        """The node as it is now, told in order."""
+        self._store.run(lambda: self._read(path, watch, self._watches.data, self._store.tree.get, done))
+
+    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+        """The children's names as they are now, told in order. A watch on an absent node fires when it is created."""
+        self._store.run(lambda: self._children(path, watch, done))
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go. Raises Failure (FULL, IO)."""
+        self._open = False
+        self._store.run(lambda: self._store.end_session(self.id))
+
+    # -- inside --------------------------------------------------------------------------------------------------
+
+    def _children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+        watches = self._watches.children if path in self._store.tree.nodes else self._watches.data
+        self._read(path, watch, watches, self._store.tree.children, done)
+
+    def _read(
+        self, path: str, watch: bool, watches: dict[str, None], read: Callable[[str], Any], done: Done[Any]
+    ) -> None:
+        if not self._open:
+            failure = Failure(Kind.EXPIRED, f"session {self.id:#x} is over")
+            self._store.enqueue(lambda _: done(failure))
+            return
+        self.touch()
+        if watch:
+            watches[path] = None
+        value = read(path)
+        self._store.enqueue(lambda failure: done(value if failure is None else failure))
+
+    def _begin(self, lane: str, waiting: _Waiting) -> None:
+        outcome = self._commit(waiting.ops)
+        wrote = not isinstance(outcome, Failure)
+        self._store.enqueue(lambda failure: self._deliver(lane, waiting.done, failure or outcome), wrote)
+
+    def _commit(self, ops: Sequence[Op]) -> Results | Failure:
+        if not self._open:
+            return Failure(Kind.EXPIRED, f"session {self.id:#x} is over")
+        self.touch()
+        try:
+            return self._store.commit(ops, self.id)
+        except Refused as refused:
+            return Failure(refused.kind, str(refused))
+        except BadPath as bad:
+            return Failure(Kind.NOT_DONE, str(bad))
+        except Failure as failure:
+            return failure
+
+    def _deliver(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
+        """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""
+        queue = self._lanes[lane]
+        if isinstance(outcome, Failure):
+            del self._lanes[lane]
+            for waiting in queue:
+                self._store.enqueue(_refusal(waiting.done, outcome))
+        elif queue:
+            following = queue.popleft()
+            self._store.run(lambda: self._begin(lane, following))
+        else:
+            del self._lanes[lane]
+        done(outcome)
+
+    # -- Client ------------------------------------------------------------------------------------------------
+
+    def collect(self, events: Sequence[Event]) -> None:
+        """Tell the watches that these changes fire, each path once."""
+        if not self._open:
+            return
+        for path in dict.fromkeys(event.path for event in self._watches.fire(events)):
+            self._store.enqueue(lambda failure, path=path: self._tell(path, failure))  # type: ignore[misc]
+
+    def _tell(self, path: str, failure: Failure | None) -> None:
+        if failure is None:
+            self._on_node(path)
+
+    def _opened(self, failure: Failure | None) -> None:
+        """The session is durable, or can never be."""
+        if failure is None:
+            self._on_session(Session.OPEN, self.id)
+
+    def expired(self) -> None:
+        """The session is over, or the store itself is gone."""
+        self._open = False
+        self._on_session(Session.EXPIRED, self.id)
+
+    def displaced(self) -> None:
+        """Somebody else speaks for the session; no client in this process gives its password away."""
+        raise AssertionError(f"session {self.id:#x} was taken over")
+
+
+def _refusal(done: Done[Results], cause: Failure) -> Callable[[Failure | None], None]:
+    failure = Failure(Kind.NOT_DONE, f"an earlier change on this lane failed: {cause.message}")
+    return lambda _: done(failure)

@@ -1,0 +1,284 @@
+"""The embedded metadata store: the tree behind its journal, and the sessions of its clients.
+
+Zone: deterministic. A transaction is drafted against the tree, appended to the journal, applied, and told once the
+journal is on the disk: completions and watches leave in one queue, each in a turn of its own (`later`). Reads queue
+behind the writes they saw, so nobody learns what could vanish. Who speaks for a session stands elsewhere: in this
+process `local_session`, over ZooKeeper's protocol the supervisor's server.
+
+A session is part of the tree and ends by a journaled change, together with its ephemeral nodes: closed by its client,
+or expired by whoever hosts the store (`expire_due`). A host that keeps the sessions when it loads gives each its whole
+time-out to come back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from ottla.seams import Clock, Disk, Done, Failure, Kind, Op
+from ottla.znodes.journal import SNAPSHOT_BYTES, Journal
+from ottla.znodes.records import Transaction, encode_transaction
+from ottla.znodes.sessions import Deadlines, Grant
+from ottla.znodes.tree import Change, Event, Tree, Verb
+
+logger = logging.getLogger(__name__)
+
+Later = Callable[[Callable[[], None]], None]
+"""Runs a thunk as a later effect of the same broker, in order."""
+Results = Sequence[tuple[str, int]]
+
+
+class _Entry(NamedTuple):
+    """Something to tell, in order: not before the first `end` bytes of the journal's log are durable."""
+
+    end: int
+    tell: Callable[[Failure | None], None]
+    wrote: bool
+
+
+class Client(Protocol):
+    """Whoever speaks for a session at present."""
+
+    def collect(self, events: Sequence[Event]) -> None:
+        """These changes are made: queue (`EmbeddedStore.enqueue`) what watches are told. Called within the change."""
+        ...
+
+    def expired(self) -> None:
+        """The session is over, and not by the client's own wish. A turn of its own, after all that was told before."""
+        ...
+
+    def displaced(self) -> None:
+        """Another client speaks for the session now. Called within that client's `resume`."""
+        ...
+
+
+class EmbeddedStore:
+    """One store with its files. `load` before anything else.
+
+    `open`, `resume`, `commit`, `end_session` and reads of `tree` belong into an action given to `run`.
+    """
+
+    def __init__(self, disk: Disk, clock: Clock, later: Later, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
+        self._journal = Journal(disk, snapshot_bytes)
+        self._clock = clock
+        self._later = later
+        self._next_zxid = 1
+        self._queue: deque[_Entry] = deque()
+        self._syncing = False
+        self._rolling = False
+        self._held: deque[Callable[[], None]] = deque()
+        self._failure: Failure | None = None
+        self._clients: dict[int, Client] = {}
+        self._deadlines = Deadlines()
+        self.tree = Tree()
+
+    def load(self, keep_sessions: bool = False) -> None:
+        """Read the files, blocking. Raises CorruptStore, Failure.
+
+        Sessions of the process before end; with `keep_sessions` those that have a time-out go on and count anew.
+        """
+        self.tree, self._next_zxid = self._journal.load()
+        for session in sorted(self.tree.grants):
+            timeout_ms = Grant.unpack(self.tree.grants[session]).timeout_ms
+            if keep_sessions and timeout_ms:
+                self._deadlines.begin(session, timeout_ms, self._clock.now().mono_ns)
+            else:
+                self._write(self.tree.closing(session))
+
+    # -- sessions --------------------------------------------------------------------------------------------------
+
+    def open(self, client: Client, grant: Grant) -> int:
+        """Begin a session; it counts once the journal is on the disk (`enqueue`). Raises Failure (FULL, IO)."""
+        self._raise_if_failed()
+        session = self._next_zxid
+        self._write([Change(Verb.OPEN, "", grant.pack(), session)])
+        self._clients[session] = client
+        self._deadlines.begin(session, grant.timeout_ms, self._clock.now().mono_ns)
+        return session
+
+    def resume(self, session: int, password: bytes, client: Client) -> Grant | None:
+        """Speak for a session from now on; whoever did so before does not any more. None: it is not there for you."""
+        packed = self.tree.grants.get(session)
+        grant = None if packed is None else Grant.unpack(packed)
+        if grant is None or grant.password != password or not grant.timeout_ms:
+            return None
+        before = self._clients.pop(session, None)
+        if before is not None:
+            before.displaced()
+        self._clients[session] = client
+        self.touch(session)
+        return grant
+
+    def leave(self, session: int, client: Client) -> None:
+        """The client's connection is gone; its session stays for the rest of its time. Fine when it was displaced."""
+        if self._clients.get(session) is client:
+            del self._clients[session]
+
+    def touch(self, session: int) -> None:
+        """A sign of life."""
+        self._deadlines.touch(session, self._clock.now().mono_ns)
+
+    @property
+    def next_expiry_ns(self) -> int | None:
+        """When to call `expire_due` next, monotonic; None: no session can expire."""
+        return self._deadlines.next_ns
+
+    def expire_due(self) -> None:
+        """End the sessions whose time is over, and tell their clients."""
+        if self._rolling or self._failure is not None:
+            return
+        for session in self._deadlines.due(self._clock.now().mono_ns):
+            self._expire(session)
+
+    def expire_session(self, session: int) -> None:
+        """End a session whose process is known to be dead; fine if it is over already."""
+        self.run(lambda: self._expire(session))
+
+    def _expire(self, session: int) -> None:
+        client = self._clients.get(session)
+        try:
+            self.end_session(session)
+        except Failure as failure:
+            logger.warning("session %#x should be over, but that cannot be written: %s", session, failure)
+            self.touch(session)
+            return
+        logger.info("session %#x has expired", session)
+        if client is not None:
+            self.enqueue(lambda _: client.expired())
+
+    def end_session(self, session: int) -> None:
+        """Remove the session and what it owns; fine if it is over already. Raises Failure (FULL, IO)."""
+        self._raise_if_failed()
+        if session in self.tree.ephemerals:
+            self._write(self.tree.closing(session))
+        self._clients.pop(session, None)
+        self._deadlines.end(session)
+
+    # -- for clients -----------------------------------------------------------------------------------------------
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why nothing is written any more; None while the device works."""
+        return self._failure
+
+    @property
+    def last_zxid(self) -> int:
+        """Number of the last change; it may not be on the disk yet."""
+        return self._next_zxid - 1
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Act now, or after the log that is just being changed, in the order of the calls."""
+        if self._rolling:
+            self._held.append(action)
+        else:
+            action()
+
+    def commit(self, ops: Sequence[Op], session: int) -> Results:
+        """Apply all or nothing. Raises Refused, BadPath, or Failure: EXPIRED, FULL, IO."""
+        self._raise_if_failed()
+        if session not in self.tree.ephemerals:
+            raise Failure(Kind.EXPIRED, f"session {session:#x} is over")
+        changes, results = self.tree.draft(ops, session)
+        if changes:
+            self._write(changes)
+        return results
+
+    def enqueue(self, tell: Callable[[Failure | None], None], wrote: bool = False) -> None:
+        """Tell in a later turn, after everything before it: None when the journal so far is on the disk.
+
+        A Failure instead: UNKNOWN for what was written but not confirmed (`wrote`), IO for everything else.
+        """
+        if self._failure is not None:
+            failure = self._failure
+            self._later(lambda: tell(failure))
+            return
+        self._queue.append(_Entry(self._journal.file.size, tell, wrote))
+        self._advance()
+
+    # -- the journal -------------------------------------------------------------------------------------------
+
+    def _write(self, changes: Sequence[Change]) -> None:
+        """Append, then apply: a refused append leaves nothing to take back."""
+        transaction = Transaction(self._next_zxid, self._clock.now().wall_ms, changes)
+        try:
+            self._journal.file.append([encode_transaction(transaction)])
+        except Failure as failure:
+            if failure.kind is not Kind.FULL:
+                self._fail(failure)
+            raise
+        self._next_zxid += len(changes)
+        events = self.tree.apply(changes, transaction.zxid, transaction.wall_ms)
+        for client in tuple(self._clients.values()):
+            client.collect(events)
+
+    def _advance(self) -> None:
+        """Tell what is durable; ask for a sync of the rest."""
+        durable = self._journal.file.durable
+        while self._queue and self._queue[0].end <= durable:
+            tell = self._queue.popleft().tell
+            self._later(lambda tell=tell: tell(None))  # type: ignore[misc]
+        if self._queue and not self._syncing:
+            self._syncing = True
+            self._journal.file.sync(self._synced)
+
+    def _synced(self, outcome: int | Failure) -> None:
+        self._syncing = False
+        if isinstance(outcome, Failure):
+            self._fail(outcome)
+            return
+        if self._failure is not None:
+            return
+        self._advance()
+        if self._journal.wants_snapshot and not self._rolling:
+            self._rolling = True
+        if self._rolling and not self._queue and not self._syncing:
+            self._roll()
+
+    def _roll(self) -> None:
+        if self._journal.file.durable < self._journal.file.size:
+            self.enqueue(lambda _: self._roll_when_idle())
+            return
+        zxid = self._next_zxid
+        self._journal.roll(zxid, lambda failure: self._rolled(zxid, failure))
+
+    def _roll_when_idle(self) -> None:
+        if self._failure is None:
+            self._roll()
+
+    def _rolled(self, zxid: int, failure: Failure | None) -> None:
+        if failure is not None:
+            self._fail(failure)
+        else:
+            self._journal.write_snapshot(self.tree, zxid)
+        self._rolling = False
+        while self._held and not self._rolling:
+            self._held.popleft()()
+
+    def _raise_if_failed(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _fail(self, failure: Failure) -> None:
+        """The device failed: what was written is unknown, all else is refused from now on."""
+        if self._failure is not None:
+            return
+        logger.error("the metadata store stops: %s", failure)
+        self._failure = Failure(Kind.IO, f"the metadata store's log failed: {failure.message}")
+        unknown = Failure(Kind.UNKNOWN, self._failure.message)
+        for entry in self._queue:
+            outcome = unknown if entry.wrote else self._failure
+            self._later(lambda tell=entry.tell, outcome=outcome: tell(outcome))  # type: ignore[misc]
+        self._queue.clear()
+        for client in self._clients.values():
+            self._later(client.expired)
+
+    def close(self, done: Done[None]) -> None:
+        """End after everything so far is told; `done` gets the Failure if that could not be made durable."""
+
+        def closed(failure: Failure | None) -> None:
+            self._journal.close()
+            done(failure)
+
+        self.run(lambda: self.enqueue(closed))

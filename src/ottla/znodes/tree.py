@@ -1,0 +1,314 @@
+"""ZooKeeper's data model: a tree of nodes with versions, owned by sessions, changed by atomic multis.
+
+Zone: pure. `draft` decides what a multi would change and mutates nothing; `apply` is the only mutator, live and when a
+journal is replayed. Who journals, and who is told, stands in `store`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum, IntEnum
+from typing import Final, NamedTuple
+
+from ottla.seams import Kind, Node, Op
+
+MAX_REQUEST: Final = 1024 * 1024 - 1
+"""Bytes of one multi, counted with _OP_BYTES for what each operation has besides path and data: ZooKeeper's own default
+limit (jute.maxbuffer)."""
+MAX_PATH: Final = 4096
+_OP_BYTES: Final = 64
+_NUMBERED: Final = ("sequential", "ephemeral_sequential")
+_OWNED: Final = ("ephemeral", "ephemeral_sequential")
+_CREATES: Final = ("create", *_OWNED, "sequential")
+
+
+class Verb(IntEnum):
+    """What a change does; the numbers are written to the journal."""
+
+    CREATE = 1
+    PUT = 2
+    DELETE = 3
+    OPEN = 4
+    """A session begins; `owner` is its id, `data` what it was granted (`ottla.znodes.sessions.Grant`)."""
+    CLOSE = 5
+    """A session ends; the deletions of its ephemeral nodes stand before this in the same transaction."""
+
+
+class Change(NamedTuple):
+    """One step of a transaction. `owner`: the session of an ephemeral node, or of OPEN and CLOSE; else 0."""
+
+    verb: Verb
+    path: str
+    data: bytes = b""
+    owner: int = 0
+
+
+class EventKind(IntEnum):
+    """What happened, as ZooKeeper numbers it."""
+
+    CREATED = 1
+    DELETED = 2
+    CHANGED = 3
+    CHILD = 4
+
+
+class Event(NamedTuple):
+    """What a watch can be told. `children`: it goes to those who watch the list of children, else the node itself."""
+
+    path: str
+    children: bool
+    kind: EventKind
+
+
+class Reason(Enum):
+    """Why a multi is refused."""
+
+    ABSENT = "does not exist"
+    EXISTS = "exists already"
+    VERSION = "has another version"
+    NOT_EMPTY = "has children"
+    EPHEMERAL_PARENT = "its parent is ephemeral"
+    TOO_LARGE = "is too large"
+    ROOT = "is the root"
+
+
+class Refused(Exception):
+    """A multi whose condition does not hold; nothing of it happens. `index` is the operation that failed."""
+
+    def __init__(self, index: int, path: str, reason: Reason, details: str = "") -> None:
+        super().__init__(f"{path}: {details or reason.value}")
+        self.index = index
+        self.path = path
+        self.reason = reason
+
+    @property
+    def kind(self) -> Kind:
+        """What it is to those who asked over the seam."""
+        return Kind.NOT_DONE if self.reason is Reason.TOO_LARGE else Kind.CONFLICT
+
+
+class BadPath(Exception):
+    """A path that can name no node."""
+
+
+class Znode:
+    """A node with ZooKeeper's bookkeeping. czxid/mzxid/pzxid: transaction of creation, last data, last child change."""
+
+    __slots__ = ("children", "ctime", "cversion", "czxid", "data", "mtime", "mzxid", "owner", "pzxid", "version")
+
+    def __init__(self, data: bytes, zxid: int, wall_ms: int, owner: int) -> None:
+        self.data = data
+        self.version = 0
+        self.cversion = 0
+        self.czxid = self.mzxid = self.pzxid = zxid
+        self.ctime = self.mtime = wall_ms
+        self.owner = owner
+        self.children: dict[str, None] = {}
+
+
+class _Face(NamedTuple):
+    """A node as it would be after the operations drafted so far; version -1: absent."""
+
+    version: int
+    cversion: int
+    children: int
+    owner: int
+
+
+_ABSENT: Final = _Face(-1, 0, 0, 0)
+
+
+class Tree:
+    """All nodes and sessions."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0, 0)}
+        self.ephemerals: dict[int, dict[str, None]] = {}
+        """Open sessions and the nodes that go when they end."""
+        self.grants: dict[int, bytes] = {}
+        """Open sessions and what they were granted when they began."""
+
+    def get(self, path: str) -> Node | None:
+        """The node, as the store's contract shows it."""
+        found = self.nodes.get(path)
+        return None if found is None else Node(found.data, found.version, found.czxid, found.owner, found.mzxid)
+
+    def children(self, path: str) -> Sequence[str]:
+        """Names of the children, sorted; of an absent node none."""
+        found = self.nodes.get(path)
+        return [] if found is None else sorted(found.children)
+
+    def draft(self, ops: Sequence[Op], session: int) -> tuple[list[Change], list[tuple[str, int]]]:
+        """What the multi would change, and its answer: (path, version) per operation.
+
+        The version is the one a put leaves (create: 0), the one that check asked for, -1 for a delete.
+        Raises Refused (a condition does not hold) or BadPath.
+        """
+        return _Draft(self, session).run(ops)
+
+    def closing(self, session: int) -> list[Change]:
+        """The changes that end a session: its ephemeral nodes go, in the order of their paths."""
+        owned = sorted(self.ephemerals.get(session, ()))
+        return [Change(Verb.DELETE, path) for path in owned] + [Change(Verb.CLOSE, "", owner=session)]
+
+    def apply(self, changes: Sequence[Change], zxid: int, wall_ms: int) -> list[Event]:
+        """Change the tree. The changes come from `draft` of this very state, or from the journal that kept them."""
+        events: list[Event] = []
+        for change in changes:
+            if change.verb is Verb.CREATE:
+                self._create(change, zxid, wall_ms, events)
+            elif change.verb is Verb.PUT:
+                self._put(change, zxid, wall_ms, events)
+            elif change.verb is Verb.DELETE:
+                self._delete(change.path, zxid, events)
+            elif change.verb is Verb.OPEN:
+                self.ephemerals[change.owner] = {}
+                self.grants[change.owner] = change.data
+            else:
+                del self.grants[change.owner]
+                left = self.ephemerals.pop(change.owner)
+                assert not left, f"session {change.owner} ends while it owns {sorted(left)}"
+        return events
+
+    def _create(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
+        assert change.path not in self.nodes, f"{change.path} is created twice"
+        parent, name = split(change.path)
+        self._note_child(parent, zxid).children[name] = None
+        self.nodes[change.path] = Znode(change.data, zxid, wall_ms, change.owner)
+        if change.owner:
+            self.ephemerals[change.owner][change.path] = None
+        events += (Event(change.path, False, EventKind.CREATED), Event(parent, True, EventKind.CHILD))
+
+    def _put(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
+        node = self.nodes[change.path]
+        node.data = change.data
+        node.version = next_version(node.version)
+        node.mzxid = zxid
+        node.mtime = wall_ms
+        events.append(Event(change.path, False, EventKind.CHANGED))
+
+    def _delete(self, path: str, zxid: int, events: list[Event]) -> None:
+        node = self.nodes.pop(path)
+        assert not node.children, f"{path} is deleted with children"
+        parent, name = split(path)
+        del self._note_child(parent, zxid).children[name]
+        if node.owner:
+            del self.ephemerals[node.owner][path]
+        events += (
+            Event(path, False, EventKind.DELETED),
+            Event(path, True, EventKind.DELETED),
+            Event(parent, True, EventKind.CHILD),
+        )
+
+    def _note_child(self, parent: str, zxid: int) -> Znode:
+        node = self.nodes[parent]
+        node.cversion = next_version(node.cversion)
+        node.pzxid = zxid
+        return node
+
+
+class _Draft:
+    """One multi on its way: the faces of the nodes that it has touched so far."""
+
+    def __init__(self, tree: Tree, session: int) -> None:
+        self._tree = tree
+        self._session = session
+        self._faces: dict[str, _Face] = {}
+        self._changes: list[Change] = []
+
+    def run(self, ops: Sequence[Op]) -> tuple[list[Change], list[tuple[str, int]]]:
+        check_ops(ops)
+        results = [self._one(index, op) for index, op in enumerate(ops)]
+        return self._changes, results
+
+    def _one(self, index: int, op: Op) -> tuple[str, int]:
+        if op.verb in _CREATES:
+            return self._create(index, op)
+        face = self._face(op.path)
+        if face.version < 0:
+            raise Refused(index, op.path, Reason.ABSENT)
+        if op.version not in (-1, face.version):
+            raise Refused(index, op.path, Reason.VERSION, f"has version {face.version}, not {op.version}")
+        if op.verb == "check":
+            return op.path, op.version
+        if op.verb == "put":
+            self._changes.append(Change(Verb.PUT, op.path, op.data))
+            self._faces[op.path] = face._replace(version=next_version(face.version))
+            return op.path, next_version(face.version)
+        return self._delete(index, op.path, face)
+
+    def _create(self, index: int, op: Op) -> tuple[str, int]:
+        parent, _ = split(op.path)
+        above = self._face(parent)
+        if above.version < 0:
+            raise Refused(index, op.path, Reason.ABSENT, f"its parent {parent} does not exist")
+        if above.owner:
+            raise Refused(index, op.path, Reason.EPHEMERAL_PARENT)
+        path = f"{op.path}{above.cversion:010d}" if op.verb in _NUMBERED else op.path
+        if self._face(path).version >= 0:
+            raise Refused(index, path, Reason.EXISTS)
+        owner = self._session if op.verb in _OWNED else 0
+        self._changes.append(Change(Verb.CREATE, path, op.data, owner))
+        self._faces[path] = _Face(0, 0, 0, owner)
+        self._count_child(parent, 1)
+        return path, 0
+
+    def _delete(self, index: int, path: str, face: _Face) -> tuple[str, int]:
+        if face.children:
+            raise Refused(index, path, Reason.NOT_EMPTY)
+        if path == "/":
+            raise Refused(index, path, Reason.ROOT)
+        self._changes.append(Change(Verb.DELETE, path))
+        self._faces[path] = _ABSENT
+        self._count_child(split(path)[0], -1)
+        return path, -1
+
+    def _count_child(self, parent: str, step: int) -> None:
+        face = self._face(parent)
+        self._faces[parent] = face._replace(children=face.children + step, cversion=next_version(face.cversion))
+
+    def _face(self, path: str) -> _Face:
+        found = self._faces.get(path)
+        if found is not None:
+            return found
+        node = self._tree.nodes.get(path)
+        return _ABSENT if node is None else _Face(node.version, node.cversion, len(node.children), node.owner)
+
+
+def check_ops(ops: Sequence[Op]) -> None:
+    """Raise BadPath or Refused (TOO_LARGE) for a multi that no store takes, whatever is in it.
+
+    ZooKeeper closes the connection of whoever sends more, which looks like a loss, again and again.
+    """
+    size = 0
+    for op in ops:
+        check_path(op.path, sequential=op.verb in _NUMBERED)
+        size += len(op.path) + len(op.data) + _OP_BYTES
+    if size > MAX_REQUEST:
+        raise Refused(0, ops[0].path, Reason.TOO_LARGE, f"a multi of {size} bytes, the limit is {MAX_REQUEST}")
+
+
+def split(path: str) -> tuple[str, str]:
+    """Parent path and own name."""
+    parent, _, name = path.rpartition("/")
+    return parent or "/", name
+
+
+def next_version(version: int) -> int:
+    """Versions are int32; after the largest comes 0, never -1, which would match any."""
+    return 0 if version == 2**31 - 1 else version + 1
+
+
+def check_path(path: str, sequential: bool = False) -> None:
+    """Raise BadPath unless `path` can name a node. A sequential path may end in `/`: the number is the name then."""
+    if sequential and path.endswith("/"):
+        path += "0"
+    if path == "/":
+        return
+    if not path.startswith("/") or len(path) > MAX_PATH:
+        raise BadPath(f"{path[:80]!r} is not an absolute path of at most {MAX_PATH} characters")
+    for name in path[1:].split("/"):
+        if name in ("", ".", ".."):
+            raise BadPath(f"{path[:80]!r} has the component {name!r}")
+    if any(letter < " " or "\x7f" <= letter <= "\x9f" or "\ud800" <= letter <= "\uf8ff" for letter in path):
+        raise BadPath(f"{path[:80]!r} has a character that no path may have")

@@ -1,0 +1,20 @@
+"""Found by PySpark without registration: `spark.read.format("ottla")`; and what scripts with pipelines import.
+
+Zone: real. Only re-exports live here; the source and the sink are in `ottla.spark`, pipelines in `ottla.pipeline`.
+PySpark imports every top-level package `pyspark_*` and registers its `DefaultSource`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.on_demand import names_on_demand
+from ottla.spark.source import OttlaSource as DefaultSource
+
+if TYPE_CHECKING:
+    from ottla.pipeline import Out, Pipeline, Poison, Record, map_batches, map_rows
+
+__all__ = ["DefaultSource", "Out", "Pipeline", "Poison", "Record", "map_batches", "map_rows"]
+
+# Pipelines are imported when they are asked for: every worker of Spark imports this package.
+__getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": "Out Pipeline Poison Record map_batches map_rows"})

@@ -1,0 +1,118 @@
+"""Where Apache Kafka's packages are, and how they come there.
+
+One directory per version in the cache: `broker/`, `tools/`, `clients/` and `streams/` with jars. The tools may be of
+another version than the broker: Kafka 4.4.0 came to Maven without its tools and without Kafka Streams, so those of
+4.3.1 stand in.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Final
+
+HERE = Path(__file__).parent
+TOOLS_VERSION = {"4.4.0": "4.3.1"}
+PARTS = {"broker": "kafka_2.13", "tools": "kafka_2.13", "clients": "kafka-clients", "streams": "kafka-streams"}
+"""Each with the package that it stands on."""
+CONNECTOR: Final = "4.2.0"
+"""The version of Spark's own Kafka source and sink (`spark-sql-kafka-0-10`); it runs in PySpark 4.2 and 4.3."""
+
+
+class BenchError(Exception):
+    """Something the test bench needs is missing; the text says what, and how to get it."""
+
+
+def cache() -> Path:
+    """The directory that holds everything fetched."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(os.environ.get("OTTLA_TESTBENCH_CACHE") or Path(base) / "ottla-testbench")
+
+
+def home(version: str) -> Path:
+    """The directory of one version."""
+    return cache() / f"kafka-{version}"
+
+
+def java() -> str:
+    """The java command, 17 or newer. Raises BenchError."""
+    chosen = os.environ.get("JAVA_HOME")
+    command = str(Path(chosen) / "bin" / "java") if chosen else shutil.which("java")
+    if command is None or not Path(command).exists():
+        raise BenchError(
+            "java not found: install OpenJDK 17 or newer (Debian: openjdk-17-jre-headless), or set JAVA_HOME"
+        )
+    said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', said)
+    if found is None or int(found.group(1)) < 17:
+        raise BenchError(f"{command} is not Java 17 or newer")
+    return command
+
+
+def class_path(version: str, part: str) -> str:
+    """The class path of one of PARTS. Raises BenchError when they were not fetched."""
+    directory = home(version) / part
+    if not (directory / ".complete").exists():
+        raise BenchError(f"Apache Kafka {version} is not in {cache()}: run  testbench/kafka fetch {version}")
+    return f"{directory}/*"
+
+
+def fetch(version: str) -> None:
+    """Bring one version's packages into the cache, through Maven. Raises BenchError."""
+    _need_tools()
+    for part in PARTS:
+        if not (home(version) / part / ".complete").exists():
+            _fetch_part(version, part)
+
+
+def _need_tools() -> None:
+    java()
+    if shutil.which("mvn") is None:
+        raise BenchError("mvn not found: install Maven 3.6 or newer (Debian: maven)")
+
+
+def connector_home() -> Path:
+    """The directory of the jars of Spark's Kafka connector."""
+    return cache() / f"spark-kafka-{CONNECTOR}"
+
+
+def connector_jars() -> list[Path]:
+    """The jars that Spark needs for `format("kafka")`. Raises BenchError when they were not fetched."""
+    if not (connector_home() / ".complete").exists():
+        raise BenchError(f"Spark's Kafka connector is not in {cache()}: run  testbench/kafka fetch-connector")
+    return sorted(connector_home().glob("*.jar"))
+
+
+def fetch_connector() -> None:
+    """Bring Spark's Kafka connector into the cache, through Maven. Raises BenchError."""
+    _need_tools()
+    if not (connector_home() / ".complete").exists():
+        options = ["-P", "spark", f"-Dkafka.version={CONNECTOR}", "-DexcludeTransitive=true"]
+        _copy(options, connector_home(), f"Spark's Kafka connector {CONNECTOR}", "spark-sql-kafka-0-10")
+        (connector_home() / ".complete").write_text(f"{CONNECTOR}\n")
+
+
+def _fetch_part(version: str, part: str) -> None:
+    target = home(version) / part
+    tools = TOOLS_VERSION.get(version, version)
+    major = version.partition(".")[0]
+    options = ["-P", f"{part},kafka{major}", f"-Dkafka.version={version}", f"-Dtools.version={tools}"]
+    _copy(options, target, f"Apache Kafka {version} ({part})", PARTS[part])
+    (target / ".complete").write_text(f"{version} {tools}\n")
+
+
+def _copy(options: list[str], target: Path, what: str, sign: str) -> None:
+    """Have Maven copy jars to `target`, among them one whose name begins with `sign`. Raises BenchError."""
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    command = [
+        "mvn", "-B", "-q", "-f", str(HERE / "pom.xml"), *options, "-DincludeScope=runtime",
+        f"-DoutputDirectory={target}", "-Dmdep.outputScope=false", "dependency:copy-dependencies",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode or not list(target.glob(f"{sign}*.jar")):
+        lines = [line for line in (done.stdout + done.stderr).splitlines() if "ERROR" in line][:3]
+        raise BenchError(f"Maven could not get {what}:\n" + "\n".join(lines))

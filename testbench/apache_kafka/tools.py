@@ -1,0 +1,71 @@
+"""Apache Kafka's command line tools, by their short names."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from typing import Any
+
+from testbench.apache_kafka.packages import class_path, home, java
+
+CLASSES = {
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+}
+IN_KAFKA_3 = {
+    "kafka-dump-log": "kafka.tools.DumpLogSegments",
+    "kafka-console-producer": "kafka.tools.ConsoleProducer",
+    "kafka-broker-api-versions": "kafka.admin.BrokerApiVersionsCommand",
+}
+
+
+def command(version: str, name: str, *arguments: str) -> list[str]:
+    """The whole command line of a tool. Raises BenchError when Java or the packages are missing."""
+    main = IN_KAFKA_3.get(name) if version.startswith("3.") else None
+    main = main or CLASSES[name]
+    logging = logging_options(version)
+    heap = os.environ.get("KAFKA_HEAP", "512m")
+    return [java(), f"-Xmx{heap}", *logging, "-cp", class_path(version, "tools"), main, *arguments]
+
+
+def logging_options(version: str) -> list[str]:
+    """Tools log nothing below errors, and that to stderr, so that stdout is theirs alone."""
+    directory = home(version)
+    if version.startswith("3."):
+        file = directory / "tools-log4j.properties"
+        text = "log4j.rootLogger=ERROR, E\nlog4j.appender.E=org.apache.log4j.ConsoleAppender\n"
+        text += "log4j.appender.E.target=System.err\nlog4j.appender.E.layout=org.apache.log4j.SimpleLayout\n"
+        option = f"-Dlog4j.configuration=file:{file}"
+    else:
+        file = directory / "tools-log4j2.properties"
+        text = "status=error\nappender.e.type=Console\nappender.e.name=E\nappender.e.target=SYSTEM_ERR\n"
+        text += "appender.e.layout.type=PatternLayout\nrootLogger.level=error\nrootLogger.appenderRef.e.ref=E\n"
+        option = f"-Dlog4j2.configurationFile={file}"
+    if not file.exists():
+        file.write_text(text)
+    return [option]
+
+
+def run(version: str, name: str, *arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a tool to its end, in a JVM made for short runs; stdout and stderr are captured as text."""
+    options.setdefault("timeout", 120)
+    java_command, *rest = command(version, name, *arguments)
+    words = [java_command, "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", *rest]
+    return subprocess.run(words, capture_output=True, text=True, check=False, **options)

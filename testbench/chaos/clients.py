@@ -1,0 +1,113 @@
+"""The producers and consumers of a run, as processes on the clients' host.
+
+Zone: real. What they do is in producer.py, consumer.py and ChaosClient.java; this starts, watches and ends them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from testbench.chaos.arena import Arena
+from testbench.java_program import command as java_command
+
+HERE = Path(__file__).parent
+
+
+class Client:
+    """One client process that says its counts on standard output, and ends after its standard input."""
+
+    def __init__(self, name: str, command: list[str], arena: Arena) -> None:
+        self.name = name
+        self.out = arena.directory / f"{name}.out"
+        """What it leaves at its end."""
+        self._said = arena.directory / f"{name}.counts"
+        self.errors = arena.directory / f"{name}.err"
+        with self._said.open("wb") as said, self.errors.open("wb") as errors:
+            self._process = subprocess.Popen(
+                [*arena.client.prefix, *command, str(self.out)],
+                stdin=subprocess.PIPE,
+                stdout=said,
+                stderr=errors,
+                process_group=0,
+            )
+
+    def counts(self) -> list[int]:
+        """The numbers it said last; none yet: an empty list."""
+        lines = self._said.read_bytes().rpartition(b"\n")[0].splitlines()
+        return [int(word) for word in lines[-1].split()] if lines else []
+
+    def ask_to_end(self) -> None:
+        """Close its standard input."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def await_end(self, wait_s: float) -> str | None:
+        """A complaint when it does not end, or not well."""
+        try:
+            code = self._process.wait(wait_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return f"{self.name} did not end within {wait_s:.0f} s: {self.counts()} {self._errors()}"
+        return f"{self.name} ended with exit code {code}: {self._errors()}" if code else None
+
+    def _errors(self) -> str:
+        return self.errors.read_text(errors="replace")[-1_000:].strip()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """SIGKILL, and wait."""
+        self._process.kill()
+        self._process.wait()
+
+
+class Clients:
+    """All of a run: two producers by librdkafka and one by Java, a consumer of each."""
+
+    def __init__(self, arena: Arena, topic: str, partitions: int, rate: float) -> None:
+        """`rate`: records a second of all producers together, while nothing is wrong."""
+        self._arena = arena
+        self._where = [arena.bootstrap, topic, str(partitions)]
+        self.producers: dict[int, Client] = {}
+        self.consumers: list[Client] = []
+        try:
+            for number, command in enumerate([self._python("producer.py")] * 2 + [self._java("produce")]):
+                words = [*command, str(number), str(rate / 3)]
+                self.producers[number] = Client(f"producer-{number}", words, arena)
+            self.consumers.append(self.read("consumer-librdkafka"))
+            self.consumers.append(Client("consumer-java", self._java("consume"), arena))
+        except BaseException:
+            self.kill()
+            raise
+
+    def _python(self, script: str) -> list[str]:
+        return [sys.executable, str(HERE / script), *self._where]
+
+    def _java(self, mode: str) -> list[str]:
+        return java_command("ChaosClient", mode, *self._where)
+
+    def read(self, name: str) -> Client:
+        """One more consumer, from the beginning."""
+        return Client(name, self._python("consumer.py"), self._arena)
+
+    def acknowledged(self) -> dict[int, int]:
+        """Producer → records acknowledged so far."""
+        return {number: (client.counts() or [0, 0, 0])[1] for number, client in self.producers.items()}
+
+    def failed(self) -> int:
+        """Records given up so far."""
+        return sum((client.counts() or [0, 0, 0])[2] for client in self.producers.values())
+
+    def dead(self) -> list[str]:
+        """Names of clients that ended though nobody told them to."""
+        return [client.name for client in [*self.producers.values(), *self.consumers] if not client.alive]
+
+    def kill(self) -> None:
+        """SIGKILL to all."""
+        for client in [*self.producers.values(), *self.consumers]:
+            client.kill()

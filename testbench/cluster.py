@@ -1,0 +1,267 @@
+"""Ottla clusters as processes: brokers on a ZooKeeper ensemble, or `ottla up --brokers N` on one machine.
+
+Zone: real. Starting, stopping and reaching single brokers live here; nothing of the broker is imported.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from testbench.apache_kafka.broker import HOST, answers, free_port
+from testbench.network import Host
+from testbench.ottla_node import OTTLA
+from testbench.process import ManagedProcess, NodeError, stand_still
+
+REPLICATED = {"default.replication.factor": "3", "min.insync.replicas": "2"}
+
+
+class Broker(Protocol):
+    """One broker of a cluster, whoever wrote it and whoever starts it."""
+
+    data: Path
+    """Its log directory."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def alive(self) -> bool: ...
+    def start(self, wait_s: float = 60) -> None: ...
+    def stop(self, wait_s: float = 60) -> None: ...
+    def kill(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class OttlaServer(ManagedProcess):
+    """`ottla server --config`: a broker that finds its cluster in ZooKeeper."""
+
+    def __init__(
+        self,
+        number: int,
+        directory: Path,
+        settings: dict[str, str],
+        *,
+        data: Path | None = None,
+        host: Host | None = None,
+    ) -> None:
+        super().__init__(f"broker {number}", directory / f"broker-{number}.log", host.prefix if host else ())
+        self.id = number
+        self.data = data or directory / f"broker-{number}"
+        self.address = host.address if host else HOST
+        self.port = free_port()
+        self._file = directory / f"broker-{number}.properties"
+        self._settings = settings
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` for clients."""
+        return f"{self.address}:{self.port}"
+
+    def start(self, wait_s: float = 60) -> None:
+        """Start, and wait until the broker says that it is ready. Raises NodeError."""
+        ready = self.begin()
+        self.await_ready(lambda: ready.exists() and bool(ready.read_text().strip()), wait_s)
+
+    def begin(self) -> Path:
+        """Start without waiting. Returns the file that says when it is ready."""
+        own = {
+            "broker.id": str(self.id),
+            "listeners": f"PLAINTEXT://{self.bootstrap}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
+            "log.dirs": str(self.data),
+        }
+        properties = REPLICATED | own | self._settings
+        self._file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        ready = self._file.with_suffix(".ready")
+        ready.unlink(missing_ok=True)
+        self.launch([*OTTLA, "server", "--config", str(self._file), "--ready-file", str(ready)])
+        return ready
+
+
+class OttlaOnZooKeeper:
+    """Brokers 1 to N on an ensemble that runs already, here or each on a host of its own."""
+
+    def __init__(
+        self,
+        directory: Path,
+        connect: str,
+        size: int = 3,
+        *,
+        settings: dict[str, str] | None = None,
+        hosts: Sequence[Host] = (),
+        data: Sequence[Path] = (),
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        common = {"zookeeper.connect": connect, **(settings or {})}
+        self.brokers = [
+            OttlaServer(
+                index + 1,
+                directory,
+                common,
+                data=data[index] if data else None,
+                host=hosts[index] if hosts else None,
+            )
+            for index in range(size)
+        ]
+
+    @property
+    def bootstrap(self) -> str:
+        """All brokers, for clients."""
+        return ",".join(broker.bootstrap for broker in self.brokers)
+
+    def start(self, wait_s: float = 60) -> None:
+        """Start all at once. Raises NodeError."""
+        ready = [broker.begin() for broker in self.brokers]
+        for broker, file in zip(self.brokers, ready, strict=True):
+            broker.await_ready(lambda file=file: file.exists() and bool(file.read_text().strip()), wait_s)
+
+    def stop(self) -> None:
+        """Kill all; fine when some have ended."""
+        for broker in self.brokers:
+            broker.kill()
+
+
+class SupervisedBroker:
+    """A broker that `ottla up` started and starts again whenever it ends; its `pid` file says which process it is."""
+
+    def __init__(self, number: int, data: Path) -> None:
+        self.id = number
+        self.name = f"broker {number}"
+        self.data = data
+        self._ended = 0
+        """The process that was ended last: whatever the file says, that one does not come back."""
+        self._seen = 0
+
+    @property
+    def pid(self) -> int:
+        """Process id of the present process. Raises NodeError while there is none."""
+        try:
+            self._seen = int((self.data / "pid").read_text())
+        except (FileNotFoundError, ValueError):
+            raise NodeError(f"{self.data}/pid names no process") from None
+        except OSError as error:
+            if error.errno != errno.EIO:  # its disk has died: it is still the one that was
+                raise
+        return self._seen
+
+    @property
+    def alive(self) -> bool:
+        """Whether there is a process that was not ended."""
+        try:
+            pid = self.pid
+        except NodeError:
+            return False
+        return pid != self._ended and _runs(pid)
+
+    def start(self, wait_s: float = 60) -> None:
+        """Wait until the supervisor has started it again. Raises NodeError."""
+        deadline = time.monotonic() + wait_s
+        while not self.alive:
+            if time.monotonic() > deadline:
+                raise NodeError(f"the supervisor did not start {self.name} again within {wait_s} s")
+            time.sleep(0.01)
+
+    def stop(self, wait_s: float = 60) -> None:
+        """SIGTERM, and wait for the end. Raises NodeError."""
+        self._end(signal.SIGTERM, wait_s)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until the process is gone."""
+        self._end(signal.SIGKILL, 10)
+
+    def _end(self, number: int, wait_s: float) -> None:
+        if not self.alive:
+            return
+        pid = self._ended = self.pid
+        os.kill(pid, number)
+        deadline = time.monotonic() + wait_s
+        while _runs(pid):
+            if time.monotonic() > deadline:
+                raise NodeError(f"{self.name} (process {pid}) did not end within {wait_s} s")
+            time.sleep(0.005)
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until it stands still."""
+        stand_still(self.pid)
+
+    def resume(self) -> None:
+        """SIGCONT, after `pause`."""
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def _runs(pid: int) -> bool:
+    """A zombie does not run: its files are closed, only its parent has not looked yet."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+class OttlaUp(ManagedProcess):
+    """`ottla up --brokers N`: the supervisor, and the brokers 1 to N that it looks after."""
+
+    def __init__(
+        self,
+        directory: Path,
+        size: int = 3,
+        *,
+        settings: dict[str, str] | None = None,
+        host: Host | None = None,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        super().__init__("the supervisor", directory / "supervisor.log", host.prefix if host else ())
+        self.directory = directory / "data"
+        self.address = host.address if host else HOST
+        self.port = free_port()
+        self.brokers = [SupervisedBroker(index + 1, self.directory / f"broker-{index + 1}") for index in range(size)]
+        self._settings = REPLICATED | (settings or {})
+
+    @property
+    def bootstrap(self) -> str:
+        """The port that all brokers share."""
+        return f"{self.address}:{self.port}"
+
+    def start(self, wait_s: float = 60) -> None:
+        """Start, and wait until it says that all brokers are ready. Raises NodeError."""
+        ready = self.log.with_suffix(".ready")
+        ready.unlink(missing_ok=True)
+        where = ["--data", str(self.directory), "--host", self.address, "--port", str(self.port)]
+        words = [*OTTLA, "up", "--brokers", str(len(self.brokers)), *where, "--ready-file", str(ready)]
+        for key, value in self._settings.items():
+            words += ["--set", f"{key}={value}"]
+        self.launch(words)
+        self.await_ready(lambda: ready.exists() and bool(ready.read_text().strip()), wait_s)
+
+    @property
+    def store(self) -> str:
+        """`host:port` at which the metadata store speaks ZooKeeper's protocol; on the loopback of its host."""
+        return str(self._status()["store"])
+
+    def _status(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((self.directory / "status.json").read_text())
+        return found
+
+    def port_of(self, number: int) -> int:
+        """The port of one broker, besides the one that all share."""
+        return next(int(each["port"]) for each in self._status()["brokers"] if each["id"] == number)
+
+    def kill_all(self) -> None:
+        """SIGKILL to the supervisor and everything it started; fine if it has ended."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+        self.kill()
+        for broker in self.brokers:
+            broker.kill()
+
+
+__all__ = ["HOST", "Broker", "OttlaOnZooKeeper", "OttlaServer", "OttlaUp", "SupervisedBroker", "answers"]

@@ -1,0 +1,131 @@
+"""Copies a topic exactly once, by a client nobody here wrote: `python -m testbench.copier LIBRARY …`.
+
+Zone: real. Arguments: library, bootstrap address, topic to read, topic to write, and the name that is both the group
+and the transactional id. Each record goes into the partition of the same number. It ends with its standard input; and
+with an exit code when the library says that its producer is of no use any more: whoever starts it starts it again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+PER_TRANSACTION = 50
+TRANSACTION_MS = 10_000
+SESSION_MS = 6_000
+WAIT_S = 60
+
+
+def main() -> None:
+    """Run until standard input ends."""
+    library, bootstrap, source, target, name = sys.argv[1:]
+    over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    COPIERS[library](bootstrap, source, target, name, over)
+
+
+def librdkafka(bootstrap: str, source: str, target: str, name: str, over: threading.Event) -> None:
+    """confluent-kafka, as a member of a group, its generation and all in every commit (KIP-447)."""
+    from confluent_kafka import Consumer, Producer
+
+    common = {"bootstrap.servers": bootstrap, "log_level": 0}
+    settings = {"transactional.id": name, "transaction.timeout.ms": TRANSACTION_MS}
+    producer = Producer(common | settings)
+    _patiently(producer.init_transactions)
+    consumer = Consumer(common | {
+        "group.id": name, "session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": 1_000, "enable.auto.commit": False,
+        "auto.offset.reset": "earliest", "isolation.level": "read_committed",
+    })  # fmt: skip
+    consumer.subscribe([source])
+    while not over.is_set():
+        messages = [each for each in consumer.consume(PER_TRANSACTION, 0.2) if each.error() is None]
+        if messages:
+            _move(producer, consumer, messages, target)
+    consumer.close()
+
+
+def _move(producer: Any, consumer: Any, messages: list[Any], target: str) -> None:
+    """One transaction; when it has to be aborted, the consumer stands again before its first record."""
+    from confluent_kafka import KafkaException, TopicPartition
+
+    places = [TopicPartition(each.topic(), each.partition(), each.offset()) for each in messages]
+    ends = {each.partition: TopicPartition(each.topic, each.partition, each.offset + 1) for each in places}
+    starts = {each.partition: each for each in reversed(places)}
+    try:
+        producer.begin_transaction()
+        for each in messages:
+            producer.produce(target, each.value(), partition=each.partition())
+        group = consumer.consumer_group_metadata()
+        _patiently(lambda wait_s: producer.send_offsets_to_transaction(list(ends.values()), group, wait_s))
+        _patiently(producer.commit_transaction)
+    except KafkaException as failed:
+        if not failed.args[0].txn_requires_abort():
+            raise
+        _patiently(producer.abort_transaction)
+        owned = {each.partition for each in consumer.assignment()}
+        for partition, start in starts.items():
+            if partition in owned:
+                consumer.seek(start)
+
+
+def _patiently(call: Callable[[float], Any]) -> None:
+    """Again while librdkafka says that this makes sense: nobody knows the outcome before."""
+    from confluent_kafka import KafkaException
+
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            call(10)
+            return
+        except KafkaException as failed:
+            if not failed.args[0].retriable() or time.monotonic() > deadline:
+                raise
+
+
+def aiokafka(bootstrap: str, source: str, target: str, name: str, over: threading.Event) -> None:
+    """aiokafka. It commits offsets by the name of the group alone, so it takes all partitions and joins nothing."""
+    asyncio.run(_aiokafka(bootstrap, source, target, name, over))
+
+
+async def _aiokafka(bootstrap: str, source: str, target: str, name: str, over: threading.Event) -> None:
+    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+    producer = AIOKafkaProducer(
+        bootstrap_servers=bootstrap, transactional_id=name, transaction_timeout_ms=TRANSACTION_MS
+    )
+    await producer.start()  # what its predecessor left open is ended before its offsets are asked for
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap, group_id=name, enable_auto_commit=False, isolation_level="read_committed"
+    )
+    await consumer.start()
+    parts = [TopicPartition(source, each) for each in sorted(await producer.partitions_for(source))]
+    consumer.assign(parts)
+    for part in parts:
+        consumer.seek(part, await consumer.committed(part) or 0)
+    while not over.is_set():
+        found = await consumer.getmany(timeout_ms=200, max_records=PER_TRANSACTION)
+        if not found:
+            continue
+        async with producer.transaction():
+            for part, messages in found.items():
+                for each in messages:
+                    await producer.send(target, each.value, partition=part.partition)
+            positions = {part: messages[-1].offset + 1 for part, messages in found.items()}
+            await producer.send_offsets_to_transaction(positions, name)
+    await consumer.stop()
+    await producer.stop()
+
+
+COPIERS = {"librdkafka": librdkafka, "aiokafka": aiokafka}
+
+if __name__ == "__main__":
+    main()

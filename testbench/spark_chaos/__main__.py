@@ -1,0 +1,193 @@
+"""`make chaos-spark`: the matrix of faults of the exactly-once sink, on Ottla or Apache Kafka.
+
+Zone: real. Drivers are processes of their own, executors on a standalone cluster where a case wants one. What is in the
+topic in the end is read by librdkafka with read_committed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from ottla.client.admin import Admin
+from ottla.client.admin_types import NewTopic
+from ottla.client.cluster import Cluster
+from ottla.client.errors import values_of
+from ottla.client.settings import ClientConfig
+from ottla.spark.sink_options import sink_options
+from ottla.spark.writing import write_batches
+from testbench.apache_kafka.broker import KafkaNode
+from testbench.ottla_node import OttlaNode
+from testbench.spark_chaos.cases import CASES, CLUSTER, Case, Run
+from testbench.spark_chaos.query import Plan
+from testbench.spark_chaos.standalone import Standalone
+from testbench.trio import trio
+
+PARTITIONS = 4
+RUN_S = 600
+SOURCE = "chaos-source"
+
+
+def main() -> int:
+    """Run the cases; 0 when all came out as they must."""
+    parser = argparse.ArgumentParser(prog="python -m testbench.spark_chaos", description=__doc__)
+    parser.add_argument("--broker", choices=["ottla", "kafka"], default="ottla")
+    parser.add_argument("--transaction-version", choices=["1", "2"], default="2", help="of Apache Kafka")
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--case", default="", help="only cases whose name contains this")
+    given = parser.parse_args()
+    chosen = [case for case in CASES if given.case in case.name and (given.broker == "ottla" or case.brokers == 1)]
+    bad: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
+        for size in sorted({case.brokers for case in chosen}):
+            directory = Path(place, f"brokers-{size}")
+            directory.mkdir()
+            with _brokers(given.broker, given.transaction_version, size, directory) as bootstrap:
+                bad += _cases([case for case in chosen if case.brokers == size], bootstrap, directory, given.rows, size)
+    print(f"{len(chosen) - len(bad)} of {len(chosen)} cases came out as they must", flush=True)
+    return 1 if bad or not chosen else 0
+
+
+def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: int) -> list[str]:
+    """Those that did not come out as they must."""
+    bench = Bench(bootstrap, directory, rows, size)
+    try:
+        bench.fill()
+        return [case.name for number, case in enumerate(cases) if not bench.run(number, case)]
+    finally:
+        bench.close()
+
+
+@contextlib.contextmanager
+def _brokers(kind: str, version: str, size: int, directory: Path) -> Iterator[str]:
+    """One broker, or several with a supervisor that starts them again, whose word of them is told in `brokers`."""
+    if size > 1:
+        with trio("embedded", directory) as cluster:
+            (status,) = directory.glob("**/status.json")
+            (directory / "brokers").write_text(str(status))
+            yield cluster.bootstrap
+    elif kind == "ottla":
+        with OttlaNode(directory / "broker") as node:
+            yield node.bootstrap
+    else:
+        kafka = KafkaNode(directory / "kafka")
+        kafka.format_options = ["--feature", f"transaction.version={version}"]
+        with kafka:
+            yield kafka.bootstrap
+
+
+class Bench:
+    """A broker with a filled source."""
+
+    def __init__(self, bootstrap: str, directory: Path, rows: int, replicas: int) -> None:
+        self._bootstrap = bootstrap
+        self._replicas = replicas
+        self._directory = directory
+        self._rows = rows
+        self._standalone: Standalone | None = None
+        self._drivers: list[subprocess.Popen[bytes]] = []
+
+    def fill(self) -> None:
+        """The source: every number once."""
+        self._make(SOURCE)
+        options = sink_options({"kafka.bootstrap.servers": self._bootstrap, "topic": SOURCE})
+        numbers = pa.array([str(number) for number in range(self._rows)])
+        places = pa.array([number % PARTITIONS for number in range(self._rows)], pa.int32())
+        write_batches(options, [pa.record_batch([numbers, places], names=["value", "partition"])])
+
+    def run(self, number: int, case: Case) -> bool:
+        """Whether a case came out as it must; prints it."""
+        sink = f"chaos-sink-{number}"
+        self._make(sink)
+        directory = self._directory / f"case-{number}"
+        (directory / "strikes").mkdir(parents=True)
+        plan = Plan(self._bootstrap, SOURCE, sink, str(directory), self._rows // 4, **case.plan)
+        begun = time.monotonic()
+        self._runs(plan, case.runs)
+        left = sorted(strike.name for strike in plan.strikes.iterdir())
+        missing, twice = self._counts(sink)
+        good = not left and ((missing, twice) == (0, 0)) is case.exact
+        print(
+            f"{'ok ' if good else 'BAD'} {case.name}: {missing} missing, {twice} too many"
+            f"{f', did not hit: {left}' if left else ''} ({time.monotonic() - begun:.0f} s)",
+            flush=True,
+        )
+        return good
+
+    def close(self) -> None:
+        """Stop what is still running; a driver's JVM goes with it."""
+        for driver in self._drivers:
+            driver.kill()
+        if self._standalone is not None:
+            self._standalone.stop()
+
+    def _runs(self, plan: Plan, runs: tuple[Run, ...]) -> None:
+        beside: list[subprocess.Popen[bytes]] = []
+        for run in runs:
+            for strike in run.strikes:
+                (plan.strikes / strike).touch()
+            driver = self._start(plan._replace(**run.plan))
+            if run.beside:
+                _until_struck(plan, driver)
+                beside.append(driver)
+            else:
+                _end(driver)
+            time.sleep(run.wait_s)
+        for driver in beside:
+            _end(driver)
+
+    def _start(self, plan: Plan) -> subprocess.Popen[bytes]:
+        if plan.master == CLUSTER:
+            self._standalone = self._standalone or Standalone(self._directory / "standalone")
+            plan = plan._replace(master=self._standalone.master)
+        Path(plan.directory, "jvm.pid").unlink(missing_ok=True)
+        words = [sys.executable, "-m", "testbench.spark_chaos.query", json.dumps(plan._asdict())]
+        with Path(plan.directory, "driver.log").open("ab") as log:
+            self._drivers.append(subprocess.Popen(words, stdout=log, stderr=log, env=_environment()))
+        return self._drivers[-1]
+
+    def _make(self, topic: str) -> None:
+        with Cluster(ClientConfig(bootstrap_servers=self._bootstrap)) as cluster:
+            values_of(Admin(cluster).create_topics([NewTopic(topic, PARTITIONS, self._replicas, {})]))
+            cluster.topic(topic, create=True)
+
+    def _counts(self, sink: str) -> tuple[int, int]:
+        from tests.spark.attempts import committed
+
+        found = Counter(committed(self._bootstrap, sink))
+        wanted = Counter(f"x-{number}" for number in range(self._rows))
+        return (wanted - found).total(), (found - wanted).total()
+
+
+def _environment() -> dict[str, str]:
+    root = str(Path(__file__).parents[2])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])}
+
+
+def _until_struck(plan: Plan, driver: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + RUN_S
+    while any(plan.strikes.iterdir()) and driver.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+
+
+def _end(driver: subprocess.Popen[bytes]) -> None:
+    try:
+        driver.wait(RUN_S)
+    except subprocess.TimeoutExpired:
+        driver.kill()
+        driver.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

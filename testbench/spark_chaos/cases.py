@@ -1,0 +1,146 @@
+"""The cases of `make chaos-spark`: which strikes hit which runs of a query, and what must be in the topic at the end.
+
+Zone: pure. 4 batches of 4 tasks each, unless a case says otherwise. A strike is `point@batch[.partition]=action`; the
+points are in `source`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from testbench.spark_chaos.brokers import ROLES
+
+AQE_OFF: Final = (("spark.sql.adaptive.streaming.stateless.enabled", "false"),)
+SPECULATION: Final = (
+    ("spark.speculation", "true"),
+    ("spark.speculation.interval", "100ms"),
+    ("spark.speculation.multiplier", "1.5"),
+    ("spark.speculation.quantile", "0.25"),
+    ("spark.speculation.minTaskRuntime", "100ms"),
+)
+CLUSTER: Final = "cluster"
+"""Stands for the standalone cluster: a master and two workers, each with a host of its own."""
+
+
+class Run(NamedTuple):
+    """One start of the query."""
+
+    strikes: tuple[str, ...] = ()
+    plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    """What is different from the case's plan."""
+    beside: bool = False
+    """It goes on while the next one runs."""
+    wait_s: float = 0
+    """After its end, for tasks that outlive it."""
+
+
+class Case(NamedTuple):
+    """Some runs over one checkpoint."""
+
+    name: str
+    runs: tuple[Run, ...]
+    plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
+    brokers: int = 1
+    """Three: replicated, min.insync.replicas 2."""
+    exact: bool = True
+    """Every row once; otherwise the safeguards are off, and rows must be missing or too many."""
+
+
+LAST: Final = Run()
+
+
+def _at_steps(role: str) -> tuple[str, ...]:
+    """One of the brokers dies when a task starts, has taken over, has written, and is about to end its transaction."""
+    return tuple(f"{point}@{batch}.1={role}" for batch, point in enumerate(("start", "begun", "mid", "before")))
+
+
+def _at_ends(role: str) -> tuple[str, ...]:
+    """Behind the end of a transaction, and around that of a batch; there no transaction has a coordinator."""
+    around = ("commit@2", "committed@3") if role != "coordinator" else ("after@2.2", "after@3.3")
+    return tuple(f"{where}={role}" for where in ("after@0.1", "mid@1.2", *around))
+
+
+CASES: Final = (
+    Case(
+        "tasks raise, workers exit before and after the end, drivers are killed before and after the commit",
+        (
+            Run(("mid@0.1=raise", "before@1.1=exit", "after@1.2=exit", "commit@2=driver")),
+            Run(("committed@3=driver",)),
+            LAST,
+        ),
+    ),
+    Case(
+        "driver killed with part of the tasks committed, an orphan commits later; a zombie sleeps over the next run",
+        (
+            Run(("before@1.0=sleep6", "after@1.1=driver"), wait_s=9),
+            Run(("before@2.0=sleep40", "after@2.1=driver")),
+            Run(wait_s=25),
+        ),
+    ),
+    Case("two drivers, one asleep in its commit", (Run(("commit@1=sleep30",), beside=True), LAST)),
+    Case("two drivers, one asleep in a task", (Run(("before@1.1=sleep30",), beside=True), LAST)),
+    Case(
+        "shuffle by value into four partitions, driver killed with part of them committed",
+        (Run(("after@1.1=driver",)), LAST),
+        {"shuffle": "4", "settings": AQE_OFF},
+    ),
+    Case(
+        "shuffle by value without adaptive execution, restart with one core",
+        (Run(("after@1.2=driver",)), Run(plan={"master": "local[1,4]"})),
+        {"shuffle": "value", "settings": AQE_OFF},
+    ),
+    Case(
+        "whole batches, driver killed before its commit, worker exits in the middle",
+        (Run(("commit@1=driver",)), Run(("mid@2.0=exit",)), LAST),
+        {"once": "batch", "shuffle": "1"},
+    ),
+    Case(
+        "foreachBatch, two kills",
+        (Run(("after@1.1=driver",)), Run(("before@2.1=exit", "after@3.0=driver")), LAST),
+        {"foreach": "append"},
+    ),
+    Case(
+        "foreachBatch, output mode update with an aggregation, two kills",
+        (Run(("after@1.1=driver",)), Run(("after@2.1=driver",)), LAST),
+        {"foreach": "update"},
+    ),
+    Case(
+        "executors killed in the middle and after the end",
+        (Run(("mid@1.1=executor", "after@2.2=executor")),),
+        {"master": CLUSTER},
+    ),
+    Case(
+        "speculative twins",
+        (Run(("before@1.1=sleep12", "start@2.2=sleep12")), LAST),
+        {"master": CLUSTER, "settings": SPECULATION},
+    ),
+    *(
+        Case(f"the {role} is killed in every batch, {when}", (Run(strikes(role)),), brokers=3)
+        for role in ROLES
+        for when, strikes in (("at every step of a task", _at_steps), ("at the ends of tasks and batches", _at_ends))
+    ),
+    Case(
+        "at least once: a task raises in the middle",
+        (Run(("mid@1.1=raise",)),),
+        {"once": "off"},
+        exact=False,
+    ),
+    Case(
+        "at least once: driver killed before its commit",
+        (Run(("commit@1=driver",)), LAST),
+        {"once": "off"},
+        exact=False,
+    ),
+    Case(
+        "at least once: speculative twins",
+        (Run(("before@1.1=sleep12",)), LAST),
+        {"once": "off", "master": CLUSTER, "settings": SPECULATION},
+        exact=False,
+    ),
+    Case(
+        "without the marker in the transaction: driver killed before its commit",
+        (Run(("commit@1=driver",)), LAST),
+        {"unsafe": "marker_inside"},
+        exact=False,
+    ),
+)

@@ -1,0 +1,122 @@
+"""The query under test: topic to topic through Spark, `python -m testbench.spark_chaos.query PLAN`, PLAN as JSON.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+HERE = "127.0.0.1"
+
+
+class Plan(NamedTuple):
+    """What to run."""
+
+    bootstrap: str
+    source: str
+    sink: str
+    directory: str
+    """Checkpoint, strikes (`strikes/`) and the pid of the driver's JVM."""
+    per_batch: int
+    """Offsets per batch."""
+    once: str = "auto"
+    shuffle: str = ""
+    """Where rows go through a shuffle: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
+    foreach: str = ""
+    """append or update (a count by value): within foreachBatch."""
+    unsafe: str = ""
+    """The safeguard that is switched off."""
+    settings: tuple[tuple[str, str], ...] = ()
+    master: str = "local[2,4]"
+
+    @property
+    def strikes(self) -> Path:
+        """The directory of the strikes."""
+        return Path(self.directory, "strikes")
+
+
+def start(spark: Any, plan: Plan) -> Any:
+    """The running query."""
+    from testbench.spark_chaos.source import ChaosSource
+
+    spark.dataSource.register(ChaosSource)
+    rows = _rows(spark, plan)
+    options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink, "exactlyOnce": plan.once}
+    options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})
+    if plan.foreach:
+
+        def publish(frame: Any, batch: int) -> None:  # noqa: ARG001 - Spark's signature
+            scope = "partition" if plan.once == "auto" else plan.once
+            named = frame.write.format("ottla_chaos").options(**{**options, "sink": "x", "exactlyOnce": scope})
+            named.mode("append").save()
+
+        writer = rows.writeStream.foreachBatch(publish).outputMode(plan.foreach)
+    else:
+        writer = rows.writeStream.format("ottla_chaos").options(**options)
+    return writer.option("checkpointLocation", f"{plan.directory}/checkpoint").trigger(availableNow=True).start()
+
+
+def _rows(spark: Any, plan: Plan) -> Any:
+    source = spark.readStream.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
+    source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", plan.per_batch)
+    rows = source.option("subscribe", plan.source).load().selectExpr("CAST(value AS STRING) AS value")
+    if plan.shuffle == "value":
+        rows = rows.repartition("value")
+    elif plan.shuffle:
+        rows = rows.repartition(int(plan.shuffle), *(["value"] if plan.shuffle != "1" else []))
+    if plan.foreach == "update":
+        rows = rows.groupBy("value").count().select("value")
+    return rows.selectExpr("concat('x-', value) AS value")
+
+
+def main() -> int:
+    """Run a query to its end; the exit code says whether it came there."""
+    plan = Plan(**json.loads(sys.argv[1]))
+    spark = session(plan)
+    Path(plan.directory, "jvm.pid").write_text(str(spark.sparkContext._gateway.proc.pid))
+    try:
+        start(spark, plan).awaitTermination()
+    except Exception as error:
+        print(type(error).__name__, str(error)[:500], flush=True)
+        return 3
+    finally:
+        sys.stdout.flush()
+    os._exit(0)  # without waiting for what the JVM has to tidy up
+
+
+def session(plan: Plan) -> Any:
+    """A session of its own."""
+    from ottla.spark import java_home
+
+    java_home()
+    os.environ.update(PYSPARK_PYTHON=sys.executable, SPARK_LOCAL_IP=HERE, PYTHONWARNINGS="ignore")
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.master(plan.master)
+    fixed = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": HERE,
+        "spark.driver.memory": "1g",
+        "spark.executor.memory": "1g",
+        "spark.sql.shuffle.partitions": "4",
+        "spark.local.dir": f"{plan.directory}/local",
+        "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        "spark.executorEnv.SPARK_LOCAL_IP": HERE,
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    for key, value in {**fixed, **dict(plan.settings)}.items():
+        builder = builder.config(key, value)
+    found = builder.getOrCreate()
+    found.sparkContext.setLogLevel("OFF")
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

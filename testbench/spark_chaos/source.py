@@ -1,0 +1,174 @@
+"""`format("ottla_chaos")`: the product's source and sink, struck at points between their steps.
+
+Zone: real. Runs in Spark's Python workers and on its driver. Only the product's own steps are between the points; a
+strike is a file that the first one to come by takes away, so each happens once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from ottla.client.batch_transaction import Links, Prepared
+from ottla.spark.attempt import Attempt
+from ottla.spark.exactly_once import BATCH, Marker, Turn
+from ottla.spark.safeguards import SinkSafeguards
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.source import OttlaSource
+from ottla.spark.writers import BatchWriter, StreamWriter, Written
+from testbench.spark_chaos import brokers
+
+
+class Chaos(Exception):
+    """A strike that raises."""
+
+
+class Strikes:
+    """The strikes that are still to come: files `point@b=1,p=0=action` in a directory."""
+
+    def __init__(self, place: str, bootstrap: str, topic: str) -> None:
+        self.place = Path(place)
+        self._bootstrap = bootstrap
+        self._topic = topic
+
+    def at(self, point: str, batch: int, partition: int | None = None, name: str = "") -> None:
+        """Carry out what waits for this point; name: the transaction's."""
+        for strike in sorted(os.listdir(self.place)):
+            where, _, action = strike.partition("=")
+            if where not in (f"{point}@{batch}", f"{point}@{batch}.{partition}"):
+                continue
+            try:
+                os.rename(self.place / strike, self.place.parent / f"{strike}.done-{time.time_ns()}")
+            except FileNotFoundError:
+                continue  # somebody else was struck
+            if action in brokers.ROLES:
+                brokers.kill(action, self._status, self._bootstrap, self._topic, name)
+            else:
+                self._carry_out(action, strike)
+
+    @property
+    def _status(self) -> Path:
+        """Where the supervisor of the brokers tells of them."""
+        return Path((self.place.parent.parent / "brokers").read_text())
+
+    def _carry_out(self, action: str, name: str) -> None:
+        if action == "raise":
+            raise Chaos(name)
+        if action == "exit":
+            os._exit(17)
+        if action == "driver":
+            os.kill(int((self.place.parent / "jvm.pid").read_text()), signal.SIGKILL)
+            time.sleep(60)
+        if action == "executor":
+            _kill_executor()
+        if action.startswith("sleep"):
+            for number in (signal.SIGHUP, signal.SIGTERM):
+                signal.signal(number, signal.SIG_IGN)
+            time.sleep(float(action[5:]))
+
+
+def _kill_executor() -> None:
+    """The process above the daemon that has forked this worker, if it is an executor of its own."""
+    above = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
+    if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{above}/cmdline").read_bytes():
+        os.kill(above, signal.SIGKILL)
+        time.sleep(60)
+
+
+class StruckAttempt(Attempt):
+    """An attempt with points between its steps."""
+
+    strikes: Strikes
+
+    def begin(self) -> Marker | None:
+        self._point("start")
+        done = super().begin()
+        self._point("begun")
+        return done
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        super().write(batch)
+        self._point("mid")
+
+    def commit(self, prepared: Prepared) -> None:
+        self._point("before")
+        super().commit(prepared)
+        self._point("after")
+
+    def _point(self, name: str) -> None:
+        self.strikes.at(name, self.turn.batch, self.turn.partition, self.turn.name)
+
+
+class _Struck:
+    """What both writers share."""
+
+    strikes: Strikes
+    _options: SinkOptions
+    _scope: Any
+    safeguards: SinkSafeguards
+
+    def _attempt(self, links: Links, turn: Turn) -> Attempt:
+        attempt = StruckAttempt(links, self._options, turn, self.safeguards)
+        attempt.strikes = self.strikes
+        return attempt
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        if self._scope is not None:
+            return super().write(iterator)  # type: ignore[misc,no-any-return]
+        context = TaskContext.get()
+        batch, partition = int(context.getLocalProperty(BATCH)), context.partitionId()
+        self.strikes.at("start", batch, partition)
+        written = super().write(self._tapped(iterator, batch, partition))  # type: ignore[misc]
+        for point in ("before", "after"):
+            self.strikes.at(point, batch, partition)
+        return written  # type: ignore[no-any-return]
+
+    def _tapped(self, iterator: Iterator[pa.RecordBatch], batch: int, partition: int) -> Iterator[pa.RecordBatch]:
+        for one in iterator:
+            yield one
+            self.strikes.at("mid", batch, partition)
+
+
+class StruckStreamWriter(_Struck, StreamWriter):
+    """`df.writeStream`, one batch."""
+
+    def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 - Spark's name
+        self.strikes.at("commit", batchId)
+        super().commit(messages, batchId)
+        self.strikes.at("committed", batchId)
+
+
+class StruckBatchWriter(_Struck, BatchWriter):
+    """`df.write`, within foreachBatch."""
+
+    def commit(self, messages: Any) -> None:
+        self.strikes.at("commit", -1)
+        super().commit(messages)
+
+
+class ChaosSource(OttlaSource):
+    """The option `chaos` names the directory of the strikes; `unsafe` switches off a safeguard."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "ottla_chaos"
+
+    def writer(self, schema: Any, overwrite: bool) -> BatchWriter:  # noqa: ARG002 - Spark's signature
+        return self._struck(StruckBatchWriter(self._checked(schema)))
+
+    def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
+        return self._struck(StruckStreamWriter(self._checked(schema)))
+
+    def _struck(self, writer: Any) -> Any:
+        options = self.options
+        writer.strikes = Strikes(options["chaos"], options["kafka.bootstrap.servers"], options["topic"])
+        if "unsafe" in self.options:
+            writer.safeguards = SinkSafeguards(**{self.options["unsafe"]: False})
+        return writer

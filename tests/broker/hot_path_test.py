@@ -1,0 +1,201 @@
+"""What one Produce costs, and a Heartbeat and a transaction, counted in Python calls: the budgets that keep the hot
+paths hot; timing decides nothing."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from ottla.record.batch import Record, encode_batch
+from ottla.server.embedded import EmbeddedBroker
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    EndTxnRequest,
+    FindCoordinatorRequest,
+    HeartbeatRequest,
+    InitProducerIdRequest,
+    JoinGroupRequest,
+    ProduceRequest,
+    SyncGroupRequest,
+    TxnOffsetCommitRequest,
+)
+
+BUDGET = 40
+"""Python calls per one-record Produce, socket to socket."""
+HEARTBEAT_BUDGET = 55
+"""Python calls per Heartbeat."""
+TRANSACTION_BUDGET = 700
+"""Python calls per transaction of version 2: a record, a position, the end; two markers on the same broker."""
+REQUESTS = 200
+
+
+class CallCount:
+    """Counts the Python calls of one thread while it is told to."""
+
+    def __init__(self) -> None:
+        self.counting = False
+        self.calls: Counter[str] = Counter()
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        if event == "call" and self.counting:
+            self.calls[frame.f_code.co_qualname] += 1
+
+
+def framed(key: int, version: int, request: object) -> bytes:
+    frame = encode_request_header(key, version, 7, "count") + encode_bytes(request, version)
+    return struct.pack(">i", len(frame)) + frame
+
+
+def answer(peer: socket.socket) -> bytes:
+    (size,) = struct.unpack(">i", peer.recv(4, socket.MSG_WAITALL))
+    return peer.recv(size, socket.MSG_WAITALL)
+
+
+def produce(acks: int, version: int, producer_id: int, sequence: int) -> bytes:
+    identity = {"producer_id": producer_id, "producer_epoch": 0, "base_sequence": sequence} if producer_id >= 0 else {}
+    batch = encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())], **identity)
+    data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(batch)))
+    topic = ProduceRequest.TopicProduceData(name="hot", partition_data=[data])
+    return framed(0, version, ProduceRequest(acks=acks, timeout_ms=1000, topic_data=[topic]))
+
+
+@contextmanager
+def counted() -> Iterator[tuple[CallCount, socket.socket]]:
+    """A broker whose calls are counted, and a connection to it; it has the topic `hot`."""
+    count = CallCount()
+    threading.setprofile(count)
+    try:
+        broker = EmbeddedBroker().start()
+    finally:
+        threading.setprofile(None)
+    try:
+        host, _, port = broker.bootstrap.rpartition(":")
+        with socket.create_connection((host, int(port))) as peer:
+            peer.sendall(framed(19, 2, CreateTopicsRequest(topics=[creatable("hot")], timeout_ms=1000)))
+            answer(peer)
+            yield count, peer
+    finally:
+        broker.stop()
+
+
+def a_round(count: CallCount, work: Callable[[int], None]) -> str:
+    """Count `REQUESTS` pieces of work, once a whole round had no idle-time work beside it; calls by name, to be shown.
+
+    Codecs are compiled after the start.
+    """
+    count.counting = True
+    for at in range(100):
+        count.calls.clear()
+        for number in range(REQUESTS):
+            work(at * REQUESTS + number)
+        if not count.calls["warm"]:
+            break
+    else:
+        raise AssertionError("the broker never finishes its warming up")
+    count.counting = False
+    return "\n".join(f"{calls / REQUESTS:6.2f} {name}" for name, calls in count.calls.most_common(60))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("acks", "version", "producer_id"), [(1, 7, -1), (-1, 7, -1), (-1, 9, 4711)])
+def test_a_one_record_produce_keeps_the_budget(acks: int, version: int, producer_id: int) -> None:
+    last = (0, b"")
+
+    def work(number: int) -> None:
+        nonlocal last
+        peer.sendall(produce(acks, version, producer_id, number))
+        last = number, answer(peer)
+
+    with counted() as (count, peer):
+        listing = a_round(count, work)
+    assert struct.pack(">q", last[0]) in last[1], "the last record has the last offset"
+    per_request = count.calls.total() / REQUESTS
+    assert per_request <= BUDGET, f"{per_request:.1f} Python calls per request:\n{listing}"
+
+
+def until_taken(peer: socket.socket, request: Any, version: int) -> Any:
+    """Ask until the coordinator is there."""
+    while True:
+        response = ask(peer, request, version)
+        if getattr(response, "error_code", 0) not in (14, 15, 16):
+            return response
+        time.sleep(0.01)
+
+
+def ask(peer: socket.socket, request: Any, version: int) -> Any:
+    peer.sendall(framed(request.API_KEY, version, request))
+    frame = answer(peer)
+    pos = response_body_pos(request.API_KEY, version, frame)
+    return decode(API_TABLE[request.API_KEY].response, version, frame, pos)[0]
+
+
+def find(peer: socket.socket, key_type: int, name: str) -> None:
+    while ask(peer, FindCoordinatorRequest(key_type=key_type, coordinator_keys=[name]), 4).coordinators[0].error_code:
+        time.sleep(0.01)
+
+
+@pytest.mark.slow
+def test_a_heartbeat_keeps_its_budget() -> None:
+    with counted() as (count, peer):
+        find(peer, 0, "g")
+        join = {"group_id": "g", "session_timeout_ms": 30_000, "rebalance_timeout_ms": 30_000}
+        protocols = [JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")]
+        joined = until_taken(peer, JoinGroupRequest(**join, protocol_type="consumer", protocols=protocols), 3)
+        assert joined.error_code == 0
+        who = {"group_id": "g", "generation_id": joined.generation_id, "member_id": joined.member_id}
+        assert ask(peer, SyncGroupRequest(**who), 3).error_code == 0
+        frame = framed(HeartbeatRequest.API_KEY, 4, HeartbeatRequest(**who))
+
+        def work(_: int) -> None:
+            peer.sendall(frame)
+            assert answer(peer)[-3:] == b"\0\0\0", "no error"
+
+        listing = a_round(count, work)
+    per_beat = count.calls.total() / REQUESTS
+    assert per_beat <= HEARTBEAT_BUDGET, f"{per_beat:.1f} Python calls per heartbeat:\n{listing}"
+
+
+@pytest.mark.slow
+def test_a_small_transaction_keeps_its_budget() -> None:
+    with counted() as (count, peer):
+        for key_type, name in ((1, "x"), (0, "g")):
+            find(peer, key_type, name)
+        given = until_taken(peer, InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000), 5)
+        producer_id = given.producer_id
+
+        def work(number: int) -> None:
+            epoch = number
+            batch = encode_batch(
+                [Record(0, 1_700_000_000_000, None, b"x" * 100, ())],
+                producer_id=producer_id, producer_epoch=epoch, base_sequence=0, transactional=True,
+            )  # fmt: skip
+            data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(batch)))
+            topics = [ProduceRequest.TopicProduceData(name="hot", partition_data=[data])]
+            request = ProduceRequest(transactional_id="x", acks=-1, timeout_ms=1000, topic_data=topics)
+            assert ask(peer, request, 12).responses[0].partition_responses[0].error_code == 0
+            who = {"transactional_id": "x", "producer_id": producer_id, "producer_epoch": epoch}
+            commit = TxnOffsetCommitRequest
+            places = [commit.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=number)]
+            named = commit.TxnOffsetCommitRequestTopic(name="hot", partitions=places)
+            assert ask(peer, commit(**who, group_id="g", topics=[named]), 5).topics[0].partitions[0].error_code == 0
+            assert ask(peer, EndTxnRequest(**who, committed=True), 5).error_code == 0
+
+        listing = a_round(count, work)
+    per_transaction = count.calls.total() / REQUESTS
+    assert per_transaction <= TRANSACTION_BUDGET, f"{per_transaction:.1f} Python calls per transaction:\n{listing}"
+
+
+def creatable(name: str) -> CreateTopicsRequest.CreatableTopic:
+    return CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=1)

@@ -1,0 +1,300 @@
+"""Questions to the logs, over the wire: offsets by time and epoch, DeleteRecords, log directories, producers.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from ottla.broker.log_handlers import MAX_PARTITIONS, LogHandlers
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.record.batch import Record, encode_batch
+from ottla.replication.control import ControlFence
+from ottla.replication.epoch_handlers import EpochHandlers
+from ottla.replication.hosted import Hosted
+from ottla.replication.leaders import NoLeaders
+from ottla.replication.replica_manager import ReplicaManager
+from ottla.replication.state import PartitionState
+from ottla.requests import Context, handlers_of
+from ottla.sim.disk import SimDisk
+from ottla.sim.drive import Drive
+from ottla.sim.drive_faults import DiskOperation, DriveFaults
+from ottla.sim.entropy import Streams
+from ottla.sim.machine import Machine
+from ottla.sim.world import SECOND, Timeline
+from ottla.storage.log_manager import LogManager
+from ottla.types import TopicPartition
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.messages import (
+    DeleteRecordsRequest,
+    DescribeLogDirsRequest,
+    DescribeProducersRequest,
+    ListOffsetsRequest,
+    OffsetForLeaderEpochRequest,
+)
+
+
+class Asker(NamedTuple):
+    """A connection."""
+
+    listener: str = "PLAINTEXT"
+    principal: str = "User:ANONYMOUS"
+    host: str = "127.0.0.1"
+
+
+class Place(NamedTuple):
+    """An ordered answer on it."""
+
+    peer: Asker
+
+
+class Nobody:
+    """The network of a broker that is alone."""
+
+    def call(self, node: int, frame: bytes, deadline_ns: int, done, lane: str = "") -> None:
+        raise AssertionError("nobody is there to be called")
+
+
+class Logs:
+    """Two partitions of a topic `t`, led in epoch 3, on a simulated disk."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        drive = Drive("data")
+        process = Machine(1, self.timeline, Streams(1), [drive]).boot()
+        self.faults = DriveFaults()
+        self.clock = process.clock
+        manager = LogManager([SimDisk(drive, self.faults, process)], process.clock, process.entropy, BrokerConfig())
+        manager.load(lambda _: TopicConfig())
+        self.hosted = Hosted()
+        fence, purgatory, peers = ControlFence(1), Purgatory(process.clock), Peers(Nobody(), process.clock, 1)
+        self.replicas = ReplicaManager(
+            BrokerConfig(),
+            process.clock,
+            manager,
+            self.hosted,
+            purgatory,
+            peers,
+            fence,
+            lambda _: None,
+            lambda _: TopicConfig(message_timestamp_after_max_ms=2**62),
+        )
+        for index in (0, 1):
+            self.lead(index, 3)
+        handlers = LogHandlers(self.hosted, manager, Purgatory(self.clock)), EpochHandlers(self.hosted, NoLeaders())
+        self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
+
+    def lead(self, index: int, epoch: int) -> None:
+        """Lead a partition of `t`, as a controller says."""
+        state = PartitionState(1, epoch, (1,), epoch, (1,), is_new=True)
+        where = TopicPartition("t", index)
+        assert self.replicas.apply({where: (bytes(range(16)), state)}, 1, self.clock.now()) == {where: ErrorCode.NONE}
+
+    def append(self, *timestamps: int, partition: int = 0, producer_id: int = -1) -> None:
+        """One batch, a record per timestamp."""
+        part = self.hosted.find("t", partition)
+        sequence = 0 if producer_id >= 0 else -1
+        records = [Record(offset, stamp, None, b"v") for offset, stamp in enumerate(timestamps)]
+        batch = encode_batch(records, producer_id=producer_id, producer_epoch=sequence, base_sequence=sequence)
+        part.append(memoryview(batch), 1, self.clock.now())
+
+    def ask(self, request, version: int):
+        """A request over the wire and its answer."""
+        api = next(api for api in API_TABLE.values() if isinstance(request, api.request))
+        declaration, handler = self.handlers[api.key]
+        assert declaration.min_version <= version <= declaration.max_version
+        received, _ = decode(api.request, version, memoryview(bytearray(encode_bytes(request, version))))
+        box = []
+        context = Context(api.key, version, 1, "test", Place(Asker()), lambda _, response: box.append(response))
+        try:
+            response = handler(context, received)
+        except ApiError as error:
+            return error
+        if response is not None:
+            box.append(response)
+        self.timeline.run_until(self.timeline.now_ns + 10 * SECOND)
+        (response,) = box
+        answer, _ = decode(api.response, version, memoryview(bytearray(encode_bytes(response, version))))
+        return answer
+
+    def offset(self, timestamp: int, version: int = 11, partition: int = 0, epoch: int = -1, isolation: int = 0):
+        """ListOffsets for one partition."""
+        one = ListOffsetsRequest.ListOffsetsPartition(
+            partition_index=partition, timestamp=timestamp, current_leader_epoch=epoch
+        )
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
+        answer = self.ask(ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic]), version)
+        return answer if isinstance(answer, ApiError) else answer.topics[0].partitions[0]
+
+
+@pytest.fixture
+def logs() -> Logs:
+    return Logs()
+
+
+# -- ListOffsets -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(1, 12))
+def test_ends_of_the_log(logs, version):
+    logs.append(10, 20, 30)
+    end, start = logs.offset(-1, version), logs.offset(-2, version)
+    assert (end.error_code, end.offset) == (0, 3)
+    assert (start.error_code, start.offset) == (0, 0)
+    if version >= 4:
+        assert (end.leader_epoch, start.leader_epoch) == (3, 3)
+
+
+def test_offsets_by_time(logs):
+    logs.append(10, 20)
+    logs.append(30, 25)
+    assert [logs.offset(stamp).offset for stamp in (0, 10, 15, 20, 21, 26, 30, 31)] == [0, 0, 1, 1, 2, 2, 2, -1]
+    found = logs.offset(15)
+    assert (found.timestamp, found.leader_epoch) == (20, 3)
+    newest = logs.offset(-3)
+    assert (newest.offset, newest.timestamp) == (2, 30)
+    assert logs.offset(-3, partition=1).offset == -1
+    assert logs.offset(-4).offset == 0
+    assert (logs.offset(-5).offset, logs.offset(-6).offset) == (-1, -1)
+
+
+@pytest.mark.parametrize(("timestamp", "version"), [(-3, 6), (-4, 7), (-5, 8), (-6, 10), (-9, 11), (-(2**63), 11)])
+def test_a_special_time_that_the_version_does_not_know(logs, timestamp, version):
+    assert logs.offset(timestamp, version).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_version_0_lists_segment_starts(logs):
+    logs.append(10, 20)
+    log = logs.hosted.find("t", 0).log
+    log.roll()
+    logs.append(30)
+
+    def old(timestamp, count):
+        one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
+        return logs.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0].old_style_offsets
+
+    assert old(-1, 10) == [3, 2, 0]
+    assert old(-1, 1) == [3]
+    assert old(-2, 10) == [0]
+    assert old(25, 10) == [0]
+    assert old(-1, -5) == []
+    assert old(-1, 2**31 - 1) == [3, 2, 0]
+
+
+def test_questions_about_partitions_that_cannot_be_answered(logs):
+    assert logs.offset(-1, partition=7).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert logs.offset(-1, partition=-1).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert logs.offset(-1, epoch=2).error_code == ErrorCode.FENCED_LEADER_EPOCH
+    assert logs.offset(-1, epoch=4).error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+    assert logs.offset(-1, epoch=3).error_code == 0
+    assert isinstance(logs.offset(-1, isolation=7), ApiError)
+    assert logs.offset(-1, isolation=1).error_code == 0
+    one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one, one])
+    answer = logs.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
+    assert [p.error_code for p in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+
+
+def test_more_partitions_than_the_loop_has_time_for(logs):
+    one = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0] * (MAX_PARTITIONS + 1))
+    assert isinstance(logs.ask(DescribeProducersRequest(topics=[one]), 0), ApiError)
+
+
+# -- OffsetForLeaderEpoch --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_where_an_epoch_ended(logs, version):
+    logs.append(10, 20)
+    logs.lead(0, 5)
+    logs.append(30)
+    partition = OffsetForLeaderEpochRequest.OffsetForLeaderPartition
+    topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(
+        topic="t", partitions=[partition(partition=0, leader_epoch=epoch) for epoch in (3, 4, 5, 6)]
+    )
+    other = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="no", partitions=[partition(partition=0)])
+    answer = logs.ask(OffsetForLeaderEpochRequest(topics=[topic, other]), version)
+    assert [one.end_offset for one in answer.topics[0].partitions] == [2, 2, 3, -1]
+    if version >= 1:
+        assert [one.leader_epoch for one in answer.topics[0].partitions] == [3, 3, 5, -1]
+    assert answer.topics[1].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- DeleteRecords ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(3))
+def test_records_are_deleted_up_to_an_offset(logs, version):
+    logs.append(10, 20, 30)
+    one = DeleteRecordsRequest.DeleteRecordsPartition
+
+    def delete(offset, topic="t"):
+        asked = DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[one(partition_index=0, offset=offset)])
+        found = logs.ask(DeleteRecordsRequest(topics=[asked], timeout_ms=1000), version).topics[0].partitions[0]
+        return found.error_code, found.low_watermark
+
+    assert delete(2) == (0, 2)
+    assert delete(1) == (0, 2)
+    assert delete(4) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(-2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
+    assert delete(-1) == (0, 3)
+    assert delete(0, "no") == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
+    assert delete(0, "__consumer_offsets") == (ErrorCode.INVALID_TOPIC_EXCEPTION, -1)
+    assert logs.offset(-2).offset == 3
+
+
+def test_compacted_topics_keep_their_records(logs):
+    logs.append(10)
+    logs.replicas.configure("t", TopicConfig(cleanup_policy=("compact",)))
+    one = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[one])
+    answer = logs.ask(DeleteRecordsRequest(topics=[topic]), 2)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.POLICY_VIOLATION
+
+
+# -- DescribeLogDirs, DescribeProducers ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_log_directories_have_sizes(logs, version):
+    logs.append(10, 20)
+    (everything,) = logs.ask(DescribeLogDirsRequest(topics=None), version).results
+    assert everything.log_dir == "data"
+    if version >= 4:  # KIP-827
+        assert 0 < everything.usable_bytes <= everything.total_bytes
+    sizes = {p.partition_index: p.partition_size for p in everything.topics[0].partitions}
+    assert sizes == {0: logs.hosted.find("t", 0).log.size, 1: 0}
+    asked = DescribeLogDirsRequest.DescribableLogDirTopic(topic="t", partitions=[1, 1, 9])
+    (some,) = logs.ask(DescribeLogDirsRequest(topics=[asked]), version).results
+    assert [p.partition_index for p in some.topics[0].partitions] == [1]
+    (none,) = logs.ask(DescribeLogDirsRequest(topics=[]), version).results
+    assert none.topics == []
+
+
+def test_a_directory_that_failed_says_so(logs):
+    logs.append(10)
+    logs.faults.arm(DiskOperation.APPEND)
+    with pytest.raises(ApiError):
+        logs.append(20)
+    (result,) = logs.ask(DescribeLogDirsRequest(topics=None), 4).results
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_producers_are_described(logs):
+    logs.append(10, 20, producer_id=77)
+    topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0, 1, 9])
+    first, second, third = logs.ask(DescribeProducersRequest(topics=[topic]), 0).topics[0].partitions
+    (producer,) = first.active_producers
+    assert (producer.producer_id, producer.producer_epoch, producer.last_sequence) == (77, 0, 1)
+    assert (producer.last_timestamp, producer.current_txn_start_offset) == (20, -1)
+    assert second.active_producers == []
+    assert third.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

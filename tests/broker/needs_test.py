@@ -1,0 +1,96 @@
+"""What has to be allowed for each request stands in its declaration, as Apache Kafka documents it.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.handnode import Node
+
+from ottla.wire.apis import API_TABLE, ApiKey
+
+RESOURCES = {"Topic", "Group", "Cluster", "TransactionalId"}
+OPERATIONS = {
+    "Read", "Write", "Create", "Delete", "Alter", "Describe", "ClusterAction", "DescribeConfigs", "AlterConfigs",
+    "IdempotentWrite",
+}  # fmt: skip
+OPEN = {"ApiVersions"}
+"""Open to everybody: who asks is not known yet."""
+NEEDS = {
+    # The first is what the request is about, the others what else it may name.
+    "Produce": "Write Topic, Write TransactionalId",
+    "Fetch": "Read Topic, ClusterAction Cluster",
+    "ListOffsets": "Describe Topic",
+    "Metadata": "Describe Topic, Create Topic",
+    "LeaderAndIsr": "ClusterAction Cluster",
+    "StopReplica": "ClusterAction Cluster",
+    "UpdateMetadata": "ClusterAction Cluster",
+    "ControlledShutdown": "ClusterAction Cluster",
+    "OffsetCommit": "Read Group, Read Topic",
+    "OffsetFetch": "Describe Group, Describe Topic",
+    "FindCoordinator": "Describe Group, Describe TransactionalId",
+    "JoinGroup": "Read Group",
+    "Heartbeat": "Read Group",
+    "LeaveGroup": "Read Group",
+    "SyncGroup": "Read Group",
+    "DescribeGroups": "Describe Group",
+    "ListGroups": "Describe Group, Describe Cluster",
+    "ApiVersions": "",
+    "CreateTopics": "Create Cluster, Create Topic, DescribeConfigs Topic",
+    "DeleteTopics": "Delete Topic",
+    "DeleteRecords": "Delete Topic",
+    "InitProducerId": "Write TransactionalId, IdempotentWrite Cluster",
+    "OffsetForLeaderEpoch": "Describe Topic, ClusterAction Cluster",
+    "AddPartitionsToTxn": "Write TransactionalId, Write Topic, ClusterAction Cluster",
+    "AddOffsetsToTxn": "Write TransactionalId, Read Group",
+    "EndTxn": "Write TransactionalId",
+    "WriteTxnMarkers": "ClusterAction Cluster",
+    "TxnOffsetCommit": "Read Group, Write TransactionalId, Read Topic",
+    "DescribeConfigs": "DescribeConfigs Topic, DescribeConfigs Cluster",
+    "AlterConfigs": "AlterConfigs Topic, AlterConfigs Cluster",
+    "DescribeLogDirs": "Describe Cluster",
+    "CreatePartitions": "Alter Topic",
+    "DeleteGroups": "Delete Group",
+    "ElectLeaders": "Alter Cluster",
+    "IncrementalAlterConfigs": "AlterConfigs Topic, AlterConfigs Cluster",
+    "AlterPartitionReassignments": "Alter Cluster",
+    "ListPartitionReassignments": "Describe Cluster",
+    "OffsetDelete": "Delete Group, Read Topic",
+    "AlterPartition": "ClusterAction Cluster",
+    "DescribeCluster": "Describe Cluster",
+    "DescribeProducers": "Read Topic",
+    "DescribeTransactions": "Describe TransactionalId, Describe Topic",
+    "ListTransactions": "Describe TransactionalId",
+    "AllocateProducerIds": "ClusterAction Cluster",
+    "ListConfigResources": "DescribeConfigs Cluster",
+    "DescribeTopicPartitions": "Describe Topic",
+}
+
+
+@pytest.fixture(scope="module")
+def needs() -> dict[str, tuple[tuple[str, str], ...]]:
+    """API → (resource, operation), of everything that a whole broker serves."""
+    return {API_TABLE[ApiKey(each.api_key)].name: each.needs for each in Node().broker._dispatch.declarations()}
+
+
+def test_every_request_says_what_has_to_be_allowed(needs) -> None:
+    """Who adds an API says what it needs."""
+    silent = {name for name, wanted in needs.items() if not wanted}
+    assert silent == OPEN
+    assert {resource for wanted in needs.values() for resource, _ in wanted} <= RESOURCES
+    assert {operation for wanted in needs.values() for _, operation in wanted} <= OPERATIONS
+
+
+def test_it_is_what_apache_kafka_needs(needs) -> None:
+    told = {
+        name: ", ".join(f"{operation} {resource}" for resource, operation in found) for name, found in needs.items()
+    }
+    assert told == NEEDS
+
+
+def test_what_brokers_ask_each_other_acts_in_the_cluster(needs) -> None:
+    declarations = Node().broker._dispatch.declarations()
+    for each in declarations:
+        if each.inter_broker or each.brokers_from is not None:
+            assert ("Cluster", "ClusterAction") in needs[API_TABLE[ApiKey(each.api_key)].name]

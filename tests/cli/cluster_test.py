@@ -1,0 +1,59 @@
+"""`ottla cluster`, `ottla broker`, and the filters of `ottla topic describe`, against a broker."""
+
+from __future__ import annotations
+
+import json
+
+
+def test_the_cluster_at_one_look(ottla, brokers: str) -> None:
+    assert ottla("topic", "create", "seen", "-p", "2").exit_code == 0
+    state = json.loads(ottla("cluster", "describe", "-o", "json").stdout)
+    host, _, port = brokers.rpartition(":")
+    (broker,) = state["brokers"]
+    assert (broker["id"], broker["host"], broker["port"], broker["controller"]) == (1, host, int(port), True)
+    assert state["controller"] == 1
+    assert len(state["cluster_id"]) == 22
+    assert broker["leads"] == broker["replicas"] == state["partitions"] >= 2
+    assert [state[key] for key in ("under_replicated", "offline", "not_preferred")] == [0, 0, 0]
+    assert 0 <= state["under_min_isr"] <= state["partitions"], "other tests make topics that want more replicas"
+    text = ottla("cluster", "describe").stdout
+    assert text.splitlines()[0].split() == ["Cluster:", state["cluster_id"]]
+    assert "ADDRESS" in text
+
+
+def test_the_brokers(ottla, brokers: str) -> None:
+    assert ottla("broker", "list", "-o", "name").stdout == "1\n"
+    (document,) = json.loads(ottla("broker", "list", "-o", "json").stdout)
+    assert document["id"] == 1
+    rows = ottla("broker", "list").stdout.splitlines()
+    assert rows[0].split()[:2] == ["ID", "ADDRESS"]
+    assert rows[1].split()[:2] == ["1", brokers]
+
+
+def test_topics_that_are_not_well(ottla) -> None:
+    ottla("topic", "create", "strict", "-p", "2", "-c", "min.insync.replicas=2")
+    ottla("topic", "create", "easy")
+
+    def named(flag: str) -> list[str]:
+        return ottla("topic", "describe", flag, "-o", "name").stdout.splitlines()
+
+    assert named("--under-min-isr-partitions") == ["strict"]
+    assert "easy" in named("--at-min-isr-partitions")
+    assert "strict" not in named("--at-min-isr-partitions")
+    assert named("--under-replicated-partitions") == named("--unavailable-partitions") == []
+    (document,) = json.loads(ottla("topic", "describe", "strict", "easy", "--under-min-isr", "-o", "json").stdout)
+    assert [part["partition"] for part in document["partitions"]] == [0, 1]
+
+
+def test_wrong_words(ottla, tmp_path) -> None:
+    broken = tmp_path / "plan.json"
+    for content in ("{", '{"partitions": []}', '{"partitions": [{"topic": "t"}]}', "[]"):
+        broken.write_text(content)
+        assert ottla("reassign", "run", str(broken)).exit_code == 2
+    assert ottla("reassign", "plan", "--to", "a").exit_code == 2
+    assert "broker 9 is not alive" in ottla("reassign", "plan", "--to", "9").stderr
+    assert ottla("reassign", "plan", "-t", "nowhere").exit_code == 3
+    assert ottla("reassign", "cancel").exit_code == 2
+    assert ottla("leader", "elect").exit_code == 2
+    assert ottla("leader", "elect", "t").exit_code == 2
+    assert ottla("leader", "elect", "--all", "--type", "unclean").exit_code == 2, "it asks first"

@@ -1,0 +1,350 @@
+"""The consumer's face against a broker: positions, reading, errors of use. `BROKER=kafka` runs it on Apache Kafka."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+from tests.client.consumer.conftest import Make, create, read, write
+
+from ottla.client import (
+    Cluster,
+    ConfigError,
+    DeserializationError,
+    RefusedError,
+    TopicPartition,
+    UsageError,
+    WakeupError,
+)
+from ottla.client.consumer import Consumer, OffsetAndMetadata
+from ottla.errors import ErrorCode
+
+pytestmark = pytest.mark.slow
+
+
+def values(records: Any) -> list[str]:
+    return [record.value.decode() for record in records]
+
+
+def test_assigned_partitions_are_read_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(1200)])
+    reader = consumer(group_id=None)
+    where = TopicPartition(topic, 0)
+    reader.assign([where])
+    first = read(reader, 1)
+    assert len(first) == 500  # max.poll.records
+    assert reader.position(where) == 500
+    found = first + read(reader, 700)
+    assert values(found) == [str(n) for n in range(1200)]
+    assert [record.offset for record in found] == list(range(1200))
+    assert (found[0].topic, found[0].partition, found[0].timestamp_type, found[0].leader_epoch) == (topic, 0, 0, 0)
+    assert reader.lag(where) == 0
+
+
+def test_seek_goes_anywhere(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(10)])
+    reader = consumer(group_id=None)
+    where = TopicPartition(topic, 0)
+    reader.assign([where])
+    reader.seek(where, 7)
+    assert values(read(reader, 3)) == ["7", "8", "9"]
+    reader.seek_to_beginning()
+    assert reader.position(where) == 0
+    assert values(read(reader, 10))[0] == "0"
+    reader.seek_to_end([where])
+    assert reader.position(where) == 10
+    reader.seek(where, OffsetAndMetadata(8, 0))
+    assert values(read(reader, 2)) == ["8", "9"]
+
+
+def test_a_seek_after_a_poll_drops_what_was_read_ahead(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(100)])
+    reader = consumer(group_id=None, max_poll_records=5)
+    where = TopicPartition(topic, 0)
+    reader.assign([where])
+    read(reader, 5)
+    reader.seek(where, 50)
+    assert values(read(reader, 5)) == ["50", "51", "52", "53", "54"]
+
+
+def test_paused_partitions_wait_at_their_position(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(40)], None)
+    reader = consumer(group_id=None, max_poll_records=5)
+    places = [TopicPartition(topic, number) for number in range(4)]
+    reader.assign(places)
+    read(reader, 5)
+    reader.pause(places[:2])
+    assert reader.paused() == set(places[:2])
+    at = [reader.position(where) for where in places[:2]]
+    found = read(reader, sum(10 - reader.position(where) for where in places[2:]))
+    assert {record.partition for record in found} <= {2, 3}
+    assert [reader.position(where) for where in places[:2]] == at
+    assert reader.poll(0.1) == []
+    reader.resume(places[:2])
+    assert {record.partition for record in read(reader, 20 - sum(at))} == {0, 1}
+
+
+@pytest.mark.parametrize(("policy", "first"), [("earliest", "0"), ("latest", "5"), ("by_duration:PT1H", "0")])
+def test_without_a_position_the_policy_decides(
+    consumer: Make, cluster: Cluster, topic: str, policy: str, first: str
+) -> None:
+    write(cluster, topic, [str(n) for n in range(5)])
+    reader = consumer(auto_offset_reset=policy)
+    reader.assign([TopicPartition(topic, 0)])
+    reader.poll(0.2) if policy == "latest" else None
+    write(cluster, topic, ["5"])
+    assert values(read(reader, 1))[0] == first
+
+
+def test_without_a_policy_no_position_is_an_error(consumer: Make, topic: str) -> None:
+    reader = consumer(auto_offset_reset="none")
+    reader.assign([TopicPartition(topic, 0)])
+    with pytest.raises(RefusedError, match=r"auto\.offset\.reset is none") as refused:
+        reader.poll(5)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+    reader.seek(TopicPartition(topic, 0), 99)
+    with pytest.raises(RefusedError) as refused:
+        reader.poll(5)
+    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
+
+
+def test_an_offset_that_is_gone_is_reset(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, ["only"])
+    reader = consumer(group_id=None)
+    reader.assign([TopicPartition(topic, 0)])
+    reader.seek(TopicPartition(topic, 0), 1000)
+    assert values(read(reader, 1)) == ["only"]
+
+
+def test_offsets_are_found_by_time_and_at_both_ends(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, ["a", "b"])
+    reader = consumer(group_id=None)
+    places = [TopicPartition(topic, number) for number in range(2)]
+    assert reader.beginning_offsets(places) == dict.fromkeys(places, 0)
+    assert reader.end_offsets(places) == {places[0]: 2, places[1]: 0}
+    assert reader.offsets_for_times(dict.fromkeys(places, 1)) == {places[0]: 0, places[1]: None}
+    assert reader.partitions_for(topic) == [TopicPartition(topic, number) for number in range(4)]
+    assert topic in reader.list_topics()
+    assert "__consumer_offsets" not in reader.list_topics()
+
+
+def test_commits_are_found_again(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(10)])
+    where = TopicPartition(topic, 0)
+    reader = consumer(enable_auto_commit=False, max_poll_records=4)
+    reader.assign([where])
+    read(reader, 4)
+    assert reader.committed([where]) == {where: None}
+    reader.commit()
+    assert reader.committed([where]) == {where: OffsetAndMetadata(4, 0)}
+    reader.commit({where: OffsetAndMetadata(6, 0, "by hand")})
+    reader.close()
+    again = consumer()
+    again.assign([where])
+    assert again.committed([where]) == {where: OffsetAndMetadata(6, 0, "by hand")}
+    assert values(read(again, 4)) == ["6", "7", "8", "9"]
+
+
+def test_commits_in_passing_call_back_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, ["x"] * 10)
+    where = TopicPartition(topic, 0)
+    reader = consumer(enable_auto_commit=False)
+    reader.assign([where])
+    read(reader, 10)
+    told: list[Any] = []
+    for offset in range(5):
+        reader.commit_async({where: offset}, lambda offsets, error: told.append((offsets[where].offset, error)))
+    reader.commit({where: 9})
+    assert told == [(offset, None) for offset in range(5)]
+    assert reader.committed([where]) == {where: OffsetAndMetadata(9)}
+
+
+def test_positions_are_committed_by_themselves(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(10)])
+    where = TopicPartition(topic, 0)
+    reader = consumer(max_poll_records=3, auto_commit_interval_ms=1)
+    reader.assign([where])
+    read(reader, 3)
+    deadline = time.monotonic() + 20
+    # A broker that takes its time may have been told of the position before the first record, too.
+    while (found := reader.committed([where])[where]) is None or found.offset != reader.position(where):
+        assert time.monotonic() < deadline
+        reader.pause([where])
+        reader.poll(0.05)
+    reader.resume([where])
+    read(reader, 3)
+    reader.close()
+    assert consumer().committed([where])[where] == OffsetAndMetadata(found.offset + 3, 0)
+
+
+def test_tables_hold_what_poll_would_give(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(3000)], None)
+    reader = consumer(group_id=None, max_poll_records=7)
+    reader.assign([TopicPartition(topic, number) for number in range(4)])
+    rows = reader.poll(5)
+    found = [(record.partition, record.offset, record.value) for record in rows]
+    while len(found) < 3000:
+        table = reader.poll_table(0.5)
+        found += zip(*(table.column(each).to_pylist() for each in ("partition", "offset", "value")), strict=True)
+    assert sorted(found) == sorted((n % 4, n // 4, str(n).encode()) for n in range(3000))
+    assert all(reader.lag(where) == 0 for where in reader.assignment())
+
+
+def test_values_are_deserialized_and_bad_ones_can_be_passed(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, ["1", "2", "x", "4"])
+    where = TopicPartition(topic, 0)
+    reader = consumer(group_id=None, value_deserializer=lambda _, data: int(data))
+    reader.assign([where])
+    assert [record.value for record in read(reader, 2)] == [1, 2]
+    for _ in range(2):
+        with pytest.raises(DeserializationError, match="offset 2 cannot be deserialized"):
+            read(reader, 1)
+    assert reader.position(where) == 2
+    reader.seek(where, 3)
+    assert [record.value for record in read(reader, 1)] == [4]
+
+
+def test_interceptors_see_records_and_commits(consumer: Make, cluster: Cluster, topic: str) -> None:
+    class Interceptor:
+        def __init__(self) -> None:
+            self.commits: list[int] = []
+
+        def on_consume(self, records: list[Any]) -> list[Any]:
+            return [record._replace(value=record.value.upper()) for record in records]
+
+        def on_commit(self, offsets: Any) -> None:
+            self.commits += [each.offset for each in offsets.values()]
+
+    write(cluster, topic, ["a"])
+    interceptor = Interceptor()
+    reader = consumer(interceptor_classes=[interceptor], enable_auto_commit=False)
+    reader.assign([TopicPartition(topic, 0)])
+    assert values(read(reader, 1)) == ["A"]
+    reader.commit()
+    assert interceptor.commits == [1]
+
+
+def test_wakeup_ends_a_poll_once(consumer: Make, topic: str) -> None:
+    reader = consumer(group_id=None)
+    reader.assign([TopicPartition(topic, 0)])
+    threading.Timer(0.3, reader.wakeup).start()
+    with pytest.raises(WakeupError):
+        reader.poll(60)
+    assert reader.poll(0) == []
+    reader.wakeup()
+    with pytest.raises(WakeupError):
+        reader.poll(60)
+
+
+def test_misuse_is_told(consumer: Make, topic: str) -> None:
+    reader = consumer(group_id=None)
+    where = TopicPartition(topic, 0)
+    for misuse in (
+        lambda: reader.poll(0),
+        lambda: reader.seek(where, 0),
+        lambda: reader.subscribe([topic]),
+        reader.commit,
+        reader.commit_async,
+        reader.enforce_rebalance,
+        lambda: reader.offsets_for_times({where: -1}),
+    ):
+        with pytest.raises(UsageError):
+            misuse()
+    reader.assign([where])
+    with pytest.raises(UsageError, match="negative"):
+        reader.seek(where, -5)
+    reader.close()
+    reader.close()
+    with pytest.raises(UsageError, match="closed"):
+        reader.poll(0)
+
+
+def test_a_string_is_not_a_list_of_topics(consumer: Make, topic: str) -> None:
+    with pytest.raises(UsageError, match="takes a list"):
+        consumer().subscribe(topic)
+
+
+def test_two_threads_are_told_apart(consumer: Make, topic: str) -> None:
+    reader = consumer(group_id=None)
+    reader.assign([TopicPartition(topic, 0)])
+    inside = threading.Event()
+
+    def poll() -> None:
+        inside.set()
+        with pytest.raises(WakeupError):
+            reader.poll(60)
+
+    polling = threading.Thread(target=poll)
+    polling.start()
+    inside.wait()
+    time.sleep(0.1)
+    with pytest.raises(UsageError, match="another thread"):
+        reader.assignment()
+    reader.wakeup()
+    polling.join()
+    assert reader.assignment()
+
+
+def test_a_child_process_cannot_use_it(consumer: Make, topic: str) -> None:
+    reader = consumer(group_id=None)
+    reader.assign([TopicPartition(topic, 0)])
+    child = os.fork()
+    if not child:
+        try:
+            reader.poll(0)
+        except UsageError as error:
+            os._exit(7 if "fork" in str(error) else 8)
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    assert reader.poll(0) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "cause"),
+    [
+        ({"partition.assignment.strategy": "best"}, "best is not known"),
+        ({"heartbeat.interval.ms": 5000, "session.timeout.ms": 5000}, "not below"),
+        ({"group.instance.id": "i"}, "needs a group.id"),
+        ({"group.id": ""}, "must not be empty"),
+        ({"auto.offset.reset": "by_duration:yesterday"}, "is not known"),
+        ({"max.poll.records": 0}, "out of range"),
+        ({"max.poll.records": "many"}, "does not fit"),
+        ({"group.idd": "g"}, "Did you mean group.id"),
+    ],
+)
+def test_settings_that_cannot_be_are_refused(settings: dict[str, Any], cause: str) -> None:
+
+    with pytest.raises(ConfigError, match=cause):
+        Consumer(settings)
+
+
+def test_a_topic_that_comes_later_is_read(consumer: Make, cluster: Cluster, name: str) -> None:
+    reader = consumer()
+    reader.subscribe([name])
+    assert reader.poll(0.5) == []
+    create(cluster, name, 1)
+    write(cluster, name, ["here"])
+    assert values(read(reader, 1)) == ["here"]
+
+
+def test_an_iteration_that_is_left_has_read_no_more_than_it_gave(consumer: Make, cluster: Cluster, topic: str) -> None:
+    write(cluster, topic, [str(n) for n in range(20)])
+    where = TopicPartition(topic, 0)
+    reader = consumer()
+    reader.subscribe([topic])
+    for record in reader:
+        if record.offset == 3:
+            reader.commit()
+        if record.offset == 5:
+            break
+    assert reader.committed([where]) == {where: OffsetAndMetadata(4, 0)}
+    assert (reader.position(where), reader.lag(where)) == (6, 14)
+    assert next(iter(reader)).offset == 6
+    assert reader.poll(5)[0].offset == 7
+    reader.seek(where, 10)
+    assert next(iter(reader)).offset == 10
+    reader.close()  # which commits
+    assert consumer().committed([where]) == {where: OffsetAndMetadata(11, -1)}

@@ -1,0 +1,298 @@
+"""The machine of a group's member: what it does at which time, and after which answer."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import pytest
+
+from ottla.client.consumer.actions import (
+    NOBODY,
+    Action,
+    Assign,
+    Assigned,
+    Failed,
+    FindCoordinator,
+    GroupSettings,
+    Heartbeat,
+    Join,
+    Leave,
+    Member,
+    Prepare,
+    Sync,
+)
+from ottla.client.consumer.assignors import Range, RoundRobin
+from ottla.client.consumer.membership import Membership, Phase
+from ottla.client.consumer.protocol import Subscription, decode_subscription, encode_assignment, encode_subscription
+from ottla.client.consumer.sticky import CooperativeSticky, Sticky
+from ottla.client.errors import MalformedReplyError
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+from ottla.wire.messages import HeartbeatResponse, JoinGroupResponse, SyncGroupResponse
+
+A = TypeVar("A")
+T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
+EAGER = GroupSettings("g", [Range(), RoundRobin()])
+COOPERATIVE = GroupSettings("g", [CooperativeSticky()])
+
+
+def only(machine: Membership, kind: type[A]) -> A:
+    """The one action there is."""
+    (action,) = machine.actions()
+    assert isinstance(action, kind), action
+    return action
+
+
+def begin(settings: GroupSettings) -> Membership:
+    """Subscribed to t, and the coordinator is known; JoinGroup is on its way."""
+    machine = Membership(settings)
+    machine.subscribe(0, ["t"])
+    assert only(machine, Prepare) == Prepare((), lost=False)
+    machine.prepared(0, ())
+    only(machine, FindCoordinator)
+    machine.on_coordinator(0)
+    only(machine, Join)
+    return machine
+
+
+def join(machine: Membership, now: float, generation: int) -> None:
+    """The coordinator answers JoinGroup and SyncGroup waits."""
+    name = machine.settings.assignors[0].name
+    machine.on_join(
+        now, JoinGroupResponse(generation_id=generation, protocol_name=name, leader="other", member_id="me")
+    )
+    assert only(machine, Sync).request.generation_id == generation
+
+
+def stable(settings: GroupSettings, *partitions: TopicPartition) -> Membership:
+    """A member of generation 1."""
+    machine = begin(settings)
+    join(machine, 0, 1)
+    machine.on_sync(0, SyncGroupResponse(assignment=encode_assignment(partitions)))
+    assert only(machine, Assigned) == Assigned(partitions, ())
+    assert (machine.phase, machine.member, machine.owned) == (Phase.STABLE, Member(1, "me"), partitions)
+    return machine
+
+
+def beat(machine: Membership, now: float, code: ErrorCode = ErrorCode.NONE) -> list[Action]:
+    """A heartbeat is due and answered."""
+    machine.tick(now)
+    only(machine, Heartbeat)
+    machine.on_heartbeat(now, HeartbeatResponse(error_code=code))
+    return machine.actions()
+
+
+def test_a_member_whose_id_is_required_joins_again_with_it() -> None:
+    machine = begin(EAGER)
+    machine.on_join(0, JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id="new"))
+    assert only(machine, Join).request.member_id == "new"
+
+
+def test_the_join_offers_every_assignor_in_the_order_of_preference() -> None:
+    machine = Membership(GroupSettings("g", [Sticky(), Range()], instance_id="i", rack="r", max_poll_interval=7))
+    machine.subscribe(0, ["b", "a"])
+    machine.prepared(0, ())
+    machine.on_coordinator(0)
+    request = machine.actions()[-1].request  # type: ignore[union-attr]
+    assert [each.name for each in request.protocols] == ["sticky", "range"]
+    assert decode_subscription(request.protocols[1].metadata) == Subscription(("a", "b"), rack="r")
+    assert (request.group_instance_id, request.rebalance_timeout_ms, request.session_timeout_ms) == ("i", 7000, 45000)
+
+
+def test_the_leader_assigns_for_everybody() -> None:
+    machine = begin(EAGER)
+    rows = [
+        JoinGroupResponse.JoinGroupResponseMember(member_id=name, metadata=encode_subscription(Subscription(("t",))))
+        for name in ("me", "other")
+    ]
+    machine.on_join(
+        0, JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me", members=rows)
+    )
+    todo = only(machine, Assign)
+    machine.assigned(0, todo.assignor.assign({"t": [frozenset()] * 2}, todo.members))
+    sent = only(machine, Sync).request
+    assert {row.member_id: row.assignment for row in sent.assignments} == {
+        "me": encode_assignment([T0]),
+        "other": encode_assignment([T1]),
+    }
+
+
+def test_an_assignor_that_nobody_offered_is_the_brokers_mistake() -> None:
+    machine = begin(EAGER)
+    with pytest.raises(MalformedReplyError, match="not offered"):
+        machine.on_join(0, JoinGroupResponse(generation_id=1, protocol_name="x", leader="me", member_id="me"))
+
+
+def test_heartbeats_go_out_in_their_interval_one_at_a_time() -> None:
+    machine = stable(EAGER, T0)
+    assert machine.wakes_at() == 3
+    machine.tick(2.9)
+    assert machine.actions() == []
+    machine.tick(3)
+    only(machine, Heartbeat)
+    machine.tick(10)
+    assert machine.actions() == []
+    machine.on_heartbeat(10, HeartbeatResponse())
+    assert beat(machine, 13) == []
+
+
+def test_an_eager_member_gives_everything_up_for_a_rebalance() -> None:
+    machine = stable(EAGER, T0, T1)
+    assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((T0, T1), lost=False)]
+    assert beat(machine, 6, ErrorCode.REBALANCE_IN_PROGRESS) == []
+    machine.prepared(7, ())
+    request = only(machine, Join).request
+    assert request.member_id == "me"
+    assert decode_subscription(request.protocols[0].metadata).owned == ()
+
+
+def test_a_cooperative_member_keeps_what_it_has_until_it_is_told() -> None:
+    machine = stable(COOPERATIVE, T0, T1)
+    assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((), lost=False)]
+    machine.prepared(3, (T0, T1))
+    told = decode_subscription(only(machine, Join).request.protocols[0].metadata)
+    assert (told.owned, told.generation) == ((T0, T1), 1)
+    join(machine, 3, 2)
+    machine.on_sync(3, SyncGroupResponse(assignment=encode_assignment([T0, T2])))
+    # What it gave up goes to somebody else in a second rebalance, which it begins.
+    assert machine.actions() == [Assigned((T2,), (T1,)), Prepare((), lost=False)]
+    machine.prepared(3, (T0, T2))
+    only(machine, Join)
+
+
+def test_a_cooperative_member_gives_up_topics_that_it_does_not_want_any_more() -> None:
+    machine = stable(COOPERATIVE, T0)
+    machine.subscribe(1, ["u"])
+    assert only(machine, Prepare) == Prepare((T0,), lost=False)
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION])
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE])
+def test_a_member_that_the_coordinator_forgot_has_lost_its_partitions(settings: GroupSettings, code: ErrorCode) -> None:
+    machine = stable(settings, T0)
+    assert beat(machine, 3, code) == [Prepare((T0,), lost=True)]
+    assert machine.member == NOBODY
+    machine.prepared(3, ())
+    assert only(machine, Join).request.member_id == ""
+
+
+def test_a_coordinator_that_moved_is_looked_for_and_the_member_stays() -> None:
+    machine = stable(EAGER, T0)
+    assert beat(machine, 3, ErrorCode.NOT_COORDINATOR) == []
+    machine.tick(3.1)
+    only(machine, FindCoordinator)
+    machine.on_coordinator(3.1, ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    machine.tick(3.15)
+    assert machine.actions() == []
+    machine.tick(machine.wakes_at())
+    only(machine, FindCoordinator)
+    machine.on_coordinator(4)
+    only(machine, Heartbeat)
+    assert machine.member == Member(1, "me")
+
+
+def test_a_coordinator_without_an_answer_for_a_session_is_looked_for() -> None:
+    machine = stable(EAGER, T0)
+    machine.tick(3)
+    only(machine, Heartbeat)
+    machine.tick(45.1)
+    assert machine.actions() == []
+    machine.tick(machine.wakes_at())
+    only(machine, FindCoordinator)
+
+
+@pytest.mark.parametrize("settings", [EAGER, COOPERATIVE])
+def test_a_connection_that_breaks_during_the_join_is_no_loss(settings: GroupSettings) -> None:
+    machine = begin(settings)
+    machine.on_disconnect(1)
+    machine.tick(1.1)
+    only(machine, FindCoordinator)
+    machine.on_coordinator(2)
+    only(machine, Join)
+
+
+def test_a_sync_that_breaks_off_leads_to_another_join() -> None:
+    machine = begin(EAGER)
+    join(machine, 0, 1)
+    machine.on_disconnect(1)
+    only(machine, Prepare)
+    machine.prepared(1, ())
+    machine.tick(1.1)
+    only(machine, FindCoordinator)
+    machine.on_coordinator(2)
+    assert only(machine, Join).request.member_id == "me"
+
+
+def test_a_rebalance_while_syncing_leads_to_another_join() -> None:
+    machine = begin(EAGER)
+    join(machine, 0, 1)
+    machine.on_sync(0, SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
+    only(machine, Prepare)
+    machine.prepared(0, ())
+    assert machine.actions() == []
+    machine.tick(0.1)
+    only(machine, Join)
+
+
+def test_an_application_that_does_not_poll_leaves_and_comes_back_when_it_polls() -> None:
+    machine = stable(EAGER._replace(max_poll_interval=5), T0)
+    assert beat(machine, 3) == []
+    assert machine.wakes_at() == 5
+    machine.tick(5.1)
+    leave, lost = machine.actions()
+    assert isinstance(leave, Leave)
+    assert leave.request.members[0].member_id == "me"
+    assert lost == Prepare((T0,), lost=True)
+    machine.tick(100)
+    assert machine.actions() == []
+    machine.poll(101)
+    machine.prepared(101, ())
+    assert only(machine, Join).request.member_id == ""
+
+
+def test_what_is_lost_while_it_is_being_given_up_is_lost() -> None:
+    machine = stable(EAGER, T0)
+    assert beat(machine, 3, ErrorCode.REBALANCE_IN_PROGRESS) == [Prepare((T0,), lost=False)]
+    assert beat(machine, 6, ErrorCode.UNKNOWN_MEMBER_ID) == [Prepare((T0,), lost=True)]
+    machine.prepared(7, ())
+    assert only(machine, Join).request.member_id == ""
+
+
+def test_a_static_member_never_leaves() -> None:
+    machine = stable(EAGER._replace(instance_id="i"), T0)
+    machine.unsubscribe("closed")
+    assert machine.actions() == []
+    assert machine.phase is Phase.IDLE
+
+
+def test_a_join_that_is_answered_after_the_end_is_taken_back() -> None:
+    machine = begin(EAGER)
+    machine.unsubscribe("closed")
+    assert machine.actions() == []
+    machine.on_join(1, JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me"))
+    assert only(machine, Leave).request.members[0].member_id == "me"
+
+
+@pytest.mark.parametrize(
+    "code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED]
+)
+def test_what_no_retry_helps_is_told_and_then_it_rests(code: ErrorCode) -> None:
+    machine = begin(EAGER)
+    machine.on_join(0, JoinGroupResponse(error_code=code))
+    assert only(machine, Failed).error.code is code
+    machine.tick(1000)
+    assert machine.actions() == []
+    machine.subscribe(1000, ["t"])
+    only(machine, Prepare)
+
+
+def test_topics_that_change_during_a_join_lead_to_one_more() -> None:
+    machine = begin(EAGER)
+    machine.subscribe(0, ["t", "u"])
+    assert machine.actions() == []
+    join(machine, 0, 1)
+    machine.on_sync(0, SyncGroupResponse(assignment=encode_assignment([T0])))
+    assert machine.actions() == [Assigned((T0,), ()), Prepare((T0,), lost=False)]
+    machine.prepared(0, ())
+    offered = only(machine, Join).request.protocols[0].metadata
+    assert decode_subscription(offered).topics == ("t", "u")

@@ -1,0 +1,123 @@
+"""Rules on values: what an answer means, what a transaction allows, which partition is chosen."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+
+from ottla.client import RefusedError, UsageError
+from ottla.client.producer.batch import record_body
+from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.meaning import Meaning, meaning
+from ottla.client.producer.partitioning import choose_sticky
+from ottla.client.producer.transaction import State, Transaction
+from ottla.errors import ErrorCode
+from ottla.record.batch import Record, encode_batch
+from ottla.types import TopicPartition
+
+E = ErrorCode
+
+
+@pytest.mark.parametrize(
+    ("code", "facts", "expected"),
+    [
+        (E.NONE, {}, Meaning.APPENDED),
+        (E.DUPLICATE_SEQUENCE_NUMBER, {}, Meaning.DUPLICATE),
+        (E.MESSAGE_TOO_LARGE, {}, Meaning.SPLIT),
+        (E.RECORD_LIST_TOO_LARGE, {"may_retry": False}, Meaning.SPLIT),
+        (E.MESSAGE_TOO_LARGE, {"records": 1}, Meaning.FAIL),
+        (E.NOT_LEADER_OR_FOLLOWER, {}, Meaning.RETRY),
+        (E.NOT_LEADER_OR_FOLLOWER, {"may_retry": False}, Meaning.FAIL),
+        (E.TOPIC_AUTHORIZATION_FAILED, {}, Meaning.FAIL),
+        (E.INVALID_TIMESTAMP, {}, Meaning.FAIL),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {}, Meaning.REWIND),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"next_in_line": False}, Meaning.RETRY),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True}, Meaning.FAIL),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True, "next_in_line": False}, Meaning.RETRY),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"idempotent": False}, Meaning.FAIL),
+        (E.UNKNOWN_PRODUCER_ID, {"next_in_line": False}, Meaning.REWIND),
+        (E.UNKNOWN_PRODUCER_ID, {"transactional": True}, Meaning.FAIL),
+        (E.INVALID_PRODUCER_EPOCH, {}, Meaning.REWIND),
+        (E.INVALID_PRODUCER_EPOCH, {"transactional": True}, Meaning.FAIL),
+        (E.TRANSACTION_ABORTABLE, {"transactional": True}, Meaning.FAIL),
+    ],
+)
+def test_what_an_answer_means(code: ErrorCode, facts: dict[str, bool | int], expected: Meaning) -> None:
+    usual = {"records": 2, "may_retry": True, "idempotent": True, "transactional": False, "next_in_line": True}
+    assert meaning(code, **{**usual, **facts}) is expected  # type: ignore[arg-type]  # each has its type
+
+
+def in_state(state: State) -> Transaction:
+    transaction = Transaction("x")
+    transaction.state = state
+    transaction.identity = ProducerId(1, 0)
+    transaction.error = RefusedError(E.INVALID_TXN_STATE, "before") if "ERROR" in state.name else None
+    return transaction
+
+
+ALLOWED = {
+    "check_init": {State.UNINITIALIZED},
+    "begin": {State.READY},
+    "check_write": {State.IN_TRANSACTION},
+    "committing": {State.IN_TRANSACTION, State.COMMITTING},
+    "aborting": {State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR},
+}
+
+
+@pytest.mark.parametrize("call", ALLOWED)
+@pytest.mark.parametrize("state", State)
+def test_each_call_in_each_state(call: str, state: State) -> None:
+    transaction = in_state(state)
+    if state in ALLOWED[call]:
+        getattr(transaction, call)()
+        return
+    with pytest.raises(UsageError) as refused:
+        getattr(transaction, call)()
+    assert refused.value.next_step
+    assert transaction.state is state
+
+
+@pytest.mark.parametrize("code", [E.PRODUCER_FENCED, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.INVALID_TXN_STATE])
+def test_some_errors_are_for_good(code: ErrorCode) -> None:
+    transaction = in_state(State.IN_TRANSACTION)
+    transaction.failed(RefusedError(code, "x"))
+    transaction.failed(RefusedError(E.MESSAGE_TOO_LARGE, "later"))
+    assert transaction.state is State.FATAL_ERROR
+    with pytest.raises(UsageError, match=code.name):
+        transaction.aborting()
+
+
+def test_others_end_with_an_abort() -> None:
+    transaction = in_state(State.IN_TRANSACTION)
+    transaction.partitions.add(TopicPartition("t", 0))
+    transaction.failed(RefusedError(E.MESSAGE_TOO_LARGE, "x"))
+    assert transaction.state is State.ABORTABLE_ERROR
+    transaction.aborting()
+    transaction.failed(UsageError("a record of it was taken back"))
+    transaction.ended(ProducerId(1, 1))
+    assert (transaction.state, transaction.identity, transaction.empty) == (State.READY, ProducerId(1, 1), True)
+
+
+def test_short_queues_are_likelier() -> None:
+    below = random.Random(5).randrange
+    found = Counter(choose_sticky([0, 1, 2], [0, 3, 1], below) for _ in range(7_000))
+    # Kafka's weights: the longest queue plus one, less one's own.
+    shares = [found[n] * 8 / 7_000 for n in (0, 1, 2)]
+    assert shares == pytest.approx([4, 1, 3], abs=0.2)
+    assert choose_sticky([7], [9], below) == 7
+    assert {choose_sticky([0, 1], None, below) for _ in range(100)} == {0, 1}
+
+
+@pytest.mark.parametrize("delta", [0, 1, 511, 512, -1, 2**40])
+@pytest.mark.parametrize("value", [None, b"", b"v", bytes(511), bytes(512), bytes(70_000)])
+@pytest.mark.parametrize("key", [None, b"", b"key"])
+@pytest.mark.parametrize("headers", [(), (("h", None), ("é", b"1"))])
+def test_records_are_encoded_as_the_other_encoder_does(
+    delta: int, value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
+) -> None:
+    offset = 600 if delta == 511 else 3
+    both = [Record(0, 2**41, None, None), Record(offset, 2**41 + delta, key, value, headers)]
+    expected = bytes(encode_batch(both))
+    assert expected.endswith(record_body(offset, delta, key, value, headers))

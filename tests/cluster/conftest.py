@@ -1,0 +1,159 @@
+"""A whole broker, for what it answers about the cluster and what it writes into the metadata store.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+from tests.handnode import Node as HandNode
+
+from ottla.cluster.topics import TopicSpec
+from ottla.errors import ApiError
+from ottla.requests import Context, Encoded
+from ottla.seams import Failure
+from ottla.sim.machine import Death
+from ottla.sim.world import SECOND
+from ottla.types import Endpoint
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, encode_bytes
+
+
+class Asker(NamedTuple):
+    """A connection."""
+
+    listener: str = "PLAINTEXT"
+    principal: str = "User:ANONYMOUS"
+    host: str = "127.0.0.1"
+
+
+class Place(NamedTuple):
+    """An ordered answer on it."""
+
+    peer: Asker
+
+
+class Node(HandNode):
+    """One broker with the metadata store in it."""
+
+    def __init__(self, properties: dict[str, str] | None = None) -> None:
+        self.deltas = []
+        super().__init__(properties)
+
+    def boot(self) -> None:
+        """Start; a broker that cannot says why."""
+        self.start()
+        self.broker.cluster.on_change = self._on_change(self.broker.cluster.on_change)
+        self.settle()
+
+    def _on_change(self, told):
+        def both(delta):
+            self.deltas.append(delta)
+            told(delta)
+
+        return both
+
+    def endpoints(self) -> list[Endpoint]:
+        return [Endpoint("PLAINTEXT", "here", 9092), Endpoint("INSIDE", "10.0.0.1", 9093)]
+
+    @property
+    def cluster(self):
+        """What the broker knows."""
+        return self.broker.cluster
+
+    @property
+    def topics(self):
+        """The way to the controller."""
+        return self.broker._control.topics
+
+    @property
+    def alterations(self):
+        """Changes of settings."""
+        return self.broker._control._room.alterations
+
+    @property
+    def store(self):
+        """The metadata store."""
+        return self.broker._control._store
+
+    def restart(self, death: Death = Death.KILL) -> None:
+        """Die and come back."""
+        if self.machine.process is not None:
+            self.machine.end(death)
+        self.boot()
+
+    def settle(self) -> None:
+        """Run everything that is on its way."""
+        self.timeline.run_until(self.timeline.now_ns + 20 * SECOND)
+        assert not self.machine.crashes, self.machine.crashes[0]
+
+    def turn(self, action) -> None:
+        """Do something as an input of the broker; run what follows from it."""
+
+        def whole() -> None:
+            action()
+            self.broker.end_turn()
+
+        self.process.post(0, "by hand", whole)
+        self.settle()
+
+    def wait(self, ask):
+        """Call `ask(done)` and return what done gets; a Failure or ApiError is raised."""
+        box = []
+        self.turn(lambda: ask(box.append))
+        (outcome,) = box
+        if isinstance(outcome, (Failure, ApiError)):
+            raise outcome
+        return outcome
+
+    def get(self, path: str):
+        """A node of the store."""
+        return self.wait(lambda done: self.store.get(path, False, done))
+
+    def submit(self, *ops):
+        """A change of the store by hand."""
+        return self.wait(lambda done: self.store.submit("by hand", ops, done))
+
+    def ask(self, request, version: int, listener: str = "PLAINTEXT"):
+        """A request over the wire: encoded, decoded, handled, answered, encoded, decoded."""
+        api = next(api for api in API_TABLE.values() if isinstance(request, api.request))
+        cold = self.broker._dispatch.cold[api.key]
+        assert cold.declaration.min_version <= version <= cold.declaration.max_version
+        received, _ = decode(api.request, version, memoryview(bytearray(encode_bytes(request, version))))
+        box = []
+        context = Context(api.key, version, 1, "test", Place(Asker(listener)), lambda _, response: box.append(response))
+
+        def handle() -> None:
+            try:
+                response = cold.handler(context, received)
+            except ApiError as error:
+                response = error
+            if response is not None:
+                box.append(response)
+
+        self.turn(handle)
+        (response,) = box
+        if isinstance(response, ApiError):
+            return response
+        content = b"".join(response.parts) if isinstance(response, Encoded) else encode_bytes(response, version)
+        answer, end = decode(api.response, version, memoryview(bytearray(content)))
+        assert end == len(content)
+        return answer
+
+
+@pytest.fixture
+def node() -> Node:
+    return Node()
+
+
+@pytest.fixture
+def make_node() -> type[Node]:
+    return Node
+
+
+def make(node, name, partitions=1, configs=()):
+    """A topic, as the broker that it is asked for makes it."""
+    spec = TopicSpec(name, partitions, 1, configs=dict(configs))
+    return node.wait(lambda done: node.topics.create(spec, False, 1000, done))

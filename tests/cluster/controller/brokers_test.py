@@ -1,0 +1,476 @@
+"""Brokers that die, return, restart unnoticed, stop in order, lose a log directory: who leads then.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cluster.controller.controller import ElectionType
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.layout import LOG_DIR_EVENTS, StateNode, encode_config, encode_log_dir_event, topic_config_path
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Op
+from ottla.types import TopicPartition
+from ottla.wire.messages import LeaderAndIsrRequest, UpdateMetadataRequest
+
+PREFERRED, UNCLEAN = ElectionType.PREFERRED, ElectionType.UNCLEAN
+
+
+def leaders(house, topic="t"):
+    count = len(house.topic(topic).assignment)
+    return [house.state(topic, partition).leader for partition in range(count)]
+
+
+def grow_isr(house, controller, topic, partition, isr):
+    """The leader finds all of these in sync."""
+    from tests.cluster.controller.proposals_test import alter, request
+
+    leader = house.state(topic, partition).leader
+    response = alter(controller, request(house, controller, leader, partition, isr, name=topic))
+    assert response.topics[0].partitions[0].error_code == 0
+
+
+def test_leader_walk(house):
+    """Brokers 1005, 1011, 1012, 1013: the walk of the source, where Kafka's rules agree with it."""
+    controller = house.cluster(1005, 1011, 1012, 1013)
+    everybody = (1005, 1011, 1012, 1013)
+    controller.create("t", {0: (1005, 1011, 1012, 1013), 1: (1011, 1012, 1013, 1005), 2: (1012, 1013, 1005, 1011)})
+
+    def in_sync() -> None:
+        live = [node for node in everybody if house.node(f"/brokers/ids/{node}") is not None]
+        for partition in range(3):
+            grow_isr(house, controller, "t", partition, live)
+
+    assert leaders(house) == [1005, 1011, 1012]
+    house.brokers[1011].down()
+    assert leaders(house) == [1005, 1012, 1012]
+    house.brokers[1011].up()
+    house.settle()
+    in_sync()
+    assert leaders(house) == [1005, 1012, 1012], "who returns changes nothing"
+    assert controller.ask(lambda c, done: c.controlled_shutdown(1013, -1, done)) == []
+    house.brokers[1013].down()
+    house.brokers[1013].up()
+    house.settle()
+    in_sync()
+    assert leaders(house) == [1005, 1012, 1012], "only partitions that it leads move"
+    house.brokers[1012].down()
+    assert leaders(house) == [1005, 1011, 1013], "first in assignment order, alive, in the ISR"
+    house.check_agreement(controller)
+
+
+def test_a_dead_leader_is_replaced_within_milliseconds(house):
+    """One children read, multis, LeaderAndIsr: counted from the end of the session."""
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", dict.fromkeys(range(50), (2, 3, 1)))
+    for broker in house.brokers.values():
+        broker.requests.clear()
+    since, reads = len(house.submissions), len(house.reads)
+    began = house.timeline.now_ns
+    house.brokers[2].down(settle=False)
+    tps = [TopicPartition("t", partition) for partition in range(50)]
+    told = house.timeline.run_while(
+        lambda: any(house.brokers[3].partitions[tp].leader != 3 for tp in tps), began + 1_000_000_000
+    )
+    assert told
+    assert house.timeline.now_ns - began < 20_000_000, "milliseconds on a disk that needs some for a sync"
+    assert house.reads[reads:][0] == "/brokers/ids"
+    multis = [each for each in house.submissions[since:] if each.node == 1]
+    assert len(multis) == 1
+    assert len(multis[0].ops) == 51
+    house.settle()
+    assert len([each for each in house.brokers[3].requests if isinstance(each, LeaderAndIsrRequest)]) == 1
+    house.check_agreement(controller)
+
+
+def test_followers_that_die_leave_the_isr_at_once(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (1, 2, 3)})
+    house.brokers[3].down()
+    assert house.state("t") == StateNode(1, 1, (1, 2), 1)
+    assert house.brokers[1].partitions[TopicPartition("t", 0)].isr == [1, 2]
+    assert house.brokers[1].known[TopicPartition("t", 0)].offline_replicas == [3]
+    assert house.brokers[1].live == [1, 2]
+
+
+def test_the_last_in_sync_replica_is_remembered(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3)})
+    house.brokers[3].down()
+    house.brokers[2].down()
+    assert house.state("t") == StateNode(-1, 2, (2,), 1)
+    house.brokers[3].up()
+    house.settle()
+    assert house.state("t").leader == -1, "out of sync: it must not lead"
+    house.brokers[2].up()
+    house.settle()
+    assert house.state("t") == StateNode(2, 3, (2,), 1)
+    house.check_agreement(controller)
+
+
+def test_two_that_die_together_are_both_remembered(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3)})
+    house.brokers[2].down(settle=False)
+    house.brokers[3].down()
+    assert house.state("t").leader == -1
+    house.brokers[3].up()
+    house.settle()
+    assert house.state("t").leader in (3, -1)
+    house.brokers[2].up()
+    house.settle()
+    assert house.state("t").leader != -1
+
+
+def test_without_last_isr_kept_a_replica_out_of_sync_leads(house):
+    """Ablation: what the safeguard keeps from happening, end to end."""
+    controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(last_isr_kept=False))
+    controller.create("t", {0: (2, 3)})
+    house.brokers[3].down()
+    house.brokers[2].down()
+    house.brokers[3].up()
+    house.settle()
+    assert house.state("t").leader == 3
+
+
+@pytest.mark.parametrize("where", ["topic", "broker", "later"])
+def test_unclean_elections_only_where_they_are_allowed(house, where):
+    properties = {"unclean.leader.election.enable": "true"} if where == "broker" else {}
+    controller = house.cluster(1, 2, 3, properties=properties)
+    settings = {"unclean_leader_election_enable": "true"} if where == "topic" else {}
+    controller.create("t", {0: (2, 3)}, configs=settings)
+    house.brokers[3].down()
+    house.brokers[2].down()
+    house.brokers[3].up()
+    house.settle()
+    if where == "later":
+        assert house.state("t").leader == -1
+        path = topic_config_path("t")
+        house.write(Op("put", path, encode_config({"unclean.leader.election.enable": "true"})))
+        controller.turn(lambda: controller.controller.settings_changed("t"))
+        house.settle()
+    assert house.state("t").leader == 3
+    assert house.state("t").isr == (3,)
+    assert controller.seat._counters.unclean_elections == 1
+    house.check_agreement(controller)
+
+
+def test_a_topic_that_says_no_is_not_led_uncleanly(house):
+    controller = house.cluster(1, 2, 3, properties={"unclean.leader.election.enable": "true"})
+    controller.create("t", {0: (2, 3)}, configs={"unclean_leader_election_enable": "false"})
+    house.brokers[3].down()
+    house.brokers[2].down()
+    house.brokers[3].up()
+    house.settle()
+    assert house.state("t").leader == -1
+
+
+# -- bounced ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_bounced_broker_was_dead(house):
+    """It registered anew before anybody looked: its log may be empty now, so it is not in sync any more."""
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1), 1: (1, 2, 3)})
+    before = house.brokers[2].epoch
+    house.brokers[2].bounce()
+    house.settle()
+    assert house.brokers[2].epoch > before
+    assert house.state("t", 0) == StateNode(3, 1, (3, 1), 1)
+    assert house.state("t", 1) == StateNode(1, 1, (1, 3), 1)
+    assert house.brokers[2].partitions[TopicPartition("t", 0)].leader == 3, "and it is told what it hosts"
+    assert house.brokers[2].live == [1, 2, 3]
+    house.check_agreement(controller)
+
+
+def test_without_the_safeguard_a_bounced_broker_leads_on(house):
+    controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(bounced_brokers=False))
+    controller.create("t", {0: (2, 3, 1)})
+    house.brokers[2].bounce()
+    house.settle()
+    assert house.state("t") == StateNode(2, 0, (2, 3, 1), 1)
+
+
+def test_requests_carry_the_epoch_of_the_registration(house):
+    """Item 6 of the known holes: what was meant for an earlier life is refused by the later one."""
+    controller = house.cluster(1, 2)
+    controller.create("t", {0: (1, 2)})
+    broker = house.brokers[2]
+    broker.silent = True
+    controller.begin(lambda c, done: c.elect_leaders(PREFERRED, [TopicPartition("t", 0)], done))
+    house.brokers[1].down()
+    broker.silent = False
+    broker.requests.clear()
+    broker.bounce()
+    house.settle(60)
+    assert broker.requests
+    assert {each.broker_epoch for each in broker.requests} <= {broker.epoch, broker.requests[0].broker_epoch}
+    assert broker.requests[-1].broker_epoch == broker.epoch
+
+
+def test_a_broker_is_reached_elsewhere(house):
+    controller = house.cluster(1, 2)
+    content = house.data("/brokers/ids/2").replace(b"host2", b"other")
+    house.write(Op("put", "/brokers/ids/2", content))
+    house.settle()
+    assert controller.network.located[2] == ("other", 9092)
+    update = [each for each in house.brokers[1].requests if isinstance(each, UpdateMetadataRequest)][-1]
+    assert {each.id: each.endpoints[0].host for each in update.live_brokers} == {1: "host1", 2: "other"}
+
+
+def test_a_registration_that_means_nothing_is_not_seen(house, caplog):
+    controller = house.cluster(1)
+    house.write(Op("ephemeral", "/brokers/ids/7", b"{}"), Op("ephemeral", "/brokers/ids/x", b"{}"))
+    house.settle()
+    assert list(controller.controller.image.brokers) == [1]
+    assert "broker 7 is not seen" in caplog.text
+
+
+# -- controlled shutdown ---------------------------------------------------------------------------------------------
+
+
+def test_controlled_shutdown_moves_what_can_be_moved(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1), 1: (1, 2, 3), 2: (2, 1, 3)})
+    controller.create("alone", {0: (2,)})
+    controller.create("pair", {0: (2, 3)})
+    grow_isr(house, controller, "pair", 0, (2,))
+    left = controller.ask(lambda c, done: c.controlled_shutdown(2, house.brokers[2].epoch, done))
+    assert left == [TopicPartition("pair", 0)], "nobody else is in sync"
+    assert leaders(house) == [3, 1, 1]
+    assert house.state("t", 1).isr == (1, 3), "as a follower it leaves the in-sync replicas"
+    assert house.state("alone").leader == 2
+    assert house.brokers[2].stopped == [TopicPartition("t", 1)]
+    assert house.brokers[3].partitions[TopicPartition("t", 0)].leader == 3
+    house.brokers[2].down()
+    assert house.state("pair") == StateNode(-1, 1, (2,), 1)
+    house.brokers[2].up()
+    house.settle()
+    assert house.state("pair").leader == 2
+    house.check_agreement(controller)
+
+
+def test_controlled_shutdown_of_who_is_not_there(house):
+    controller = house.cluster(1, 2)
+    for broker, epoch, code in (
+        (9, -1, ErrorCode.BROKER_NOT_AVAILABLE),
+        (2, house.brokers[2].epoch - 1, ErrorCode.STALE_BROKER_EPOCH),
+    ):
+        with pytest.raises(ApiError) as error:
+            controller.ask(lambda c, done, broker=broker, epoch=epoch: c.controlled_shutdown(broker, epoch, done))
+        assert error.value.code is code
+
+
+def test_a_stopping_broker_neither_leads_nor_joins(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1)})
+    controller.ask(lambda c, done: c.controlled_shutdown(3, -1, done))
+    house.brokers[2].down()
+    assert house.state("t").leader == 1
+    controller.ask(lambda c, done: c.controlled_shutdown(1, -1, done))
+    assert house.state("t").leader == 1, "the last one stays"
+
+
+# -- log directories -------------------------------------------------------------------------------------------------
+
+
+def test_a_log_directory_goes_and_its_replicas_with_it(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1), 1: (2, 1, 3)})
+    tp = TopicPartition("t", 0)
+    house.brokers[2].bad_replicas[tp] = ErrorCode.KAFKA_STORAGE_ERROR
+    house.write(Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", encode_log_dir_event(2)))
+    house.settle()
+    assert house.state("t", 0) == StateNode(3, 1, (3, 1), 1)
+    assert house.state("t", 1).leader == 2, "the other directory works"
+    assert house.brokers[1].known[tp].offline_replicas == [2]
+    assert house.engine.tree.children(LOG_DIR_EVENTS) == []
+    del house.brokers[2].bad_replicas[tp]
+    house.brokers[2].down()
+    house.brokers[2].up()
+    house.settle()
+    assert house.brokers[1].known[tp].offline_replicas == []
+    house.check_agreement(controller)
+
+
+def test_a_replica_that_is_offline_when_it_is_made(house):
+    controller = house.cluster(1, 2)
+    house.brokers[1].bad_replicas[TopicPartition("t", 0)] = ErrorCode.KAFKA_STORAGE_ERROR
+    controller.create("t", {0: (1, 2)})
+    house.settle()
+    assert house.state("t") == StateNode(2, 1, (2,), 1)
+
+
+# -- preferred leaders -----------------------------------------------------------------------------------------------
+
+
+def stray(house, controller):
+    """Partition 0 of t prefers 2 and is led by 3."""
+    controller.create("t", {0: (2, 3), 1: (3, 1)})
+    house.brokers[2].down()
+    house.brokers[2].up()
+    house.settle()
+    grow_isr(house, controller, "t", 0, (3, 2))
+    assert leaders(house) == [3, 3]
+
+
+def test_preferred_election_by_request(house):
+    controller = house.cluster(1, 2, 3)
+    stray(house, controller)
+    asked = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("t", 9)]
+    outcome = controller.ask(lambda c, done: c.elect_leaders(PREFERRED, asked, done))
+    assert outcome[asked[0]] is None
+    assert outcome[asked[1]].code is ErrorCode.ELECTION_NOT_NEEDED
+    assert outcome[asked[2]].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert leaders(house) == [2, 3]
+    assert controller.ask(lambda c, done: c.elect_leaders(PREFERRED, None, done)) == {}
+    house.check_agreement(controller)
+
+
+def test_preferred_election_that_cannot_be(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3)})
+    house.brokers[2].down()
+    outcome = controller.ask(lambda c, done: c.elect_leaders(PREFERRED, None, done))
+    assert outcome[TopicPartition("t", 0)].code is ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE
+
+
+def test_unclean_election_by_request(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3)})
+    house.brokers[3].down()
+    house.brokers[2].down()
+    tp = TopicPartition("t", 0)
+    outcome = controller.ask(lambda c, done: c.elect_leaders(UNCLEAN, [tp], done))
+    assert outcome[tp].code is ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
+    house.brokers[3].up()
+    house.settle()
+    assert controller.ask(lambda c, done: c.elect_leaders(UNCLEAN, [tp], done)) == {tp: None}
+    assert house.state("t").leader == 3
+    outcome = controller.ask(lambda c, done: c.elect_leaders(UNCLEAN, [tp], done))
+    assert outcome[tp].code is ErrorCode.ELECTION_NOT_NEEDED
+
+
+def test_preferred_election_by_hand(house):
+    controller = house.cluster(1, 2, 3)
+    stray(house, controller)
+    path = "/admin/preferred_replica_election"
+    wish = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"none","partition":3}]}'
+    house.write(Op("create", path, wish))
+    house.settle()
+    assert leaders(house) == [2, 3]
+    assert house.node(path) is None
+    house.write(Op("create", path, b"nonsense"))
+    house.settle()
+    assert house.data(path) == b"nonsense", "left for whoever wrote it"
+    house.write(Op("put", path, b'{"version":1,"partitions":[]}'))
+    house.settle()
+    assert house.node(path) is None
+
+
+def test_leadership_returns_by_itself(house):
+    properties = {"auto.leader.rebalance.enable": "true", "leader.imbalance.check.interval.seconds": "60"}
+    controller = house.cluster(1, 2, 3, properties=properties)
+    stray(house, controller)
+    house.settle(65)
+    assert leaders(house) == [2, 3]
+    house.check_agreement(controller)
+
+
+def test_a_little_imbalance_is_left_alone(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("more", {0: (2, 1), 1: (2, 1), 2: (2, 1)})
+    stray(house, controller)
+    more = [TopicPartition("more", partition) for partition in range(3)]
+    for tp in more:
+        grow_isr(house, controller, tp.topic, tp.partition, (1, 2))
+    controller.ask(lambda c, done: c.elect_leaders(PREFERRED, more, done))
+    settings = {"auto.leader.rebalance.enable": "true", "leader.imbalance.per.broker.percentage": "25"}
+    controller.config, _ = BrokerConfig.from_properties(settings)
+    house.settle(305)
+    assert leaders(house) == [3, 3], "one of four is not more than 25 %"
+    settings["leader.imbalance.per.broker.percentage"] = "24"
+    controller.config, _ = BrokerConfig.from_properties(settings)
+    house.settle(305)
+    assert leaders(house) == [2, 3]
+
+
+# -- restarted while nobody looked -----------------------------------------------------------------------------------
+
+
+def without_controller(house, controller, act):
+    """Something happens while there is no controller; then the next one takes office."""
+    house.in_store(controller.link.session.close)
+    controller.turn(controller.seat.on_session_lost)
+    house.settle()
+    act()
+    return house.candidate(90)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_leader_that_restarted_without_a_controller(house, guarded):
+    """Its registration is younger than the state that says it leads: what it had, it may have lost."""
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (3, 2), 2: (2, 1)})
+    controller.create("alone", {0: (2,)})
+    safeguards = ControllerSafeguards(bounced_brokers=guarded)
+    house.in_store(controller.link.session.close)
+    controller.turn(controller.seat.on_session_lost)
+    house.settle()
+    house.brokers[2].bounce()
+    other = house.candidate(90, safeguards=safeguards)
+    if guarded:
+        assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
+        assert house.state("t", 1) == StateNode(3, 1, (3,), 2), "a follower that may have lost its log is not in sync"
+        assert house.state("alone") == StateNode(2, 1, (2,), 2), "nobody else is there: it leads, in a new epoch"
+        house.check_agreement(other)
+    else:
+        assert house.state("t", 0) == StateNode(2, 0, (2, 3), 1)
+
+
+def test_who_was_new_once_is_trusted_with_what_it_joined_since(house):
+    """Every broker of a new cluster came with empty directories; the next controller still reads that of those who
+    stayed."""
+    for node in (1, 2, 3):
+        house.broker(node, is_blank=True)
+    controller = house.candidate(1)
+    controller.create("t", {0: (2, 3), 1: (3, 2)})
+
+    def restart() -> None:
+        house.brokers[2].registration["is_blank"] = False
+        house.brokers[2].bounce()
+
+    other = without_controller(house, controller, restart)
+    assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
+    assert house.state("t", 1) == StateNode(3, 1, (3,), 2)
+    house.check_agreement(other)
+
+
+def test_who_comes_with_empty_directories_while_there_is_no_controller_is_not_in_sync(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (3, 2)})
+
+    def exchange() -> None:
+        house.brokers[2].registration["is_blank"] = True
+        house.brokers[2].bounce()
+
+    other = without_controller(house, controller, exchange)
+    assert [house.state("t", each).isr for each in (0, 1)] == [(3,), (3,)]
+    house.check_agreement(other)
+
+
+def test_after_a_restart_of_all_brokers_everybody_keeps_its_place(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1), 1: (3, 1, 2)})
+
+    def restart() -> None:
+        for broker in house.brokers.values():
+            broker.bounce()
+
+    other = without_controller(house, controller, restart)
+    assert leaders(house) == [2, 3]
+    assert house.state("t", 0).isr == (2, 3, 1)
+    house.check_agreement(other)

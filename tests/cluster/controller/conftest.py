@@ -1,0 +1,461 @@
+"""Controllers on a real embedded store and on simulated time; brokers that only obey.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from ottla.cluster import layout
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.controller.seat import ControllerSeat
+from ottla.cluster.image import PartitionImage
+from ottla.cluster.topics import TopicSpec
+from ottla.cluster.watches import WatchedStore
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.outcome import Effects
+from ottla.peers import Peers
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Failure, Kind, Op
+from ottla.sim.disk import SimDisk
+from ottla.sim.drive import Drive
+from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.entropy import Streams
+from ottla.sim.machine import Machine
+from ottla.sim.world import MS, SECOND, Timeline
+from ottla.types import Endpoint, TopicPartition
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.header import decode_request_header, response_header
+from ottla.wire.messages import (
+    LeaderAndIsrResponse,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
+from ottla.znodes.local_session import LocalSession
+from ottla.znodes.store import EmbeddedStore
+
+LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA = 4, 5, 6
+
+
+class Shell:
+    """The inputs of a process: effects after each turn, alarms to the purgatory."""
+
+    def __init__(self) -> None:
+        self.effects = Effects()
+        self.purgatory: Purgatory | None = None
+
+    def end_turn(self) -> None:
+        self.effects.drain()
+
+    def on_alarm(self) -> None:
+        assert self.purgatory is not None
+        self.purgatory.on_alarm()
+        self.effects.drain()
+
+    def background(self, _budget_ns: int) -> bool:
+        return False
+
+
+class Submission(NamedTuple):
+    """A multi that a candidate submitted."""
+
+    node: int
+    ops: tuple[Op, ...]
+
+
+class StoreLink:
+    """A process's way to the store: every call and every answer is a turn. Implements MetadataStore."""
+
+    def __init__(self, house: House, process, node: int, on_node=lambda _: None) -> None:
+        self.house = house
+        self.process = process
+        self.node = node
+        self.cut: Kind | None = None
+        """Everything fails so without reaching the store."""
+        self.delay_ns = 0
+        """Of every call and every answer."""
+        self.lose_answers = 0
+        """So many multis are done, and their answers lost."""
+        self.session = LocalSession(
+            house.engine, lambda path: process.post(0, "watch", self._tell, on_node, path), lambda *_: None
+        )
+        house.in_store(self.session.begin)
+
+    def _tell(self, on_node, path: str) -> None:
+        on_node(path)
+        self.process.inputs.end_turn()
+
+    def _answer(self, done, value) -> None:
+        self.process.post_done(self.delay_ns, "store", done, lambda: value)
+
+    def _go(self, done, act) -> None:
+        if self.cut is not None:
+            self._answer(done, Failure(self.cut, "the way to the store is cut"))
+        else:
+            self.house.in_store(lambda: act(lambda value: self._answer(done, value)), self.delay_ns)
+
+    def submit(self, lane, ops, done) -> None:
+        self.house.submissions.append(Submission(self.node, tuple(ops)))
+        if self.lose_answers:
+            self.lose_answers -= 1
+            real, done = done, lambda _: real(Failure(Kind.UNKNOWN, "the answer was lost"))
+        self._go(done, lambda answered: self.session.submit(lane, tuple(ops), answered))
+
+    def get(self, path, watch, done) -> None:
+        self.house.reads.append(path)
+        self._go(done, lambda answered: self.session.get(path, watch, answered))
+
+    def children(self, path, watch, done) -> None:
+        self.house.reads.append(path)
+        self._go(done, lambda answered: self.session.children(path, watch, answered))
+
+
+class FakeBroker:
+    """A broker that obeys: it keeps what it was told, and answers as it should, or as the test says."""
+
+    def __init__(self, house: House, node: int, **registration) -> None:
+        self.house = house
+        self.node = node
+        self.registration = registration
+        self.silent = False
+        """Takes requests and never answers."""
+        self.bad_replicas: dict[TopicPartition, int] = {}
+        """Partitions with an error code for LeaderAndIsr and StopReplica."""
+        self.requests: list = []
+        self.partitions: dict[TopicPartition, object] = {}
+        """LeaderAndIsr states in force."""
+        self.known: dict[TopicPartition, object] = {}
+        """UpdateMetadata states in force."""
+        self.live: list[int] = []
+        self.deleted: list[TopicPartition] = []
+        self.stopped: list[TopicPartition] = []
+        self.controller_epoch = 0
+        self.epoch = -1
+        self.link: StoreLink | None = None
+
+    def up(self) -> FakeBroker:
+        """Register with a new session."""
+        self.link = StoreLink(self.house, self.house.process, -self.node)
+        self.partitions.clear()
+        self.known.clear()
+        self.stopped.clear()
+        endpoint = Endpoint("PLAINTEXT", self.registration.get("address", f"host{self.node}"), 9092)
+        said = self.registration
+        node = layout.BrokerNode((endpoint,), said.get("rack"), said.get("host"), said.get("is_blank", False))
+        path = layout.broker_path(self.node)
+        self.house.write(Op("ephemeral", path, layout.encode_broker(node, 1)), link=self.link)
+        self.epoch = self.house.node(path).czxid
+        return self
+
+    def down(self, settle: bool = True) -> None:
+        """Lose the session."""
+        self.house.in_store(self.link.session.close)
+        if settle:
+            self.house.settle()
+
+    def bounce(self) -> None:
+        """Register anew before anybody noticed the loss."""
+        self.house.in_store(self.link.session.close)
+        self.up()
+
+    # -- requests ------------------------------------------------------------------------------------------------
+
+    def take(self, frame: bytes):
+        """The encoded answer, None while silent."""
+        content = memoryview(bytearray(frame))
+        header = decode_request_header(content)
+        api = API_TABLE[header.api_key]
+        request, end = decode(api.request, header.api_version, content, header.body_pos)
+        assert end == len(content)
+        self.requests.append(request)
+        if self.silent:
+            return None
+        response = self.obey(request, header.api_key)
+        body = encode_bytes(response, header.api_version)
+        return response_header(header.api_key, header.api_version, header.correlation_id) + body
+
+    def obey(self, request, key: int):
+        answers = {
+            LEADER_AND_ISR: (self._lead, LeaderAndIsrResponse),
+            STOP_REPLICA: (self._stop, StopReplicaResponse),
+            UPDATE_METADATA: (self._note, UpdateMetadataResponse),
+        }
+        act, response = answers[key]
+        if request.broker_epoch < self.epoch:
+            return response(error_code=ErrorCode.STALE_BROKER_EPOCH)
+        if request.controller_epoch < self.controller_epoch:
+            return response(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
+        self.controller_epoch = request.controller_epoch
+        return act(request)
+
+    def _lead(self, request):
+        topics = []
+        for topic in request.topic_states:
+            errors = []
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                code = self.bad_replicas.get(tp, 0)
+                if not code:
+                    known = self.partitions.get(tp)
+                    assert known is None or known.leader_epoch <= state.leader_epoch, "an older leader epoch"
+                    self.partitions[tp] = state
+                errors.append(
+                    LeaderAndIsrResponse.LeaderAndIsrPartitionError(partition_index=tp.partition, error_code=code)
+                )
+            topics.append(LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id, partition_errors=errors))
+        return LeaderAndIsrResponse(topics=topics)
+
+    def _stop(self, request):
+        errors = []
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                code = self.bad_replicas.get(tp, 0)
+                if not code:
+                    self.partitions.pop(tp, None)
+                    (self.deleted if state.delete_partition else self.stopped).append(tp)
+                errors.append(
+                    StopReplicaResponse.StopReplicaPartitionError(
+                        topic_name=tp.topic, partition_index=tp.partition, error_code=code
+                    )
+                )
+        return StopReplicaResponse(partition_errors=errors)
+
+    def _note(self, request):
+        self.live = [broker.id for broker in request.live_brokers]
+        for topic in request.topic_states:
+            for state in topic.partition_states:
+                tp = TopicPartition(topic.topic_name, state.partition_index)
+                if state.leader == -2:
+                    self.known.pop(tp, None)
+                else:
+                    self.known[tp] = state
+        return UpdateMetadataResponse()
+
+
+class FakeNetwork:
+    """Calls of one process to fake brokers. Implements the seam as far as a controller needs it."""
+
+    def __init__(self, house: House, process) -> None:
+        self.house = house
+        self.process = process
+        self.located: dict[int, tuple[str, int]] = {}
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        self.located[node] = (host, port)
+
+    def call(self, node, frame, deadline_ns, done, lane="") -> None:
+        assert node in self.located, f"nobody said where broker {node} is"
+        broker = self.house.brokers.get(node)
+        self.house.timeline.after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
+
+    def _arrive(self, broker, frame, deadline_ns, done) -> None:
+        if broker is None or broker.link is None or broker.link.session.id not in self.house.engine.tree.grants:
+            self._answer(done, Failure(Kind.NOT_DONE, "nobody is there"))
+            return
+        answer = broker.take(frame)
+        if answer is not None:
+            self._answer(done, memoryview(answer))
+        else:
+            left_ns = deadline_ns - self.process.clock.now().mono_ns
+            self.process.post_done(left_ns, "deadline", done, lambda: Failure(Kind.TIMEOUT, "no answer"))
+
+    def _answer(self, done, value) -> None:
+        self.process.post_done(MS // 2, "answer", done, lambda: value)
+
+
+class Candidate:
+    """A broker's controller seat, in a process of its own."""
+
+    def __init__(self, house: House, node: int, properties=None, safeguards=None) -> None:
+        self.house = house
+        self.node = node
+        machine = Machine(100 + node, house.timeline, Streams(node), [])
+        self.machine = machine
+        self.process = machine.boot()
+        self.shell = self.process.inputs = Shell()
+        self.config, _ = BrokerConfig.from_properties({"auto.leader.rebalance.enable": "false", **(properties or {})})
+        self.purgatory = self.shell.purgatory = Purgatory(self.process.clock)
+        self.network = FakeNetwork(house, self.process)
+        self.open_session()
+        self.seat = ControllerSeat(
+            node,
+            self.store,
+            self.process.clock,
+            self.process.entropy,
+            Peers(self.network, self.process.clock, node),
+            self.network,
+            self.purgatory,
+            lambda: self.config,
+            self.shell.effects.later,
+            safeguards,
+        )
+
+    def open_session(self) -> None:
+        def on_node(path: str) -> None:
+            self.store.on_node(path)
+
+        self.link = StoreLink(self.house, self.process, self.node, on_node)
+        self.store = WatchedStore(self.link)
+
+    def turn(self, action) -> None:
+        """Do something in a turn of this process."""
+
+        def run() -> None:
+            action()
+            self.shell.effects.drain()
+
+        self.process.post(0, "test", run)
+
+    def start(self, epoch: int = 1) -> Candidate:
+        self.turn(lambda: self.seat.start(epoch))
+        self.house.settle()
+        return self
+
+    @property
+    def controller(self):
+        assert self.seat.controller is not None, "not the controller"
+        return self.seat.controller
+
+    def begin(self, ask):
+        """Ask the controller for something; the box gets the outcome."""
+        box: list = []
+        self.turn(lambda: ask(self.controller, box.append))
+        return box
+
+    def ask(self, ask):
+        """Ask, let everything run, return the outcome; an ApiError is raised."""
+        box = self.begin(ask)
+        self.house.settle()
+        assert len(box) == 1, f"{len(box)} answers"
+        if isinstance(box[0], ApiError):
+            raise box[0]
+        return box[0]
+
+    def create(self, name: str, assignment: dict[int, tuple[int, ...]] | None = None, **spec):
+        configs = {key.replace("_", "."): value for key, value in spec.pop("configs", {}).items()}
+        wanted = TopicSpec(name, assignments=assignment or {}, configs=configs, **spec)
+        return self.ask(lambda controller, done: controller.create_topic(wanted, False, 30_000, done))
+
+
+class House:
+    """A store, brokers, and candidates for the seat, on one timeline."""
+
+    def __init__(self) -> None:
+        self.timeline = Timeline()
+        self.drive = Drive("store")
+        self.machine = Machine(1, self.timeline, Streams(1), [self.drive])
+        self.process = self.machine.boot()
+        self.shell = self.process.inputs = Shell()
+        disk = SimDisk(self.drive, DriveFaults(), self.process)
+        self.engine = EmbeddedStore(disk, self.process.clock, self.shell.effects.later)
+        self.engine.load()
+        self.submissions: list[Submission] = []
+        self.reads: list[str] = []
+        self.brokers: dict[int, FakeBroker] = {}
+        self.candidates: list[Candidate] = []
+        self.hand = StoreLink(self, self.process, 0)
+        self.write(*(Op("create", path) for path in layout.PERSISTENT))
+
+    def in_store(self, action, delay_ns: int = 0) -> None:
+        """A turn of the store's process."""
+
+        def run() -> None:
+            action()
+            self.shell.effects.drain()
+
+        self.process.post(delay_ns, "store turn", run)
+
+    def settle(self, seconds: float = 3) -> None:
+        """Let everything run."""
+        self.timeline.run_until(self.timeline.now_ns + int(seconds * SECOND))
+        for machine in [self.machine, *(each.machine for each in self.candidates)]:
+            assert not machine.crashes, machine.crashes[0]
+
+    # -- the store, by hand ----------------------------------------------------------------------------------------
+
+    def write(self, *ops: Op, link: StoreLink | None = None):
+        """A multi by hand."""
+        box: list = []
+        (link or self.hand).submit("hand", ops, box.append)
+        self.settle(1)
+        if isinstance(box[0], Failure):
+            raise box[0]
+        return box[0]
+
+    def node(self, path: str):
+        """A node as it is."""
+        return self.engine.tree.get(path)
+
+    def data(self, path: str) -> bytes:
+        found = self.node(path)
+        assert found is not None, f"{path} is not there"
+        return found.data
+
+    def state(self, topic: str, partition: int = 0) -> layout.StateNode:
+        path = layout.state_path(topic, partition)
+        return layout.decode_state(path, self.data(path))
+
+    def topic(self, name: str) -> layout.TopicNode:
+        path = layout.topic_path(name)
+        return layout.decode_topic(path, self.data(path))
+
+    # -- who is there ----------------------------------------------------------------------------------------------
+
+    def broker(self, node: int, **registration) -> FakeBroker:
+        """A live broker."""
+        self.brokers[node] = FakeBroker(self, node, **registration)
+        return self.brokers[node].up()
+
+    def candidate(self, node: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+        """Somebody who competes for the seat."""
+        made = Candidate(self, node, properties, safeguards)
+        self.candidates.append(made)
+        return made.start()
+
+    def cluster(self, *nodes: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
+        """Brokers, and a controller on the first of them."""
+        for node in nodes:
+            self.broker(node)
+        controller = self.candidate(nodes[0], properties, safeguards)
+        assert controller.seat.controller is not None
+        return controller
+
+    def check_agreement(self, controller: Candidate) -> None:
+        """What brokers were told last is what the store says."""
+        for name, topic in controller.controller.image.topics.items():
+            for partition in topic.partitions:
+                tp = TopicPartition(name, partition.partition)
+                state = self.state(*tp)
+                assert (state.leader, state.leader_epoch, state.isr) == (
+                    partition.leader,
+                    partition.leader_epoch,
+                    partition.isr,
+                )
+                self._check_told(tp, partition)
+
+    def _check_told(self, tp: TopicPartition, partition: PartitionImage) -> None:
+        version = self.node(layout.state_path(*tp)).version
+        assert partition.state_version == version
+        for broker in self.brokers.values():
+            if broker.link.session.id not in self.engine.tree.grants:
+                continue
+            shown = broker.known[tp]
+            assert (shown.leader, shown.leader_epoch, shown.zk_version) == (
+                partition.leader,
+                partition.leader_epoch,
+                version,
+            )
+            if broker.node in partition.replicas and tp not in broker.stopped:
+                told = broker.partitions[tp]
+                assert (told.leader, told.leader_epoch) == (partition.leader, partition.leader_epoch)
+
+
+@pytest.fixture
+def house() -> House:
+    return House()

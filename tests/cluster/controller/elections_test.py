@@ -1,0 +1,170 @@
+"""Every election as a table: who leads next, who is in sync, and when nothing changes.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.cluster.controller.elections import (
+    bumped,
+    distrusting_election,
+    first_eligible,
+    offline_election,
+    preferred_election,
+    reassigned_election,
+    shutdown_election,
+)
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import PartitionImage
+
+ALL = ControllerSafeguards()
+CLEAN, UNCLEAN = False, True
+
+
+def partition(leader, isr, replicas=(1, 2, 3)):
+    return PartitionImage(0, leader, 7, tuple(replicas), tuple(isr), 11)
+
+
+def outcome(elected):
+    """(leader, isr, unclean), None when nothing changes. A change is always under the next epoch."""
+    if elected is None:
+        return None
+    after = elected.partition
+    assert after.leader_epoch == 8
+    assert after.state_version == 11
+    return after.leader, after.isr, elected.unclean
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "online", "unclean", "expected"),
+    [
+        # the leader is there: it stays, and loses those in-sync replicas that are not
+        (1, (1, 2, 3), (1, 2, 3), CLEAN, None),
+        (1, (1, 2, 3), (1, 3), CLEAN, (1, (1, 3), False)),
+        (1, (1,), (1, 3), CLEAN, None),
+        # the leader is gone: first in assignment order that is in sync and there
+        (1, (1, 2, 3), (2, 3), CLEAN, (2, (2, 3), False)),
+        (1, (3, 2, 1), (2, 3), CLEAN, (2, (3, 2), False)),
+        (1, (1, 3), (2, 3), CLEAN, (3, (3,), False)),
+        (2, (1, 2, 3), (1, 3), CLEAN, (1, (1, 3), False)),
+        # nobody in sync is there: nobody leads, the last in-sync replicas are kept
+        (1, (1,), (2, 3), CLEAN, (-1, (1,), False)),
+        (1, (1, 2), (), CLEAN, (-1, (1, 2), False)),
+        (-1, (1,), (2, 3), CLEAN, None),
+        # …unless that is allowed: the first that is there, alone in sync
+        (1, (1,), (2, 3), UNCLEAN, (2, (2,), True)),
+        (-1, (1,), (3,), UNCLEAN, (3, (3,), True)),
+        (1, (1,), (), UNCLEAN, (-1, (1,), False)),
+        # allowed, but not needed
+        (1, (1, 2), (2, 3), UNCLEAN, (2, (2,), False)),
+        # an in-sync replica comes back
+        (-1, (1,), (1, 2), CLEAN, (1, (1,), False)),
+        (-1, (2, 3), (2, 3), CLEAN, (2, (2, 3), False)),
+    ],
+)
+def test_offline(leader, isr, online, unclean, expected):
+    assert outcome(offline_election(partition(leader, isr), online, unclean, ALL)) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "online", "expected"),
+    [
+        (2, (1, 2, 3), (1, 2, 3), (1, (1, 2, 3), False)),
+        (1, (1, 2), (1, 2, 3), None),  # leads already
+        (2, (2, 3), (1, 2, 3), None),  # not in sync
+        (2, (1, 2, 3), (2, 3), None),  # not there
+        (-1, (1,), (1,), (1, (1,), False)),
+    ],
+)
+def test_preferred(leader, isr, online, expected):
+    assert outcome(preferred_election(partition(leader, isr), online)) == expected
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "leaving", "expected"),
+    [
+        (1, (1, 2, 3), (1,), (2, (2, 3), False)),
+        (1, (1, 3), (1,), (3, (3,), False)),
+        (1, (1,), (1,), None),  # nobody else is in sync: it leads until it is really gone
+        (1, (1, 2), (1, 2), None),
+        (1, (1, 2, 3), (2,), (1, (1, 3), False)),  # a follower that stops leaves the in-sync replicas
+        (1, (1, 3), (2,), None),
+        (-1, (1, 2), (1,), None),
+    ],
+)
+def test_controlled_shutdown(leader, isr, leaving, expected):
+    online = [replica for replica in (1, 2, 3) if replica not in leaving]
+    assert outcome(shutdown_election(partition(leader, isr), online, leaving)) == expected
+
+
+def test_controlled_shutdown_elects_only_who_is_there():
+    assert shutdown_election(partition(1, (1, 2)), (3,), (1,)) is None
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "target", "online", "expected"),
+    [
+        (1, (1, 2, 3, 4), (3, 4), (3, 4), (3, (3, 4), False)),  # the leader goes
+        (3, (1, 3, 4), (4, 3), (3, 4), (3, (3, 4), False)),  # it stays
+        (3, (1, 3, 4), (3, 4), (4,), (4, (3, 4), False)),  # it stays, and is dead
+        (1, (1, 2), (3, 4), (3, 4), None),  # nobody of the target is in sync
+        (1, (1, 3), (3,), (), None),
+        (1, (1, 2), (1, 2), (1, 2), (1, (1, 2), False)),  # the order alone changes: the leader learns it
+    ],
+)
+def test_reassigned(leader, isr, target, online, expected):
+    moving = partition(leader, isr, dict.fromkeys((*target, 1, 2)))
+    assert outcome(reassigned_election(moving, target, online)) == expected
+
+
+def test_bumped_changes_the_epoch_alone():
+    assert outcome(bumped(partition(2, (2, 3)))) == (2, (2, 3), False)
+
+
+def test_first_eligible_follows_the_assignment():
+    assert first_eligible((3, 1, 2), (1, 2), (1, 2)) == 1
+    assert first_eligible((3, 1, 2), (), (1, 2)) is None
+
+
+# -- safeguards ------------------------------------------------------------------------------------------------------
+
+
+def test_without_isr_only_election_a_replica_out_of_sync_leads():
+    broken = ControllerSafeguards(isr_only_election=False)
+    assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN, broken)) == (2, (2,), False)
+    assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN, ALL)) == (-1, (1,), False)
+
+
+def test_without_last_isr_kept_anybody_could_lead_later():
+    broken = ControllerSafeguards(last_isr_kept=False)
+    lost = offline_election(partition(1, (1,)), (), CLEAN, broken)
+    assert lost is not None
+    later = offline_election(lost.partition, (3,), CLEAN, broken)
+    assert later is not None
+    assert later.partition.leader == 3
+    kept = offline_election(partition(1, (1,)), (), CLEAN, ALL)
+    assert kept is not None
+    assert offline_election(kept.partition, (3,), CLEAN, ALL) is None
+
+
+@pytest.mark.parametrize(
+    ("leader", "isr", "online", "blank", "expected"),
+    [
+        # the leader's log is gone: another one that is in sync and there leads, else nobody for now
+        (1, (1, 2, 3), (1, 2, 3), (1,), (2, (2, 3), False)),
+        (1, (1, 2, 3), (1,), (1,), (-1, (2, 3), False)),
+        (-1, (1, 2, 3), (1,), (1,), (-1, (2, 3), False)),
+        (-1, (1, 2, 3), (1, 3), (1,), (3, (2, 3), False)),
+        # a follower's: it leaves the in-sync replicas
+        (1, (1, 2, 3), (1, 2, 3), (3,), (1, (1, 2), False)),
+        (1, (1, 2, 3), (1, 2, 3), (2, 3), (1, (1,), False)),
+        # nobody else is left, or it was not in sync: nothing to do
+        (1, (1,), (1, 2), (1,), None),
+        (-1, (1, 2), (1, 2), (1, 2), None),
+        (1, (1, 2), (1, 2, 3), (3,), None),
+    ],
+)
+def test_replicas_whose_logs_are_gone(leader, isr, online, blank, expected):
+    assert outcome(distrusting_election(partition(leader, isr), online, blank)) == expected

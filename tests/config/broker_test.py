@@ -1,0 +1,291 @@
+"""Broker configuration: reading, warnings, errors, and what several keys mean together.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ottla.config.broker import BROKER_ROWS, BrokerConfig, parse_zookeeper, shown
+from ottla.config.names import OLD_BROKER_NAMES, OLD_CLIENT_NAMES, unsupported
+from ottla.config.rows import ConfigError, Type, parse, render
+from ottla.config.topic import TOPIC_ROWS, TopicConfig
+from ottla.types import Endpoint
+
+OLD_NAMES = """
+transactional.id.timeout.ms → transactional.id.expiration.ms
+max.transaction.timeout.ms → transaction.max.timeout.ms
+max.message.size → message.max.bytes
+request.required.acks → acks
+metadata.broker.list → bootstrap.servers
+"""
+"""Names that moved, as the semantics of the project list them."""
+
+DEFAULTS = """
+replica.lag.time.max.ms 30000
+unclean.leader.election.enable false
+message.max.bytes 1048588
+offsets.retention.minutes 10080
+transaction.state.log.replication.factor 3
+transaction.state.log.num.partitions 50
+transaction.state.log.min.isr 2
+transaction.state.log.segment.bytes 104857600
+offsets.topic.replication.factor 3
+offsets.topic.num.partitions 50
+transactional.id.expiration.ms 604800000
+transaction.max.timeout.ms 900000
+replica.fetch.wait.max.ms 500
+log.retention.hours 168
+log.roll.hours 168
+log.segment.bytes 1073741824
+log.index.size.max.bytes 10485760
+"""
+"""Defaults that the semantics name."""
+
+
+def read(**properties: str) -> tuple[BrokerConfig, list[str]]:
+    return BrokerConfig.from_properties({name.replace("_", "."): text for name, text in properties.items()})
+
+
+def test_the_default_configuration_is_valid_and_means_kafkas_topic_defaults():
+    config, warnings = BrokerConfig.from_properties({})
+    assert config == BrokerConfig()
+    assert warnings == []
+    assert config.topic_defaults == TopicConfig()
+
+
+def test_every_key_has_its_attribute_and_a_text_form_that_reads_back():
+    assert len(BROKER_ROWS) >= 150
+    for rows, config in ((BROKER_ROWS, BrokerConfig()), (TOPIC_ROWS, TopicConfig())):
+        for name, row in rows.items():
+            assert name == row.name
+            value = getattr(config, row.attribute)
+            assert value == row.default
+            assert row.doc.endswith(".")
+            if value is not None:
+                assert parse(row, render(value)) == value
+
+
+def test_every_synonym_of_a_topic_key_is_a_broker_key():
+    for row in TOPIC_ROWS.values():
+        for name in row.synonyms:
+            assert name in BROKER_ROWS
+
+
+def test_defaults_are_those_that_are_promised():
+    texts = shown(BrokerConfig())
+    for line in DEFAULTS.split("\n")[1:-1]:
+        name, value = line.split()
+        assert texts[name] == value, name
+
+
+def test_old_names_are_accepted_with_one_warning():
+    promised = dict(line.split(" → ") for line in OLD_NAMES.split("\n")[1:-1])
+    assert promised == {**OLD_BROKER_NAMES, **OLD_CLIENT_NAMES}
+    for old, new in OLD_BROKER_NAMES.items():
+        config, warnings = BrokerConfig.from_properties({old: "77777"})
+        assert shown(config)[new] == "77777"
+        assert warnings == [f"{old} is an old name of {new}"]
+        config, _ = BrokerConfig.from_properties({old: "77777", new: "88888"})
+        assert shown(config)[new] == "88888"
+
+
+def test_the_message_count_rule_is_known_and_says_why_it_is_gone():
+    _, warnings = BrokerConfig.from_properties({"replica.lag.max.messages": "4000"})
+    assert len(warnings) == 1
+    assert "burst" in warnings[0]
+
+
+def test_an_unknown_key_names_the_nearest_one():
+    _, warnings = BrokerConfig.from_properties({"num.partitons": "3", "zzzzzzz": "1"})
+    assert "did you mean 'num.partitions'?" in warnings[0]
+    assert warnings[1] == "unknown configuration 'zzzzzzz'; ignored"
+
+
+def test_an_unknown_topic_key_names_the_nearest_one():
+    with pytest.raises(ConfigError, match=r"retention\.mss: .* did you mean 'retention\.ms'\?"):
+        TopicConfig().with_overrides({"retention.mss": "1"})
+    with pytest.raises(ConfigError, match=r"zzzzzzz: is not a configuration of a topic$"):
+        TopicConfig().with_overrides({"zzzzzzz": "1"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["process.roles", "controller.quorum.voters", "authorizer.class.name", "ssl.keystore.location", "super.users",
+     "sasl.enabled.mechanisms", "listener.name.internal.ssl.key.password", "remote.log.storage.system.enable"],
+)  # fmt: skip
+def test_a_known_but_unsupported_key_gets_one_clear_line(name):
+    _, warnings = BrokerConfig.from_properties({name: "x"})
+    assert len(warnings) == 1
+    assert warnings[0].startswith(f"{name}: ")
+    assert unsupported(name) in warnings[0]
+
+
+def test_settings_of_the_java_machine_are_passed_over_in_silence():
+    assert read(auto_include_jmx_reporter="true", kafka_metrics_reporters="x")[1] == []
+
+
+def test_retention_takes_ms_over_minutes_over_hours():
+    assert read(log_retention_hours="2")[0].topic_defaults.retention_ms == 7_200_000
+    assert read(log_retention_hours="2", log_retention_minutes="3")[0].topic_defaults.retention_ms == 180_000
+    both = read(log_retention_hours="2", log_retention_minutes="3", log_retention_ms="5")
+    assert both[0].topic_defaults.retention_ms == 5
+    assert read(log_retention_ms="-1")[0].topic_defaults.retention_ms == -1
+    assert read(log_retention_hours="-1")[0].topic_defaults.retention_ms == -1
+
+
+def test_rolling_and_flushing_have_their_precedence_too():
+    assert read(log_roll_hours="2")[0].topic_defaults.segment_ms == 7_200_000
+    assert read(log_roll_hours="2", log_roll_ms="9")[0].topic_defaults.segment_ms == 9
+    assert read(log_roll_jitter_hours="1")[0].topic_defaults.segment_jitter_ms == 3_600_000
+    assert read(log_flush_scheduler_interval_ms="7")[0].topic_defaults.flush_ms == 7
+    assert read(log_flush_scheduler_interval_ms="7", log_flush_interval_ms="8")[0].topic_defaults.flush_ms == 8
+
+
+def test_broker_id_and_log_dir_are_other_names():
+    assert read(broker_id="7")[0].node_id == 7
+    assert read(broker_id="-1")[0].node_id == 1
+    assert read(log_dir="/a")[0].log_dirs == ("/a",)
+    assert read(log_dir="/a", log_dirs="/b, /c")[0].log_dirs == ("/b", "/c")
+    with pytest.raises(ConfigError, match=r"node\.id is 2"):
+        read(broker_id="1", node_id="2")
+
+
+def test_listeners_become_endpoints():
+    config, _ = read(
+        listeners="INTERNAL://:9093,EXTERNAL://[::1]:9094",
+        advertised_listeners="EXTERNAL://kafka.example:19094,INTERNAL://host:*",
+        listener_security_protocol_map="INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        inter_broker_listener_name="INTERNAL",
+    )
+    assert config.endpoints == (Endpoint("INTERNAL", "", 9093), Endpoint("EXTERNAL", "::1", 9094))
+    assert config.advertised_endpoints == (
+        Endpoint("EXTERNAL", "kafka.example", 19094),
+        Endpoint("INTERNAL", "host", -1),
+    )
+    assert config.inter_broker_listener == "INTERNAL"
+    assert BrokerConfig().inter_broker_listener == "PLAINTEXT"
+    assert BrokerConfig().advertised_endpoints is None
+
+
+@pytest.mark.parametrize(
+    ("properties", "key"),
+    [
+        ({"num.partitions": "0"}, "num.partitions"),
+        ({"num.partitions": "many"}, "num.partitions"),
+        ({"num.partitions": "99999999999"}, "num.partitions"),
+        ({"num.partitions": "٣"}, "num.partitions"),
+        ({"num.partitions": ""}, "num.partitions"),
+        ({"auto.create.topics.enable": "yes"}, "auto.create.topics.enable"),
+        ({"log.cleaner.min.cleanable.ratio": "nan"}, "log.cleaner.min.cleanable.ratio"),
+        ({"log.cleaner.min.cleanable.ratio": "1.5"}, "log.cleaner.min.cleanable.ratio"),
+        ({"log.cleanup.policy": "shred"}, "log.cleanup.policy"),
+        ({"log.cleanup.policy": "delete,delete"}, "log.cleanup.policy"),
+        ({"compression.type": "lzma"}, "compression.type"),
+        ({"log.message.timestamp.type": "createtime"}, "log.message.timestamp.type"),
+        ({"listeners": "nonsense"}, "listeners"),
+        ({"listeners": "PLAINTEXT://:99999"}, "listeners"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "listeners"),
+        ({"listeners": ""}, "listeners"),
+        ({"listeners": "SSL://:9093"}, "listeners"),
+        ({"listeners": "INSIDE://:9093"}, "listeners"),
+        ({"listener.security.protocol.map": "A:TELNET"}, "listener.security.protocol.map"),
+        ({"advertised.listeners": "OTHER://h:1", "listener.security.protocol.map": "OTHER:PLAINTEXT"},
+         "advertised.listeners"),
+        ({"advertised.listeners": "PLAINTEXT://0.0.0.0:1"}, "advertised.listeners"),
+        ({"inter.broker.listener.name": "NONE"}, "inter.broker.listener.name"),
+        ({"log.dirs": "/a,/a"}, "log.dirs"),
+        ({"log.dirs": "/a,,/b"}, "log.dirs"),
+        ({"log.dirs": ""}, "log.dirs"),
+        ({"zookeeper.session.timeout.ms": "10"}, "zookeeper.session.timeout.ms"),
+        ({"zookeeper.set.acl": "true"}, "zookeeper.set.acl"),
+        ({"ottla.zookeeper.digest": "secret"}, "ottla.zookeeper.digest"),
+        ({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"}, "group.min.session.timeout.ms"),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_is_an_error_that_names_its_key(properties, key):
+    with pytest.raises(ConfigError) as error:
+        BrokerConfig.from_properties(properties)
+    assert error.value.key == key
+    assert str(error.value).startswith(f"{key}: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "servers", "chroot"),
+    [
+        ("localhost", ("localhost:2181",), ""),
+        ("h1:1, h2:2,h3/a/b", ("h1:1", "h2:2", "h3:2181"), "/a/b"),
+        ("h1:1/", ("h1:1",), ""),
+        ("[::1]:3,[fe80::1]/a/", ("[::1]:3", "[fe80::1]:2181"), "/a"),
+    ],
+)
+def test_zookeeper_is_servers_and_a_path(text, servers, chroot):
+    assert parse_zookeeper(text) == (servers, chroot)
+    assert BrokerConfig.from_properties({"zookeeper.connect": text})[0].zookeeper_connect == text
+
+
+@pytest.mark.parametrize(
+    "text", ["h:x", "h:", ":1", "h1,,h2", "h:99999", "::1", "a b:1", "me@h:1", "h:1//a", "h:1/../a"]
+)
+def test_a_zookeeper_that_cannot_be_is_named(text):
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
+        BrokerConfig.from_properties({"zookeeper.connect": text})
+
+
+def test_an_absent_value_may_be_written_as_nothing():
+    assert read(broker_rack="")[0].broker_rack is None
+    assert read(log_retention_ms="")[0].topic_defaults.retention_ms == 604_800_000
+
+
+def test_a_topic_takes_its_own_settings_over_the_brokers():
+    defaults = read(log_retention_ms="5", log_segment_bytes="1000")[0].topic_defaults
+    config = defaults.with_overrides({"retention.ms": "9", "cleanup.policy": "compact, delete"})
+    assert (config.retention_ms, config.segment_bytes) == (9, 1000)
+    assert config.compact
+    assert config.delete
+    assert not TopicConfig().compact
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key"),
+    [
+        ({"retention.seconds": "1"}, "retention.seconds"),
+        ({"log.retention.ms": "1"}, "log.retention.ms"),
+        ({"min.insync.replicas": "0"}, "min.insync.replicas"),
+        ({"remote.storage.enable": "true"}, "remote.storage.enable"),
+        ({"compression.gzip.level": "0"}, "compression.gzip.level"),
+        ({"leader.replication.throttled.replicas": "1-2"}, "leader.replication.throttled.replicas"),
+        ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "min.compaction.lag.ms"),
+    ],
+)
+def test_a_topic_refuses_what_cannot_be(overrides, key):
+    with pytest.raises(ConfigError) as error:
+        TopicConfig().with_overrides(overrides)
+    assert error.value.key == key
+
+
+def test_throttles_take_kafkas_forms():
+    for text in ("*", "", "0:1,1:2"):
+        TopicConfig().with_overrides({"follower.replication.throttled.replicas": text})
+
+
+@pytest.mark.slow
+@given(st.dictionaries(st.sampled_from(sorted(BROKER_ROWS)), st.text(max_size=20), max_size=5))
+def test_any_text_is_a_configuration_or_a_named_error(properties):
+    refused = ""
+    try:
+        config, _ = BrokerConfig.from_properties(properties)
+    except ConfigError as error:
+        refused = error.key
+    if refused:
+        assert refused in BROKER_ROWS
+    else:
+        assert set(config.given) == set(properties)
+        assert BrokerConfig.from_properties(config.given)[0] == config
+
+
+def test_no_password_is_shown():
+    assert all(row.type is not Type.PASSWORD or shown(BrokerConfig())[row.name] is None for row in BROKER_ROWS.values())

@@ -1,0 +1,304 @@
+"""A small machine and the runtime around it, over a partition on a simulated disk; the follower is played by hand.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.runner import Runner, State, Tools
+from ottla.coordinator.shard import NOTHING, Answer, Origin, Outcome, Producer, TransactionEnd
+from ottla.errors import ApiError
+from ottla.outcome import Effects
+from ottla.purgatory.purgatory import Purgatory
+from ottla.record.batch import Record, encode_batch
+from ottla.record.control import ControlType, control_key, marker_value
+from ottla.record.errors import CorruptRecord
+from ottla.replication.partition import Partition
+from ottla.replication.shared import Shared
+from ottla.replication.state import PartitionState
+from ottla.seams import Instant
+from ottla.sim.disk import SimDisk
+from ottla.sim.drive import Drive, JournalLoss
+from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.entropy import Streams
+from ottla.sim.inode import LossPattern
+from ottla.sim.machine import Death, Machine
+from ottla.sim.world import MS, Timeline
+from ottla.storage.log_manager import LogManager
+from ottla.types import TopicPartition
+
+TOPIC = "__ledger"
+TP = TopicPartition(TOPIC, 0)
+TOPIC_ID = bytes(range(16))
+
+
+class Line(NamedTuple):
+    """The one kind of record: an account and its balance; None closes it."""
+
+    account: str
+    balance: int | None
+
+
+class Visit(NamedTuple):
+    """A volatile event: somebody looked in, and stays until a time."""
+
+    account: str
+    ticket: Callable[[object], None] | None
+    until_ns: int
+
+
+class Ask(NamedTuple):
+    """A command: `verb` of an account."""
+
+    verb: str
+    account: str
+    amount: int
+    ticket: Callable[[object], None]
+    producer: Producer | None = None
+
+
+class LedgerCodec:
+    def encode(self, entry: object) -> tuple[bytes, bytes | None]:
+        assert isinstance(entry, Line)
+        key = b"L" + entry.account.encode()
+        return key, None if entry.balance is None else struct.pack(">q", entry.balance)
+
+    def decode(self, key: bytes | None, value: bytes | None) -> object | None:
+        if key is None or not key:
+            raise CorruptRecord("a line without an account")
+        if key[:1] != b"L":
+            return None
+        if value is not None and len(value) != 8:
+            raise CorruptRecord(f"a balance of {len(value)} bytes")
+        return Line(key[1:].decode(), None if value is None else struct.unpack(">q", value)[0])
+
+
+class Ledger:
+    """Balances. put: journaled; get: a read; wait: kept until somebody puts; visit: volatile; close: in time."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+        self.balances: dict[str, int] = {}
+        self.pending: dict[int, list[Line]] = {}
+        self.guests: dict[str, Visit] = {}
+        self.log: list[tuple[object, Origin]] = []
+        self.loaded = 0
+
+    def handle(self, command: Ask, now: Instant) -> Outcome:
+        assert command.verb != "break", "a command that breaks the machine"
+        if command.verb == "get":
+            return Outcome(committed=(Answer(command.ticket, self.balances.get(command.account)),))
+        if command.verb == "ping":
+            return Outcome(now=(Answer(command.ticket, "pong"),))
+        if command.verb == "wait" and command.account in self.guests:
+            return Outcome(now=(Answer(command.ticket, "taken"),))
+        if command.verb == "wait":
+            return Outcome(volatile=(Visit(command.account, command.ticket, now.mono_ns + command.amount * MS),))
+        if command.verb == "spoil":
+            return Outcome(volatile=("spoiled",), now=(Answer(command.ticket, "never"),))
+        records = [Line(command.account, command.amount)]
+        if command.verb == "fill":
+            records = [Line(f"{command.account}{at}", at) for at in range(command.amount)]
+        guest = self.guests.get(command.account)
+        leaving = () if guest is None else (Visit(command.account, None, 0),)
+        told = () if guest is None else (Answer(guest.ticket, command.amount),)
+        return Outcome(leaving, records, told, (Answer(command.ticket, command.amount),), command.producer)
+
+    def apply(self, entry: object, origin: Origin) -> None:
+        assert entry != "spoiled", "an event that cannot be applied"
+        if isinstance(entry, Visit):
+            if entry.ticket is None:
+                self.guests.pop(entry.account)
+            else:
+                self.guests[entry.account] = entry
+            return
+        self.log.append((entry, origin))
+        if isinstance(entry, TransactionEnd):
+            for line in self.pending.pop(entry.producer_id, ()):
+                if entry.commit:
+                    self._write(line)
+        elif origin.producer_id >= 0:
+            self.pending.setdefault(origin.producer_id, []).append(entry)
+        else:
+            self._write(entry)
+
+    def _write(self, line: Line) -> None:
+        if line.balance is None:
+            self.balances.pop(line.account, None)
+        else:
+            self.balances[line.account] = line.balance
+
+    def on_loaded(self, now: Instant) -> Outcome:
+        self.loaded += 1
+        return NOTHING
+
+    def deadline(self) -> int | None:
+        return min((guest.until_ns for guest in self.guests.values()), default=None)
+
+    def on_time(self, now: Instant) -> Outcome:
+        """The first guest that has waited too long goes, and its account is closed."""
+        account = min(self.guests, key=lambda name: self.guests[name].until_ns)
+        ticket = self.guests[account].ticket
+        return Outcome((Visit(account, None, 0),), (Line(account, None),), (), (Answer(ticket, "too late"),))
+
+    def waiting(self) -> Sequence[Callable[[ApiError], None]]:
+        return [guest.ticket for guest in self.guests.values()]
+
+
+class Listener(list):
+    """Keeps what tickets get; every ticket once."""
+
+    def ticket(self, name: object) -> Callable[[object], None]:
+        answered: list[object] = []
+
+        def answer(value: object) -> None:
+            assert not answered, f"{name} is answered twice: {answered}, {value}"
+            answered.append(value)
+            self.append((name, value.code.name if isinstance(value, ApiError) else value))
+
+        return answer
+
+
+class Proposals(list):
+    """A controller that only listens."""
+
+    def propose(self, partition: Partition, proposal: object) -> None:
+        self.append(proposal)
+
+
+class Contact:
+    def __init__(self) -> None:
+        self.used_ns = self.previous_ns = -1
+
+    def replaced(self) -> None:
+        pass
+
+
+class Bench:
+    """One broker's coordinator over partition 0 of its topic."""
+
+    def __init__(self, replicas: tuple[int, ...] = (1,), **tools: int) -> None:
+        self.replicas = replicas
+        self.tools = tools
+        self.timeline = Timeline()
+        self.drive = Drive("data")
+        self.machine = Machine(1, self.timeline, Streams(1), [self.drive])
+        self.machine.loss = (LossPattern.NONE, JournalLoss.ALL)
+        self.said = Listener()
+        self.epoch = 0
+        self.config = TopicConfig(min_insync_replicas=1)
+        self.boot()
+
+    def boot(self) -> None:
+        self.process = self.machine.boot()
+        self.process.inputs = self
+        self.effects = Effects()
+        clock = self.process.clock
+        self.purgatory = Purgatory(clock)
+        self.faults = DriveFaults()
+        disk = SimDisk(self.drive, self.faults, self.process)
+        self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig())
+        self.logs.load(lambda _: self.config)
+        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create(TP, TOPIC_ID, self.config)
+        self.shared = Shared()
+        self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
+        tools = Tools(clock, self.purgatory, self.effects.later, LedgerCodec(), **self.tools)
+        self.coordinator: Coordinator[Ledger] = Coordinator(TOPIC, tools, Ledger)
+        self.shared.on_role = self.coordinator.on_role
+
+    def restart(self, death: Death = Death.KILL) -> None:
+        self.machine.end(death)
+        self.boot()
+
+    # -- inputs ------------------------------------------------------------------------------------------------------
+
+    def on_alarm(self) -> None:
+        self.purgatory.on_alarm()
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        self.effects.drain()
+
+    def background(self, budget_ns: int) -> bool:
+        return False
+
+    def turn(self, action: Callable[[], object]) -> None:
+        """One input."""
+        self.process.post(0, "input", lambda: (action(), self.end_turn()))
+        self.pass_ms(0)
+
+    def pass_ms(self, ms: int) -> None:
+        self.timeline.run_until(self.timeline.now_ns + ms * MS)
+        assert not self.machine.crashes, self.machine.crashes[0]
+
+    # -- what the others do ------------------------------------------------------------------------------------------
+
+    def lead(self, isr: tuple[int, ...] | None = None, load: bool = True) -> None:
+        """Be made the leader in the next epoch, and load."""
+        self.epoch += 1
+        state = PartitionState(1, self.epoch, isr or self.replicas, self.epoch, self.replicas)
+        self.turn(lambda: self.partition.make_leader(state, self.process.clock.now()))
+        if load:
+            self.pass_ms(1000)
+
+    def follow(self) -> None:
+        """Another one leads."""
+        self.epoch += 1
+        state = PartitionState(2, self.epoch, (2,), self.epoch, (1, 2))
+        self.turn(lambda: self.partition.make_follower(state, self.process.clock.now()))
+
+    def replicate(self, upto: int | None = None) -> None:
+        """The follower has fetched."""
+        offset = self.log.end_offset if upto is None else upto
+        now = self.process.clock.now
+        self.turn(
+            lambda: self.partition.note_fetch(2, 1, self.epoch, offset, -1, 0, now(), Contact())  # type: ignore[arg-type]
+        )
+
+    def end_transaction(self, producer: Producer, commit: bool) -> None:
+        """What WriteTxnMarkers does: the control batch is appended, then the coordinator is told."""
+        kind = ControlType.COMMIT if commit else ControlType.ABORT
+        record = Record(0, 1, control_key(kind), marker_value(0), ())
+        batch = encode_batch(
+            [record], producer_id=producer.producer_id, producer_epoch=producer.epoch, transactional=True, control=True
+        )
+
+        def append() -> None:
+            offset = self.partition.append_own(memoryview(batch), self.process.clock.now())
+            self.coordinator.end_transaction(self.partition, TransactionEnd(*producer, commit), offset)
+
+        self.turn(append)
+
+    # -- commands ----------------------------------------------------------------------------------------------------
+
+    def ask(self, verb: str, account: str = "a", amount: int = 0, producer: Producer | None = None) -> object:
+        """A command; its answer so far (None: it waits)."""
+        ticket = self.said.ticket((verb, account, amount))
+        command = Ask(verb, account, amount, ticket, producer)
+        before = len(self.said)
+        self.turn(lambda: self.coordinator.submit(0, command))
+        own = [value for name, value in self.said[before:] if name == (verb, account, amount)]
+        return own[0] if own else None
+
+    @property
+    def runner(self) -> Runner:
+        found = self.coordinator.find(0)
+        assert found is not None
+        return found
+
+    @property
+    def ledger(self) -> Ledger:
+        machine = self.runner.machine
+        assert isinstance(machine, Ledger)
+        return machine
+
+    @property
+    def state(self) -> State:
+        return self.runner.state

@@ -1,0 +1,348 @@
+"""The runtime under coordinators, by a small machine: what is appended is applied, what is committed is answered."""
+
+from __future__ import annotations
+
+import logging
+from itertools import pairwise
+
+import pytest
+from tests.coordinator.bench import Bench, Ledger
+
+from ottla.config.topic import TopicConfig
+from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.loading import ENTRIES_PER_STEP
+from ottla.coordinator.runner import RETRY_MS, State
+from ottla.coordinator.shard import Producer
+from ottla.record.batch import Record, encode_batch
+from ottla.sim.drive_faults import DiskOperation
+from ottla.sim.machine import Death
+
+
+def test_alone_everything_is_answered_in_its_turn():
+    bench = Bench()
+    bench.lead()
+    assert bench.ask("put", amount=5) == 5
+    assert bench.ask("get") == 5
+    assert bench.ask("ping") == "pong"
+    assert bench.log.end_offset == 1
+
+
+def test_nobody_leads_nobody_coordinates():
+    bench = Bench()
+    assert bench.ask("put") == "NOT_COORDINATOR"
+    bench.lead()
+    bench.ask("put")
+    bench.lead(load=False)
+    assert bench.ask("get") == "COORDINATOR_LOAD_IN_PROGRESS"
+    bench.pass_ms(100)
+    assert bench.ask("get", "b") is None
+    assert bench.said[-1] == (("get", "b", 0), None)
+
+
+def test_what_waits_for_the_commit_is_answered_in_order():
+    bench = Bench((1, 2))
+    bench.lead()
+    assert bench.ask("put", "a", 1) is None
+    assert bench.ask("put", "b", 2) is None
+    assert bench.ask("get", "a") is None, "a read of what is not committed"
+    assert bench.ask("ping") == "pong", "what needs no commit never waits"
+    bench.replicate(1)
+    assert bench.said[1:] == [(("put", "a", 1), 1)]
+    bench.replicate()
+    assert bench.said[2:] == [(("put", "b", 2), 2), (("get", "a", 0), 1)]
+    assert bench.ask("get", "b") == 2
+
+
+def test_a_commit_that_does_not_come_ends_the_wait():
+    bench = Bench((1, 2), commit_timeout_ms=3000)
+    bench.lead()
+    bench.ask("put", "a", 1)
+    bench.pass_ms(2000)
+    bench.ask("get", "a")
+    bench.pass_ms(999)
+    assert bench.said == []
+    bench.pass_ms(2)
+    assert bench.said == [(("put", "a", 1), "COORDINATOR_NOT_AVAILABLE")]
+    bench.pass_ms(2000)
+    assert bench.said[1:] == [(("get", "a", 0), "COORDINATOR_NOT_AVAILABLE")]
+    bench.replicate()
+    assert bench.ask("get", "a") == 1, "it was appended, and has been committed since"
+
+
+def test_a_refused_append_drops_the_whole_outcome():
+    bench = Bench((1, 2))
+    bench.lead(isr=(1,))
+    bench.ask("wait", "a", 60_000)
+    bench.partition.configure(TopicConfig(min_insync_replicas=2))
+    assert bench.ask("put", "a", 7) == "COORDINATOR_NOT_AVAILABLE"
+    assert bench.said == [(("put", "a", 7), "COORDINATOR_NOT_AVAILABLE")], "the guest waits as before"
+    assert list(bench.ledger.guests) == ["a"]
+    assert bench.ledger.balances == {}
+    assert bench.log.end_offset == 0
+
+
+@pytest.mark.slow
+def test_an_outcome_that_is_no_batch_is_refused():
+    bench = Bench()
+    bench.lead()
+    assert bench.ask("fill", "a", 100_000) == "MESSAGE_TOO_LARGE"
+    assert bench.ledger.balances == {}
+    assert bench.ask("put", "a", 1) == 1
+
+
+def test_a_failing_disk_ends_the_coordinator():
+    bench = Bench()
+    bench.lead()
+    bench.faults.arm(DiskOperation.APPEND)
+    assert bench.ask("put") == "NOT_COORDINATOR"
+    assert bench.ledger.balances == {}
+    bench.ask("wait", "a", 60_000)
+    bench.turn(bench.partition.go_offline)
+    assert bench.said[-1] == (("wait", "a", 60_000), "NOT_COORDINATOR")
+
+
+def test_leadership_lost_sends_all_who_wait_elsewhere():
+    bench = Bench((1, 2))
+    bench.lead()
+    bench.ask("put", "a", 1)
+    bench.ask("get", "a")
+    bench.ask("wait", "b", 60_000)
+    bench.follow()
+    assert sorted(bench.said) == [
+        (("get", "a", 0), "NOT_COORDINATOR"),
+        (("put", "a", 1), "NOT_COORDINATOR"),
+        (("wait", "b", 60_000), "NOT_COORDINATOR"),
+    ]
+    assert bench.ask("ping") == "NOT_COORDINATOR"
+    bench.pass_ms(120_000)
+    assert len(bench.said) == 4, "no timer of the old shard does anything"
+
+
+def test_a_new_leader_epoch_loads_anew():
+    bench = Bench()
+    bench.lead()
+    bench.ask("put", "a", 1)
+    old = bench.ledger
+    bench.lead()
+    assert bench.ledger is not old
+    assert bench.ledger.balances == {"a": 1}
+
+
+def test_reads_of_a_new_leader_wait_until_what_it_loaded_is_committed():
+    bench = Bench((1, 2))
+    bench.lead()
+    bench.ask("put", "a", 1)
+    bench.lead()
+    assert bench.ask("get", "a") is None
+    assert bench.ask("ping") == "pong"
+    bench.replicate()
+    assert bench.said[-1] == (("get", "a", 0), 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("death", [Death.KILL, Death.STOP])
+def test_loaded_is_what_was_applied(death: Death):
+    bench = Bench()
+    bench.lead()
+    for at in range(50):
+        bench.ask("put", f"a{at % 7}", at)
+    bench.ask("fill", "f", 3 * ENTRIES_PER_STEP)
+    before, entries = dict(bench.ledger.balances), list(bench.ledger.log)
+    bench.restart(death)
+    bench.lead()
+    assert bench.ledger.balances == before
+    assert bench.ledger.log == entries
+
+
+@pytest.mark.slow
+def test_loading_goes_step_by_step_and_lets_others_in():
+    bench = Bench()
+    bench.lead()
+    bench.ask("fill", "f", 5 * ENTRIES_PER_STEP)
+    bench.lead(load=False)
+    seen = []
+    while bench.state is State.LOADING:
+        bench.pass_ms(1)
+        seen.append(len(bench.ledger.log))
+    assert len([each for each in seen if 0 < each < 5 * ENTRIES_PER_STEP]) >= 3
+    assert seen[-1] == 5 * ENTRIES_PER_STEP
+
+
+@pytest.mark.slow
+def test_leadership_lost_while_loading():
+    bench = Bench()
+    bench.lead()
+    bench.ask("fill", "f", 5 * ENTRIES_PER_STEP)
+    bench.lead(load=False)
+    bench.pass_ms(2)
+    assert bench.state is State.LOADING
+    bench.follow()
+    assert bench.coordinator.find(0) is None
+    bench.pass_ms(100)
+    bench.lead()
+    assert bench.state is State.ACTIVE
+
+
+# -- transactions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_control_batches_are_applied_in_log_order(commit: bool):
+    bench = Bench()
+    bench.lead()
+    producer = Producer(7, 0)
+    bench.ask("put", "a", 1, producer)
+    assert bench.ask("get", "b") is None
+    assert bench.ledger.balances == {}
+    bench.end_transaction(producer, commit)
+    bench.ask("put", "b", 2)
+    expected = {"a": 1, "b": 2} if commit else {"b": 2}
+    assert bench.ledger.balances == expected
+    live = list(bench.ledger.log)
+    bench.lead()
+    assert bench.ledger.balances == expected
+    assert bench.ledger.log == [
+        (entry, origin._replace(timestamp=other.timestamp))
+        for (entry, origin), (_, other) in zip(live, bench.ledger.log, strict=True)
+    ]
+
+
+def test_a_marker_that_comes_while_loading_is_applied_once():
+    bench = Bench()
+    bench.lead()
+    producer = Producer(7, 0)
+    bench.ask("put", "a", 1, producer)
+    bench.lead(load=False)
+    bench.end_transaction(producer, True)
+    bench.pass_ms(100)
+    assert bench.ledger.balances == {"a": 1}
+    assert len(bench.ledger.log) == 2
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_due_is_done():
+    bench = Bench()
+    bench.lead()
+    bench.ask("put", "a", 3)
+    bench.ask("wait", "a", 500)
+    bench.pass_ms(499)
+    assert bench.ledger.balances == {"a": 3}
+    bench.pass_ms(2)
+    assert bench.ledger.balances == {}
+    assert bench.said[-1] == (("wait", "a", 500), "too late")
+
+
+def test_what_is_due_and_refused_is_tried_again():
+    bench = Bench((1, 2))
+    bench.lead(isr=(1,))
+    bench.ask("wait", "a", 100)
+    bench.partition.configure(TopicConfig(min_insync_replicas=2))
+    bench.pass_ms(200)
+    assert "a" in bench.ledger.guests
+    assert bench.said == []
+    bench.partition.configure(TopicConfig(min_insync_replicas=1))
+    bench.pass_ms(RETRY_MS)
+    assert "a" not in bench.ledger.guests
+
+
+def test_many_due_at_once_are_done_over_several_turns():
+    bench = Bench()
+    bench.lead()
+    for at in range(100):
+        bench.ask("wait", f"a{at}", 50)
+    bench.pass_ms(80)
+    assert len(bench.said) == 100
+
+
+def test_no_turn_writes_more_than_others_can_wait_for(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ottla.coordinator.runner.RECORDS_PER_TURN", 3)
+    bench = Bench()
+    bench.lead()
+    for at in range(10):
+        bench.ask("wait", f"a{at}", 50)
+    ends = [bench.partition.log.end_offset]
+    while len(bench.ledger.guests):
+        bench.pass_ms(1)
+        ends.append(bench.partition.log.end_offset)
+    assert max(later - before for before, later in pairwise(ends)) == 3
+
+
+# -- what breaks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verb", ["break", "spoil"])
+def test_a_broken_machine_fences_its_shard_alone(verb: str, caplog: pytest.LogCaptureFixture):
+    bench = Bench()
+    bench.lead()
+    bench.ask("wait", "g", 60_000)
+    with caplog.at_level(logging.ERROR):
+        bench.ask(verb)
+    assert "__ledger-0 is fenced" in caplog.text
+    assert [value for _, value in bench.said] == ["COORDINATOR_NOT_AVAILABLE"] * 2
+    assert bench.ask("ping") == "COORDINATOR_NOT_AVAILABLE"
+    bench.lead()
+    assert bench.ask("ping") == "pong", "another epoch begins anew"
+
+
+def test_a_corrupt_record_is_named(caplog: pytest.LogCaptureFixture):
+    bench = Bench()
+    bench.lead()
+    bench.ask("put", "a", 1)
+    record = Record(0, 1, b"Lb", b"short", ())
+    bench.turn(lambda: bench.partition.append_own(memoryview(encode_batch([record])), bench.process.clock.now()))
+    with caplog.at_level(logging.ERROR):
+        bench.lead()
+    assert "the record at offset 1: a balance of 5 bytes" in caplog.text
+    assert bench.state is State.FENCED
+    assert bench.ask("get") == "COORDINATOR_NOT_AVAILABLE"
+
+
+def test_a_damaged_batch_is_named(caplog: pytest.LogCaptureFixture):
+    bench = Bench()
+    bench.lead()
+    bench.ask("put", "a", 1)
+    path = next(path for path, _ in bench.drive.walk() if path.endswith(".log"))
+    inode = dict(bench.drive.walk())[path]
+    inode.data[-1] ^= 1
+    with caplog.at_level(logging.ERROR):
+        bench.lead()
+    assert "the checksum of the batch at offset 0 is wrong" in caplog.text
+    assert bench.state is State.FENCED
+
+
+def test_records_of_unknown_kinds_are_passed_over():
+    bench = Bench()
+    bench.lead()
+    record = Record(0, 1, b"?", b"from the future", ())
+    bench.turn(lambda: bench.partition.append_own(memoryview(encode_batch([record])), bench.process.clock.now()))
+    bench.ask("put", "a", 1)
+    bench.lead()
+    assert bench.ledger.balances == {"a": 1}
+
+
+def test_too_many_who_wait_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("ottla.coordinator.parking.MAX_PARKED", 3)
+    bench = Bench((1, 2))
+    bench.lead()
+    for at in range(3):
+        assert bench.ask("put", "a", at) is None
+    assert bench.ask("put", "a", 9) == "COORDINATOR_NOT_AVAILABLE"
+    assert bench.ask("get") == "COORDINATOR_NOT_AVAILABLE"
+    bench.replicate()
+    assert bench.ledger.balances == {"a": 2}
+    assert [value for _, value in bench.said[2:]] == [0, 1, 2]
+
+
+def test_stop_turns_all_away():
+    bench = Bench((1, 2))
+    bench.lead()
+    bench.ask("put", "a", 1)
+    bench.turn(bench.coordinator.stop)
+    assert bench.said == [(("put", "a", 1), "NOT_COORDINATOR")]
+    bench.lead()
+    assert bench.coordinator.find(0) is None
+    assert isinstance(bench.coordinator, Coordinator)
+    assert list(bench.coordinator.active()) == []
+    assert Ledger(0).balances == {}

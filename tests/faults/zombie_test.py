@@ -1,0 +1,151 @@
+"""A broker that stood still past its session wakes up: it acknowledges nothing and changes nothing.
+
+Requests lie in its sockets when it wakes: they are handled before any news of others reaches it. With acks=all it would
+wait for followers in vain; with acks=1 its own word is enough, so it must know by itself that it was away.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import NewTopic
+from testbench.clients import Confluent
+from testbench.trio import ENGINES, SESSION_MS, Trio, Znode, trio
+
+from ottla.client.address import Address
+from ottla.client.connection import Call, Connection
+from ottla.client.errors import ClientError
+from ottla.client.retry import Deadline
+from ottla.client.settings import ClientConfig
+from ottla.record.batch import Record as WrittenRecord
+from ottla.record.batch import encode_batch
+from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse, ProduceRequest, ProduceResponse
+
+pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(300)]
+
+TOPIC = "zombie"
+PRODUCE_VERSION, CREATE_VERSION = 9, 5
+
+
+@pytest.fixture(params=ENGINES)
+def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trio]:
+    with trio(request.param, tmp_path) as made:
+        made.admin.create_topics([NewTopic(TOPIC, 3, 3)], operation_timeout=30)[TOPIC].result(60)
+        made.wait_whole(TOPIC)
+        yield made
+        assert not made.complaints()
+
+
+def connected(cluster: Trio, broker: int) -> Connection:
+    seen = cluster.metadata()
+    assert seen is not None
+    connection = Connection(Address(seen.brokers[broker].host, seen.brokers[broker].port), ClientConfig())
+    connection.open(Deadline.after_ms(10_000))
+    return connection
+
+
+def produce(connection: Connection, partition: int, number: int, acks: int = -1) -> Call[ProduceResponse]:
+    batch = memoryview(bytes(encode_batch([WrittenRecord(0, 0, b"zombie", b"zombie %d" % number, ())])))
+    data = ProduceRequest.PartitionProduceData(index=partition, records=batch)
+    topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=[data])
+    message = ProduceRequest(acks=acks, timeout_ms=5_000, topic_data=[topic])
+    return connection.send(message, PRODUCE_VERSION, ProduceResponse)
+
+
+def create(connection: Connection, name: str) -> Call[CreateTopicsResponse]:
+    topic = CreateTopicsRequest.CreatableTopic(name=name, num_partitions=1, replication_factor=3)
+    return connection.send(CreateTopicsRequest(topics=[topic], timeout_ms=5_000), CREATE_VERSION, CreateTopicsResponse)
+
+
+def acknowledged(connection: Connection, call: Call[ProduceResponse]) -> bool:
+    """Whether the answer says that the record was taken; a closed connection says nothing."""
+    try:
+        answer = connection.result(call, Deadline.after_ms(30_000))
+    except ClientError:
+        return False
+    return answer.responses[0].partition_responses[0].error_code == 0
+
+
+def led_by(cluster: Trio, broker: int) -> int:
+    """A partition of the topic that a broker leads."""
+    seen = cluster.wait_whole(TOPIC)
+    return next(index for index, each in seen.topics[TOPIC].partitions.items() if each.leader == broker)
+
+
+def sleep_past_the_session(cluster: Trio, zombie: int) -> None:
+    """Until others have taken over everything; the zombie stands still."""
+    time.sleep(SESSION_MS / 1_000)
+    cluster.wait_until(
+        f"broker {zombie} is gone",
+        lambda seen: (
+            zombie not in seen.brokers
+            and seen.controller_id != zombie
+            and all(each.leader not in (zombie, -1) for each in seen.topics[TOPIC].partitions.values())
+        ),
+    )
+
+
+def lasting(nodes: dict[str, Znode]) -> dict[str, object]:
+    """What nobody but the present controller may change: who leads, in which epoch; which topics there are."""
+    found: dict[str, object] = {}
+    for path, node in nodes.items():
+        if path.endswith("/state"):
+            state = json.loads(node.data)
+            found[path] = (state["leader"], state["leader_epoch"], state["controller_epoch"])
+        elif path in ("/controller", "/controller_epoch") or path.startswith(("/brokers/topics", "/config", "/admin")):
+            found[path] = (node.data, node.owner)
+    return found
+
+
+def test_a_leader_acknowledges_nothing(cluster: Trio) -> None:
+    seen = cluster.wait_whole(TOPIC)
+    zombie = next(number for number in (1, 2, 3) if number != seen.controller_id)
+    partition = led_by(cluster, zombie)
+    old, hasty = connected(cluster, zombie), connected(cluster, zombie)
+    cluster.brokers[zombie - 1].pause()
+    calls = [produce(old, partition, number) for number in range(3)]
+    hasty_calls = [produce(hasty, partition, number, acks=1) for number in range(3, 6)]
+    sleep_past_the_session(cluster, zombie)
+    before = lasting(cluster.znodes())
+    cluster.brokers[zombie - 1].resume()
+    assert not any(acknowledged(hasty, call) for call in hasty_calls), "its own word was enough"
+    assert not any(acknowledged(old, call) for call in calls)
+    cluster.wait_whole(TOPIC)
+    assert lasting(cluster.znodes()) == before
+    assert Confluent().read(cluster.bootstrap, TOPIC, partition) == [], "what it appended is cut away"
+    old.close()
+    hasty.close()
+
+
+def test_a_controller_changes_no_node(cluster: Trio) -> None:
+    seen = cluster.wait_whole(TOPIC)
+    zombie = seen.controller_id
+    partition = led_by(cluster, zombie)
+    old = connected(cluster, zombie)
+    victim = next(number for number in (1, 2, 3) if number != zombie)
+    cluster.brokers[zombie - 1].pause()
+    calls = [create(old, "made-by-a-zombie"), produce(old, partition, 0), produce(old, partition, 1)]
+    sleep_past_the_session(cluster, zombie)
+    # What it missed: a broker died and came back. As a controller it would want to write about that.
+    cluster.brokers[victim - 1].kill()
+    cluster.brokers[victim - 1].start()
+    cluster.wait_until("the other two are in sync", lambda seen: set(seen.brokers) == {1, 2, 3} - {zombie})
+    cluster.wait_until(
+        "the other two are in sync",
+        lambda seen: all(set(each.isrs) == {1, 2, 3} - {zombie} for each in seen.topics[TOPIC].partitions.values()),
+    )
+    before = lasting(cluster.znodes())
+    cluster.brokers[zombie - 1].resume()
+    try:
+        made = old.result(calls[0], Deadline.after_ms(30_000)).topics[0].error_code
+    except ClientError:
+        made = None
+    assert made != 0, "a controller of the past created a topic"
+    assert [acknowledged(old, call) for call in calls[1:]] == [False, False]
+    old.close()
+    cluster.wait_whole(TOPIC)
+    assert lasting(cluster.znodes()) == before

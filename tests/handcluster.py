@@ -1,0 +1,165 @@
+"""Three whole brokers on one timeline, with a metadata store that is simulated too, asked over the wire by hand.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+from tests.handnode import Node
+
+from ottla.sim.drive import Drive
+from ottla.sim.ensemble import Ensemble
+from ottla.sim.entropy import Streams
+from ottla.sim.machine import Death
+from ottla.sim.network import Network
+from ottla.sim.store import SimStore
+from ottla.sim.world import MS, SECOND, Timeline
+from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
+
+SESSION_NS = 2 * SECOND
+
+
+class Member(Node):
+    """One broker of several."""
+
+    def __init__(self, cluster: HandCluster, node_id: int, properties: dict[str, str]) -> None:
+        self.cluster = cluster
+        super().__init__({**properties, "node.id": str(node_id)}, cluster.timeline)
+
+    @property
+    def host(self) -> str:
+        return f"host{self.node_id}"
+
+    @property
+    def up(self) -> bool:
+        """Whether the broker runs and serves clients."""
+        return self.machine.process is not None and self.broker.ready
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether the broker is the controller."""
+        return self.up and self.broker.is_controller
+
+    def wire(self):
+        return self.cluster.wire
+
+    def open_store(self):
+        self.store = SimStore(self.process, self.cluster.ensemble, SESSION_NS)
+        self.process.post(0, "store", self.store.open)
+        return self.store
+
+    def kill(self, death: Death = Death.KILL) -> None:
+        """End the process."""
+        self.machine.end(death)
+
+    def replace_disk(self) -> None:
+        """Another disk, with nothing on it, while no process runs."""
+        self.drive = Drive("data")
+        self.machine.drives = [self.drive]
+
+    def begin_stop(self) -> list[object]:
+        """Begin a clean stop; the list gets what the broker says at its end."""
+        told: list[object] = []
+        self.process.post(0, "stop", self.broker.stop, told.append)
+        return told
+
+    def end(self) -> None:
+        """The process of a broker that has stopped ends."""
+        self.store.close()
+        self.machine.end(Death.STOP)
+
+    def stop(self) -> list[object]:
+        """A clean stop; what the broker said at its end."""
+        told = self.begin_stop()
+        self.cluster.until(lambda: bool(told), "the broker stops")
+        self.end()
+        return told
+
+    def partition(self, name: str, index: int = 0):
+        """The replica here."""
+        return self.broker.hosted.find(name, index)
+
+    def log_bytes(self, name: str, index: int = 0) -> bytes:
+        """All segments of the replica's log."""
+        start = f"{name}-{index}/"
+        return b"".join(self.read(path) for path in self.files() if path.startswith(start) and path.endswith(".log"))
+
+
+class HandCluster:
+    """Brokers 1, 2 and 3."""
+
+    def __init__(self, properties: dict[str, str] | None = None, brokers: int = 3) -> None:
+        self.timeline = Timeline()
+        streams = Streams(1)
+        self.ensemble = Ensemble(self.timeline, Network(self.timeline, streams.stream("net")), streams.stream("store"))
+        self.wire = {}
+        self.members = {number: Member(self, number, dict(properties or {})) for number in range(1, brokers + 1)}
+        for member in self.members.values():
+            member.start()
+        self.until(lambda: all(member.up for member in self.members.values()), "all brokers are ready")
+        self.until(lambda: all(len(each.broker.cluster.image.brokers) == brokers for each in self), "all know all")
+
+    def __iter__(self):
+        """Those that run."""
+        return iter([member for member in self.members.values() if member.machine.process is not None])
+
+    def __getitem__(self, number: int) -> Member:
+        return self.members[number]
+
+    def pass_ms(self, ms: int) -> None:
+        """Let time pass for all."""
+        self.timeline.run_until(self.timeline.now_ns + ms * MS)
+        for member in self.members.values():
+            assert not member.machine.crashes, member.machine.crashes[0]
+
+    def until(self, holds, what: str, limit_ms: int = 60_000):
+        """Let time pass until that is so; its value."""
+        waited = 0
+        while not (value := holds()):
+            self.pass_ms(10)
+            waited += 10
+            assert waited < limit_ms, f"never: {what}"
+        return value
+
+    # -- the usual -----------------------------------------------------------------------------------------------
+
+    @property
+    def controller(self) -> Member:
+        """The member that is the controller now."""
+        return self.until(lambda: next((each for each in self if each.is_controller), None), "somebody is controller")
+
+    def create(self, name: str, *assignment: tuple[int, ...], **configs: str) -> None:
+        """A topic with these replicas per partition."""
+        creatable = CreateTopicsRequest.CreatableTopic
+        setting = CreateTopicsRequest.CreatableTopicConfig
+        topic = creatable(name=name, num_partitions=-1, replication_factor=-1)
+        topic.assignments = [
+            CreateTopicsRequest.CreatableReplicaAssignment(partition_index=index, broker_ids=list(replicas))
+            for index, replicas in enumerate(assignment)
+        ]
+        topic.configs = [setting(name=key.replace("_", "."), value=value) for key, value in configs.items()]
+        response = self.controller.ask(CreateTopicsRequest(topics=[topic], timeout_ms=5000), 5)
+        assert response.topics[0].error_code == 0, response.topics[0]
+
+    def delete(self, name: str) -> None:
+        """A topic is to go."""
+        self.controller.ask(DeleteTopicsRequest(topic_names=[name], timeout_ms=1000), 5)
+
+    def leader(self, name: str, index: int = 0, other_than: int = 0) -> Member:
+        """The live member that leads a partition, once there is one."""
+
+        def found() -> Member | None:
+            for member in self:
+                partition = member.partition(name, index)
+                if partition is not None and partition.is_leader and member.node_id != other_than:
+                    return member
+            return None
+
+        return self.until(found, f"somebody leads {name}-{index}")
+
+    def in_sync(self, name: str, *isr: int, index: int = 0) -> None:
+        """Wait until the leader has this ISR confirmed."""
+        self.until(
+            lambda: sorted(self.leader(name, index).partition(name, index).isr) == sorted(isr),
+            f"the ISR of {name}-{index} is {isr}",
+        )

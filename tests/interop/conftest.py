@@ -1,0 +1,94 @@
+"""A broker process for clients and tools nobody here wrote; a test fails when the broker complains behind its back.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the test bench is not part of the package
+
+from testbench.ottla_node import OttlaNode
+from tests.names import own_name
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warnings of clients about their own age are theirs to heed."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
+    """One broker for all tests; every test uses topics of its own."""
+    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data")
+    node.start()
+    yield node
+    node.stop()
+    assert "Traceback" not in node.said()
+
+
+@pytest.fixture
+def bootstrap(broker: OttlaNode, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The broker's address; afterwards the broker must live, and its log must hold no traceback of this test's time."""
+    assert broker.alive, f"the broker died before this test:\n{broker.tail()}"
+    before = broker.position
+    yield broker.bootstrap
+    complaints = broker.complaints(before)
+    assert not complaints, f"the broker complained during {request.node.name}: {complaints}\n{broker.said(before)}"
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A topic name of this test's own, legal for Kafka."""
+    return own_name(request, 200)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Callable[..., OttlaNode]]:
+    """`node(setting="value")`: further brokers with settings of their own (dots as underscores), started."""
+    nodes: list[OttlaNode] = []
+
+    def make(**settings: str) -> OttlaNode:
+        made = OttlaNode(
+            tmp_path / f"node{len(nodes)}", {key.replace("_", "."): value for key, value in settings.items()}
+        )
+        made.start()
+        nodes.append(made)
+        return made
+
+    yield make
+    for made in nodes:
+        made.kill()
+        assert "Traceback" not in made.said(), made.tail()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    """The end of the broker's log goes under the report of a test that failed."""
+    report = yield
+    node = item.funcargs.get("broker") if hasattr(item, "funcargs") else None
+    if report.failed and isinstance(node, OttlaNode):
+        report.sections.append(("broker log (end)", node.tail()))
+    return report
+
+
+@pytest.fixture(scope="session")
+def need() -> Callable[[str, str], str]:
+    """`need("kcat", "kcat")`: the path of a command; when it is missing, a failure that names the package."""
+
+    def path(command: str, package: str) -> str:
+        found = shutil.which(command, path=f"{os.environ['PATH']}:/usr/sbin:/sbin")
+        if found is None:
+            pytest.fail(f"{command} is missing: run testbench/setup (Debian: apt-get install {package})")
+        return found
+
+    return path

@@ -1,0 +1,72 @@
+"""The room's broker by hand.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.handnode import Node, records
+
+from ottla.replication.partition import Partition
+from ottla.replication.state import IsrProposal, PartitionState
+
+
+class Proposals(list):
+    """A controller that only listens."""
+
+    def propose(self, partition: Partition, proposal: IsrProposal) -> None:
+        self.append(proposal)
+
+
+class Replicated(Node):
+    """A broker that is told by hand who else has a replica of what it hosts."""
+
+    def partition(self, name: str = "t", index: int = 0) -> Partition:
+        found = self.broker.hosted.find(name, index)
+        assert found is not None
+        return found
+
+    def tell(self, leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2), name: str = "t") -> Partition:
+        """The controller's word on partition 0 of a topic, in the next leader epoch."""
+        partition = self.partition(name)
+        partition._isr_changes = self.proposals = Proposals()
+        epoch = partition.leader_epoch + 1
+        state = PartitionState(leader, epoch, isr, partition.partition_epoch + 1, replicas)
+        become = partition.make_leader if leader == partition.node_id else partition.make_follower
+        self.process.post(0, "state", lambda: (become(state, self.process.clock.now()), self.broker.end_turn()))
+        self.pass_ms(0)
+        return partition
+
+    def replica_request(self, name: str, offset: int, version: int = 12, **more):
+        """A fetch of broker 2."""
+        more.setdefault("leader_epoch", self.partition(name).leader_epoch)
+        last_epoch = more.pop("last_epoch", -1)
+        log_start = more.pop("log_start", 0)
+        request = self.fetch_request(name, offset, **more)
+        asked = request.topics[0].partitions[0]
+        asked.last_fetched_epoch, asked.log_start_offset = last_epoch, log_start
+        if version < 15:
+            request.replica_id = 2
+        else:
+            request.replica_state.replica_id, request.replica_state.replica_epoch = 2, 7
+        return request
+
+    def replicate(self, name: str, offset: int, version: int = 12, **more):
+        """The answer for the one partition."""
+        request = self.replica_request(name, offset, version, **more)
+        return self.ask(request, version).responses[0].partitions[0]
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with the topic `t`."""
+    made = Replicated()
+    made.create("t")
+    return made
+
+
+@pytest.fixture
+def records_in():
+    """Content of a fetch answer → records."""
+    return records

@@ -1,0 +1,48 @@
+"""The fence in front of a controller's requests."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.control import ControlFence
+
+
+def fence(broker_epoch: int = 50) -> ControlFence:
+    made = ControlFence(1)
+    made.broker_epoch = broker_epoch
+    return made
+
+
+def refused(made: ControlFence, *request: int) -> ErrorCode:
+    with pytest.raises(ApiError) as caught:
+        made.check(*request)
+    return caught.value.code
+
+
+def test_an_older_controller_is_refused_a_newer_one_is_remembered() -> None:
+    made = fence()
+    made.check(2, 7, 50)
+    assert (made.controller_id, made.controller_epoch) == (2, 7)
+    assert refused(made, 3, 6, 50) == ErrorCode.STALE_CONTROLLER_EPOCH
+    assert (made.controller_id, made.controller_epoch) == (2, 7)
+    made.check(3, 8, 50)
+    assert (made.controller_id, made.controller_epoch) == (3, 8)
+
+
+def test_what_was_meant_for_an_earlier_life_is_refused() -> None:
+    made = fence(50)
+    assert refused(made, 2, 7, 49) == ErrorCode.STALE_BROKER_EPOCH
+    assert made.controller_epoch == 0, "a refused request teaches nothing"
+
+
+def test_a_registration_that_the_controller_saw_first_is_believed() -> None:
+    made = fence(50)
+    made.check(2, 7, 51)
+    made.check(2, 7, -1)
+
+
+def test_a_broker_that_is_not_registered_obeys_nobody() -> None:
+    made = fence(-1)
+    assert refused(made, 2, 7, 49) == ErrorCode.STALE_BROKER_EPOCH
+    assert refused(made, 2, 7, -1) == ErrorCode.STALE_BROKER_EPOCH

@@ -1,0 +1,140 @@
+"""The follower's half of fetch sessions, alone and against the leader's half."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.fetch_session import FetchSessions
+from ottla.replication.follower_session import FollowerSession
+from ottla.seams import Instant
+
+TOPIC = b"t" * 16
+
+
+def row(partition: int, offset: int = 0, epoch: int = 1) -> tuple:
+    return (TOPIC, partition, epoch, offset, -1, 0, 1 << 20)
+
+
+def opened(*partitions: int) -> FollowerSession:
+    session = FollowerSession()
+    for partition in partitions:
+        session.want(row(partition))
+    session.next_ask()
+    session.answered(0, 77)
+    return session
+
+
+def test_the_first_request_is_full_the_next_say_only_what_changed() -> None:
+    session = FollowerSession()
+    session.want(row(0))
+    session.want(row(1))
+    assert session.next_ask() == (0, 0, [row(0), row(1)], [])
+    session.answered(0, 77)
+    assert session.next_ask() == (77, 1, [], [])
+    session.answered(0, 77)
+    session.want(row(1, 5))
+    session.want(row(0))
+    session.want(row(2))
+    session.drop((TOPIC, 0))
+    assert session.next_ask() == (77, 2, [row(1, 5), row(2)], [(TOPIC, 0)])
+    session.answered(0, 77)
+    assert session.next_ask() == (77, 3, [], [])
+
+
+def test_what_the_leader_never_heard_of_is_not_forgotten() -> None:
+    session = opened(0)
+    session.want(row(1))
+    session.drop((TOPIC, 1))
+    session.drop((TOPIC, 2))
+    assert session.next_ask() == (77, 1, [], [])
+
+
+def test_dropped_and_wanted_again_is_said_anew() -> None:
+    session = opened(0)
+    session.drop((TOPIC, 0))
+    session.want(row(0))
+    assert session.next_ask() == (77, 1, [row(0)], [])
+
+
+@pytest.mark.parametrize(
+    ("error", "session_id"),
+    [(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, 0), (0, 0), (0, 78)],
+    ids=["error", "none", "other"],
+)
+def test_a_session_that_is_over_begins_anew_in_full(error: int, session_id: int) -> None:
+    session = opened(0, 1)
+    session.want(row(1, 9))
+    session.next_ask()
+    session.answered(error, session_id)
+    assert session.next_ask() == (77, 0, [row(0), row(1, 9)], [])
+    session.answered(0, 79)
+    assert session.next_ask() == (79, 1, [], [])
+
+
+def test_no_answer_begins_anew_and_closes_the_old_session() -> None:
+    session = opened(0)
+    session.next_ask()
+    session.lost()
+    assert session.next_ask() == (77, 0, [row(0)], [])
+
+
+def test_a_leader_without_free_slots_is_asked_in_full_each_time() -> None:
+    session = FollowerSession()
+    session.want(row(0))
+    for _ in range(3):
+        assert session.next_ask() == (0, 0, [row(0)], [])
+        session.answered(0, 0)
+
+
+def test_the_epoch_wraps_to_one() -> None:
+    session = opened(0)
+    session.epoch = 2**31 - 1
+    assert session.next_ask().epoch == 2**31 - 1
+    session.answered(0, 77)
+    assert session.next_ask().epoch == 1
+
+
+class Still:
+    def now(self) -> Instant:
+        return Instant(0, 0)
+
+    def below(self, _stream: str, n: int) -> int:
+        return 4
+
+
+def test_both_halves_agree_whatever_happens() -> None:
+    """Random wishes, losses and evictions: after each request the leader's session holds exactly what is wanted."""
+    rng = random.Random(7)
+    leader, follower = FetchSessions(Still(), Still()), FollowerSession()
+    wanted: dict[tuple, tuple] = {}
+    session_id = 0
+    for _ in range(3000):
+        for _ in range(rng.randrange(3)):
+            key = (TOPIC, rng.randrange(8))
+            if rng.random() < 0.3:
+                follower.drop(key)
+                wanted.pop(key, None)
+            else:
+                wanted[key] = row(key[1], rng.randrange(5))
+                follower.want(wanted[key])
+        if rng.random() < 0.05:
+            leader.close(session_id)
+        ask = follower.next_ask()
+        if rng.random() < 0.05:
+            follower.lost()
+            continue
+        try:
+            session, _ = leader.session_for(ask.session_id, ask.epoch, ask.wanted, ask.forgotten)
+        except ApiError as error:
+            follower.answered(error.code, 0)
+            continue
+        held = {key: (each.leader_epoch, each.fetch_offset) for key, each in session.partitions.items()}
+        assert held == {key: (asked[2], asked[3]) for key, asked in wanted.items()}
+        session_id = session.session_id
+        if rng.random() < 0.05:
+            follower.lost()
+        else:
+            follower.answered(0, session_id)

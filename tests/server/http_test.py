@@ -1,0 +1,113 @@
+"""The pages for monitoring, asked for over HTTP by the standard library's client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+
+import pytest
+
+from ottla.config.broker import BrokerConfig
+from ottla.metrics import Registry
+from ottla.seams import Failure
+from ottla.server.embedded import EmbeddedBroker
+from ottla.server.http import HEAD_BYTES, MAX_CLIENTS, metrics_page, parse_address
+
+
+@pytest.fixture(scope="module")
+def port():
+    with EmbeddedBroker(config={"ottla.http.listener": "127.0.0.1:0"}) as broker:
+        yield broker.http_port
+
+
+def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    finally:
+        connection.close()
+
+
+def test_metrics_for_prometheus(port: int) -> None:
+    status, kind, body = ask(port, "/metrics")
+    assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    rows = dict(line.rsplit(" ", 1) for line in body.splitlines() if not line.startswith("#"))
+    assert float(rows["process_resident_memory_bytes"]) > 1 << 20
+    assert float(rows["process_open_fds"]) > 3
+    assert rows["kafka_log_logmanager_offlinelogdirectorycount"] == "0"
+    assert not any(name.startswith("jvm_") for name in rows)
+    assert ask(port, "/metrics?name[]=up")[0] == 200
+
+
+def test_others_have_their_turns_between_two_metrics() -> None:
+    """Thousands of partitions have a row in each; all of them at once would hold up every request."""
+    registry, seen = Registry(), []
+    for name in ("a", "b", "c"):
+        registry.gauge(name, "Read.", lambda: seen.append("read") or 1.0)
+
+    async def other() -> None:
+        while True:
+            seen.append("other")
+            await asyncio.sleep(0)
+
+    async def both() -> str:
+        task = asyncio.get_running_loop().create_task(other())
+        page = await metrics_page(registry)
+        task.cancel()
+        return page.body
+
+    assert asyncio.run(both()) == registry.render()
+    assert seen[:6] == ["read", "other"] * 3
+
+
+def test_health(port: int) -> None:
+    status, kind, body = ask(port, "/health")
+    assert (status, kind) == (200, "application/json")
+    assert json.loads(body) == {"status": "ready", "node_id": 1, "problems": {}}
+    assert ask(port, "/health", "HEAD")[::2] == (200, "")
+
+
+def test_other_requests_are_refused(port: int) -> None:
+    assert ask(port, "/")[0] == 404
+    assert "/health /metrics" in ask(port, "/nothing")[2]
+    assert ask(port, "/metrics", "POST")[0] == 405
+
+
+@pytest.mark.parametrize("said", [b"\r\n\r\n", b"GET /metrics\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n"])
+def test_what_is_no_http_gets_an_error(port: int, said: bytes) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(said)
+        assert client.recv(100).startswith(b"HTTP/1.1 400 ")
+
+
+def test_a_head_without_end_is_cut_off(port: int) -> None:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"x" * HEAD_BYTES * 4)
+        with contextlib.suppress(ConnectionResetError):  # closed with our bytes unread
+            assert client.recv(100) == b""
+
+
+def test_many_at_once_are_bounded_and_forgotten(port: int) -> None:
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(MAX_CLIENTS)]
+    statuses = {ask(port, "/health")[0] for _ in range(3)}
+    assert statuses <= {200, 503}
+    for client in idle:
+        client.close()
+    while ask(port, "/health")[0] != 200:
+        pass  # the ends of the others are still on their way
+    assert ask(port, "/health")[0] == 200
+
+
+def test_an_address_that_is_taken_or_none(port: int) -> None:
+    with pytest.raises(Failure, match=rf"ottla.http.listener 127.0.0.1:{port}"):
+        EmbeddedBroker(config={"ottla.http.listener": f"127.0.0.1:{port}"}).start()
+    for text in ("9000", "host:port", ":99999"):
+        with pytest.raises(Failure, match="is not host:port"):
+            parse_address(text)
+    assert parse_address("[::1]:80") == ("::1", 80)
+    assert BrokerConfig.from_properties({})[0].ottla_http_listener is None

@@ -1,0 +1,125 @@
+"""A broker whose metadata store is outside: what its shell makes of `zookeeper.connect`.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from ottla.config.broker import BrokerConfig
+from ottla.metrics import Registry
+from ottla.seams import Failure, Op, Session
+from ottla.server.poller import new_loop
+from ottla.server.service import Service
+from ottla.server.turns import Turns
+from ottla.server.znode_server import ZnodeServer
+from ottla.server.zookeeper_settings import outside_store
+
+
+class Staged:
+    """A broker that is ready once it has written to its store."""
+
+    def __init__(self, _config, world) -> None:
+        self.world = world
+        self.told = []
+        self.ready = self.listening = False
+        self.failed = None
+        self.metrics = Registry()
+
+    def start(self, _endpoints):
+        self.told.append("start")
+
+    def on_session(self, state, session_id):
+        self.told.append(state)
+        if state is Session.OPEN:
+            self.world.store.submit("me", [Op("ephemeral", "/me", b"%d" % session_id)], self.written)
+
+    def on_standstill(self):
+        self.told.append("stood still")
+
+    def written(self, outcome):
+        self.told.append(outcome)
+        self.ready = self.listening = True
+
+    def on_frame(self, _slot, _frame):
+        raise AssertionError("nobody asks this broker")
+
+    def on_gone(self, _peer):
+        raise AssertionError("nobody was here")
+
+    def end_turn(self):
+        """Nothing is left to do."""
+
+    def background(self, _budget_ns):
+        return False
+
+    def leave(self, done, hand_over=True):
+        done()
+
+    def stop(self, done):
+        self.told.append("stop")
+        self.world.disks[0].replace("marker", b"clean", done)
+
+
+@pytest.fixture
+def served(tmp_path) -> Iterator[ZnodeServer]:
+    """A store on a thread of its own."""
+    loop = asyncio.new_event_loop()
+    (tmp_path / "store").mkdir()
+    server = ZnodeServer(loop, str(tmp_path / "store"))
+    server.load()
+    loop.run_until_complete(server.listen("127.0.0.1", 0))
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield server
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.run_until_complete(asyncio.sleep(0))
+    loop.close()
+
+
+def configured(tmp_path, connect: str) -> BrokerConfig:
+    keys = {
+        "listeners": "PLAINTEXT://127.0.0.1:0",
+        "log.dirs": str(tmp_path / "data"),
+        "zookeeper.connect": connect,
+        "zookeeper.session.timeout.ms": "4000",
+    }
+    return BrokerConfig.from_properties(keys)[0]
+
+
+def test_the_broker_gets_the_store_and_its_session(tmp_path, served):
+    made = []
+
+    def make(config, world):
+        made.append(Staged(config, world))
+        return made[0]
+
+    service = Service(configured(tmp_path, f"127.0.0.1:{served.port}"), make)
+    assert service.run(service.ask_to_stop)
+    assert made[0].told == ["start", Session.OPEN, [("/me", 0)], "stop"]
+    assert served.tree.get("/me") is None, "the session ended with the broker"
+
+
+def test_a_path_that_is_missing_ends_the_start(tmp_path, served):
+    service = Service(configured(tmp_path, f"127.0.0.1:{served.port}/nowhere"), Staged)
+    with pytest.raises(Failure, match="the path /nowhere does not exist"):
+        service.run(service.ask_to_stop)
+
+
+def test_a_client_that_is_not_installed_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "kazoo", None)
+    for name in ("ottla.server.zookeeper", "ottla.server.zookeeper_link"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    loop, _ = new_loop()
+    with pytest.raises(Failure, match=r"the package kazoo: pip install 'ottla\[cluster\]'"):
+        outside_store(configured(tmp_path, "localhost"), loop, Turns(loop))
+    assert outside_store(BrokerConfig(), loop, Turns(loop)) is None
+    loop.close()

@@ -1,0 +1,284 @@
+"""What surrounds a broker process: lock, log lines, worker, listener limits.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Failure, Kind
+from ottla.server import logs
+from ottla.server.buffers import BufferPool
+from ottla.server.limits import raise_descriptor_limit
+from ottla.server.listener import ConnectionLimits, Listener, Quotas
+from ottla.server.lock import DirectoryLock
+from ottla.server.shell import _connection_limits
+from ottla.server.turns import Turns
+from ottla.server.workers import RealWorkers
+from ottla.types import Endpoint
+
+HOLD = """
+import sys
+from ottla.server.lock import DirectoryLock
+lock = DirectoryLock(sys.argv[1])
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+# -- the lock --------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_broker_of_this_process_is_refused(tmp_path):
+    lock = DirectoryLock(str(tmp_path))
+    assert (tmp_path / ".lock").read_text() == f"{os.getpid()}\n"
+    with pytest.raises(Failure) as refused:
+        DirectoryLock(str(tmp_path))
+    assert refused.value.kind is Kind.CONFLICT
+    assert f"process {os.getpid()}" in refused.value.message
+    lock.release()
+    DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_second_process_is_refused_until_the_first_has_died(tmp_path):
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "locked\n"
+    with pytest.raises(Failure, match=f"process {holder.pid}"):
+        DirectoryLock(str(tmp_path))
+    holder.kill()
+    holder.communicate()
+    DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_directory_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(Failure, match="missing"):
+        DirectoryLock(str(tmp_path / "missing"))
+
+
+# -- log lines -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lines():
+    logger = logging.getLogger("ottla")
+    before = (list(logger.handlers), logger.propagate, logger.level)
+    yield io.StringIO()
+    logger.handlers[:], logger.propagate = before[0], before[1]
+    logger.setLevel(before[2])
+
+
+def test_lines_look_like_kafkas(lines):
+    logs.configure("INFO", stream=lines)
+    log = logging.getLogger("ottla.server.test")
+    log.warning("disk %s is slow", "a")
+    log.debug("unseen")
+    stamp, _, rest = lines.getvalue().partition("] ")
+    assert rest == "WARN disk a is slow (ottla.server.test)\n"
+    time.strptime(stamp[1:].partition(",")[0], "%Y-%m-%d %H:%M:%S")
+
+
+def test_lines_as_json_are_one_object_each(lines):
+    logs.configure("TRACE", "json", lines)
+    log = logging.getLogger("ottla.server.test")
+    log.debug('with "quotes"\nand lines')
+    try:
+        raise ValueError("cause")
+    except ValueError:
+        log.exception("failed")
+    first, second = map(json.loads, lines.getvalue().splitlines())
+    assert (first["level"], first["logger"]) == ("DEBUG", "ottla.server.test")
+    assert first["message"] == 'with "quotes"\nand lines'
+    assert "ValueError: cause" in second["exception"]
+
+
+# -- the worker ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_worker_that_dies_over_a_job_is_replaced():
+    loop = asyncio.new_event_loop()
+    turns = Turns(loop)
+    workers = RealWorkers(turns)
+    done = []
+    for n in range(5):
+        workers.run("os:_exit", (3,), done.append)
+        workers.run("operator:concat", (bytes(300_000), b"%d" % n), done.append)
+    end = time.monotonic() + 20
+    while len(done) < 10 and time.monotonic() < end:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    assert [outcome.kind for outcome in done[::2]] == [Kind.UNKNOWN] * 5
+    assert [outcome[-1:] for outcome in done[1::2]] == [b"0", b"1", b"2", b"3", b"4"]
+    workers.stop()
+    turns.stop()
+    loop.close()
+
+
+@pytest.mark.slow
+def test_what_a_job_prints_does_not_disturb_its_answer():
+    loop = asyncio.new_event_loop()
+    turns = Turns(loop)
+    workers = RealWorkers(turns)
+    done = []
+    workers.run("builtins:print", ("hello",), done.append)
+    end = time.monotonic() + 20
+    while not done and time.monotonic() < end:
+        loop.call_soon(loop.stop)
+        loop.run_forever()
+    assert done == [None]
+    workers.stop()
+    turns.stop()
+    loop.close()
+
+
+# -- listeners -------------------------------------------------------------------------------------------------------
+
+
+def test_connections_beyond_max_connections_wait(make_server, framed, caplog):
+    server = make_server(connection_limits=ConnectionLimits(total=2))
+    first, second, third = (server.connect() for _ in range(3))
+    server.send(third, framed(20))
+    server.steps()
+    assert len(server.traffic.connections) == 2
+    assert server.broker.frames == 0
+    first.close()
+    server.until(lambda: server.broker.frames == 1)
+    second.close()
+
+
+def test_a_higher_max_connections_lets_in_who_waits(make_server, framed):
+    server = make_server(connection_limits=ConnectionLimits(total=1))
+    first, second = server.connect(), server.connect()
+    server.send(second, framed(20))
+    server.steps()
+    assert server.broker.frames == 0
+    server.quotas.change(ConnectionLimits(total=2))
+    server.until(lambda: server.broker.frames == 1)
+    first.close()
+
+
+def test_connections_beyond_max_connections_per_ip_are_closed(make_server, framed, caplog):
+    server = make_server(connection_limits=ConnectionLimits(per_address=1))
+    server.connect()
+    server.steps()
+    second = server.connect()
+    server.until(lambda: server.closed(second))
+    assert any("max.connections.per.ip" in record.getMessage() for record in caplog.records)
+
+
+def test_an_override_per_address_wins(make_server, framed):
+    server = make_server(connection_limits=ConnectionLimits(per_address=1, exceptions={"127.0.0.1": 3}))
+    for _ in range(3):
+        server.connect()
+    fourth = server.connect()
+    server.until(lambda: server.closed(fourth))
+    assert len(server.traffic.connections) == 3
+
+
+def test_a_process_without_descriptors_accepts_again_later(server, framed, caplog):
+    sock = server.connect()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = len(os.listdir("/proc/self/fd"))
+    lowest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    fillers = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(used, lowest) + 1, hard))
+        try:
+            while True:
+                fillers.append(os.open("/dev/null", os.O_RDONLY))
+        except OSError:
+            pass
+        server.send(sock, framed(20))
+        server.steps()
+        assert not server.traffic.connections
+        assert any("ulimit -n" in record.getMessage() for record in caplog.records)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for fd in fillers:
+            os.close(fd)
+    server.until(lambda: server.broker.frames == 1)
+
+
+def test_a_port_that_is_taken_is_named(server):
+    with pytest.raises(Failure, match=f"PLAINTEXT://127.0.0.1:{server.port}"):
+        Listener(
+            server.traffic, Quotas(server.traffic, ConnectionLimits()), Endpoint("PLAINTEXT", "127.0.0.1", server.port)
+        )
+
+
+def test_an_empty_host_is_every_interface(server, framed):
+    listener = Listener(server.traffic, Quotas(server.traffic, ConnectionLimits()), Endpoint("PLAINTEXT", "", 0))
+    listener.start()
+    sock = socket.create_connection(("127.0.0.1", listener.endpoint.port))
+    server.clients.append(sock)
+    sock.setblocking(False)
+    server.send(sock, framed(20))
+    server.until(lambda: server.broker.frames == 1)
+    listener.stop()
+
+
+@pytest.mark.parametrize(
+    ("given", "send", "receive"),
+    [
+        ({}, 102_400, -1),
+        ({"socket.send.buffer.bytes": "20000", "socket.receive.buffer.bytes": "30000"}, 20_000, 30_000),
+    ],
+)
+def test_sockets_have_the_buffers_that_the_settings_say(make_server, given, send, receive):
+    config = BrokerConfig.from_properties(given)[0]
+    server = make_server(connection_limits=_connection_limits(config))
+    server.connect()
+    server.until(lambda: bool(server.traffic.connections))
+    sock = next(iter(server.traffic.connections))._sock
+    # Linux doubles what it is given, for its own bookkeeping.
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) in (send, 2 * send)
+    received = sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+    assert received in (receive, 2 * receive) or (receive < 0 and received not in (102_400, 204_800))
+
+
+def test_minus_one_leaves_the_buffers_to_the_system(make_server):
+    server = make_server(connection_limits=ConnectionLimits())
+    server.connect()
+    server.until(lambda: bool(server.traffic.connections))
+    sock = next(iter(server.traffic.connections))._sock
+    assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) not in (102_400, 204_800)
+
+
+# -- memory and limits -----------------------------------------------------------------------------------------------
+
+
+def test_the_pool_keeps_a_few_big_buffers():
+    pool = BufferPool(limit=300_000)
+    first = pool.take(100_000)
+    assert len(first) >= 100_000
+    pool.give(first)
+    assert pool.take(90_000) is first
+    pool.give(first)
+    assert pool.take(10_000) is not first
+    assert pool.take(1_000_000) is not first
+    pool.give(bytearray(200_000))
+    assert len(pool.take(150_000)) != 200_000
+
+
+def test_the_descriptor_limit_is_raised_as_far_as_allowed():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(soft, 1_000), hard))
+        assert raise_descriptor_limit() == min(hard, 1_048_576)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -1,0 +1,171 @@
+"""The search through every late arrival: clean under transaction version 2, and it sees what is taken away.
+
+Zone: real. The whole search (two requests held back, one failover) takes many minutes: `ottla reorder`.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli.main import cli
+from ottla.cli.reorder import SAFEGUARDS
+from ottla.sim.reorder.choices import Choices, Path, WrongPath
+from ottla.sim.reorder.play import Bounds
+from ottla.sim.reorder.search import Tally, branches, one, play, walk
+
+pytestmark = pytest.mark.timeout(1200)
+"""A machine may be busy; the whole file is less than a minute of processor time."""
+CA, CC = (True, False), (True, True)
+
+
+def ottla(*words: str):
+    return CliRunner().invoke(cli, ["reorder", *words])
+
+
+# -- the tree ----------------------------------------------------------------------------------------------------------
+
+
+def leaves(root: Path = ()) -> list[Path]:
+    """Of a tree whose forks depend on what was chosen."""
+    found: list[Path] = []
+    path: Path | None = root
+    while path is not None:
+        choices = Choices(path)
+        if choices.choose(3) == 1:
+            choices.choose(2)
+        choices.choose(1)
+        choices.choose(2)
+        found.append(choices.path)
+        path = choices.next_path(len(root))
+    return found
+
+
+def test_every_path_is_taken_once() -> None:
+    assert leaves() == [(0, 0), (0, 1), (1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1), (2, 0), (2, 1)]
+    assert leaves((1,)) == [(1, 0, 0), (1, 0, 1), (1, 1, 0), (1, 1, 1)]
+
+
+def test_a_path_that_leads_nowhere() -> None:
+    with pytest.raises(WrongPath):
+        Choices((3,)).choose(3)
+
+
+@pytest.mark.slow
+def test_the_branches_are_the_whole_tree() -> None:
+    bounds = Bounds(delays=1, failovers=0, plan=(True,))
+    whole, parts = walk(bounds, prune=False), Tally()
+    for root, alone in branches(bounds):
+        parts.add(one(bounds, root) if alone else walk(bounds, root, prune=False))
+    assert parts.schedules == whole.schedules > 20
+
+
+# -- what it finds -----------------------------------------------------------------------------------------------------
+
+
+def test_a_schedule_without_anything_late() -> None:
+    told: list[str] = []
+    assert play(Bounds(), Choices(), told.append) == []
+    text = "\n".join(told)
+    assert text.count("WRITE_TXN_MARKERS arrives") == 4, "of two transactions, in two partitions each"
+    assert "hears NONE of EndTxn" in text
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        Bounds(delays=1, failovers=0, brokers_too=True),
+        Bounds(delays=1, failovers=0, brokers_too=True, plan=CC),
+        Bounds(delays=0, failovers=1, plan=(True, False, True)),
+    ],
+    ids=["commit-abort", "commit-commit", "failovers"],
+)
+def test_transaction_version_2_is_clean(bounds: Bounds) -> None:
+    tally = walk(bounds)
+    assert tally.schedules > 50
+    assert not tally.examples
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("plan", "root"), [((True,), ()), (CA, (0,) * 15)], ids=["first", "second"])
+def test_transaction_version_2_is_clean_when_coordinators_fail_over(plan: tuple[bool, ...], root: Path) -> None:
+    """One request held back and one failover in every way there is: of a transaction alone; behind another one."""
+    tally = walk(Bounds(delays=1, failovers=1, plan=plan), root)
+    assert tally.schedules > 300
+    assert not tally.examples
+
+
+@pytest.mark.slow
+def test_transaction_version_1_breaks() -> None:
+    """A request of a transaction that is over joins the next one: what KIP-890 is about. But nothing hangs."""
+    tally = walk(Bounds(version=1, delays=1, failovers=0, brokers_too=True))
+    assert {"visible_if_committed", "offsets_go_with_records", "acknowledged_is_written"} <= set(tally.by_property)
+    assert not {"nothing_hangs", "the_coordinator_rests", "markers_are_decided"} & set(tally.by_property)
+
+
+CAUGHT = {
+    "replication.verify_transactions": (Bounds(version=1, delays=1, failovers=0), "nothing_hangs"),
+    "replication.verification_guard": (Bounds(version=1, delays=1, failovers=0, brokers_too=True), "nothing_hangs"),
+    "replication.marker_epoch": (Bounds(delays=1, failovers=0, brokers_too=True), "visible_if_committed"),
+    "transactions.bump_at_end": (Bounds(delays=1, failovers=0), "visible_if_committed"),
+    "transactions.bump_at_abort": (Bounds(delays=1, failovers=0), "visible_if_committed"),
+    "transactions.bump_at_start": (Bounds(delays=1, failovers=0), "acknowledged_is_written"),
+    "transactions.decided_before_marked": (Bounds(delays=1, failovers=1), "markers_are_decided"),
+    "transactions.marked_again": (Bounds(delays=0, failovers=1), "the_coordinator_rests"),
+    "transactions.complete_when_marked": (Bounds(delays=1, failovers=0, brokers_too=True), "transactions_are_apart"),
+}
+"""Safeguard → a search that notices that it is missing, and by what."""
+
+
+def test_every_safeguard_is_asked_for() -> None:
+    assert set(CAUGHT) == set(SAFEGUARDS)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAUGHT)
+def test_what_is_taken_away_is_noticed(name: str) -> None:
+    bounds, prop = CAUGHT[name]
+    weak = Bounds(bounds.version, bounds.plan, bounds.delays, bounds.failovers, bounds.brokers_too, name)
+    root = (0, 0, 0, 0, 0, 0, 0, 0, 2) if bounds.failovers and bounds.delays else ()
+    assert prop in walk(weak, root, until_broken=True).by_property
+
+
+@pytest.mark.slow
+def test_what_goes_on_like_another_one_is_left_and_nothing_is_missed() -> None:
+    bounds = Bounds(version=1, delays=1, failovers=0)
+    pruned, whole = walk(bounds), walk(bounds, prune=False)
+    assert pruned.redundant > 0
+    assert set(pruned.by_property) == set(whole.by_property)
+
+
+# -- the command -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words", [("--plan", "cx"), ("--plan", ""), ("--schedule", "1,x"), ("--schedule", "9"), ("--ablate", "no")]
+)
+def test_wrong_words_are_usage_errors(words) -> None:
+    assert ottla(*words).exit_code == 2
+
+
+@pytest.mark.slow
+def test_the_command_says_how_many_schedules_there_were() -> None:
+    result = ottla("--delays", "0", "--failovers", "1", "--jobs", "1")
+    assert result.exit_code == 0, result.output
+    assert "57 schedules, which is all" in result.stdout
+    value = json.loads(ottla("--delays", "0", "--failovers", "1", "--jobs", "2", "-o", "json").stdout)
+    assert (value["ok"], value["schedules"]) == (True, 57)
+
+
+@pytest.mark.slow
+def test_a_broken_schedule_can_be_told_again() -> None:
+    words = ["--delays", "1", "--failovers", "0", "--ablate", "transactions.bump_at_end"]
+    result = ottla(*words, "--jobs", "1")
+    assert result.exit_code == 1
+    again = next(line for line in result.stdout.splitlines() if "again: " in line).split("ottla reorder ")[1]
+    told = ottla(*again.split())
+    assert told.exit_code == 1
+    assert "arrives late" in told.stdout

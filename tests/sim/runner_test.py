@@ -1,0 +1,107 @@
+"""Whole runs on the real broker: they replay exactly, cover what a seed must cover, and find missing safeguards.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ottla.cli.sim import CLUSTER_SAFEGUARDS, SAFEGUARDS
+from ottla.sim.cluster.safeguards import NAMES
+from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
+from ottla.sim.runner import Options, Result, Run, run
+from ottla.sim.swarm import Coverage, swarm
+from ottla.storage.safeguards import Safeguards
+
+SHORT = Options(seconds=4)
+BESIDE = {"broker_stays_up", "everything_converges"}
+"""Properties that an assertion or a crash loop can break: they do not count as an end-to-end catch."""
+
+
+def fingerprint(result: Result) -> tuple[object, ...]:
+    return result.trace_hash, result.events, result.acknowledged, result.read, result.faults
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run():
+    first, second = run(5, SHORT), run(5, SHORT)
+    assert fingerprint(first) == fingerprint(second)
+    assert first.ok, first.violations
+    assert run(6, SHORT).trace_hash != first.trace_hash
+
+
+@pytest.mark.slow
+def test_a_run_does_not_depend_on_the_hash_seed_or_the_process():
+    program = "from ottla.sim.runner import Options, run; print(run(5, Options(seconds=4)).trace_hash)"
+    hashes = {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            capture_output=True,
+            check=True,
+            text=True,
+        ).stdout.strip()
+        for hash_seed in ("1", "2")
+    }
+    assert hashes == {run(5, SHORT).trace_hash}
+
+
+@pytest.mark.slow
+def test_a_seed_of_full_length_counts_and_is_clean():
+    result = run(1)
+    assert result.ok, result.violations
+    assert result.short_of == []
+    assert result.recoveries > 0
+    assert result.read > result.acknowledged
+
+
+@pytest.mark.slow
+def test_a_swarm_gives_what_single_runs_give():
+    together = {result.seed: fingerprint(result) for result in swarm(range(1, 4), SHORT, jobs=2)}
+    assert together == {seed: fingerprint(run(seed, SHORT)) for seed in range(1, 4)}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("safeguard", SAFEGUARDS)
+def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
+    for seed in range(1, 201):
+        found = {name for name, _ in run(seed, Options(without=safeguard)).violations} - BESIDE
+        if found:
+            return
+    pytest.fail("200 seeds noticed nothing")
+
+
+def test_every_safeguard_can_be_switched_off():
+    assert set(SAFEGUARDS) == set(Safeguards.__dataclass_fields__)
+    assert SAFEGUARDS + CLUSTER_SAFEGUARDS == NAMES
+
+
+def test_seeds_differ_in_their_mix_of_faults():
+    mixes = [Run(seed, SHORT).nemesis for seed in range(8)]
+    assert len({tuple(nemesis.mix) for nemesis in mixes}) == 8
+
+
+def test_results_add_up_and_tell_how_to_replay():
+    good = Result(1, 60 * 10**9, 10, 2000, 3000, 2, {"kill": 10, "pause": 1}, [], "ab")
+    bad = Result(2, 61 * 10**9, 10, 2000, 3000, 1, {"kill": 12}, [("bytes_are_right", "wrong")], "cd")
+    idle = Result(3, 60 * 10**9, 10, 20, 30, 0, {"kill": 12}, [], "ef")
+    coverage = Coverage()
+    for result in (good, bad, idle):
+        coverage.add(result)
+    assert (coverage.seeds, coverage.acknowledged, coverage.recoveries) == (3, 4020, 3)
+    assert coverage.faults == {"kill": 34, "pause": 1}
+    assert [seed for seed, _ in coverage.not_counted] == [3]
+    text = "\n".join(coverage_lines(coverage, Options(without="dedupe")))
+    assert "ottla sim --seed 2 --ablate dedupe" in text
+    assert "1 clean, 1 failed, 1 not counted" in text
+    assert "seed 3 does not count: only 20 acknowledged records" in text
+    value = coverage_value(coverage)
+    assert (value["ok"], value["counted"]) == (False, 1)
+    assert result_value(good)["trace"] == "ab"
+    assert result_lines(good, Options())[0] == "seed 1: ok"

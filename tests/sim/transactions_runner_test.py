@@ -1,0 +1,119 @@
+"""Whole runs with transactions and groups: they replay exactly, cover what a seed must cover, find missing safeguards.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from ottla.cli import reorder
+from ottla.cli.main import cli
+from ottla.sim.cluster.safeguards import GROUPS, TRANSACTIONS
+from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value
+from ottla.sim.swarm import Coverage, run_seed
+from ottla.sim.transactions.admin import REPLACED
+from ottla.sim.transactions.checkers import BESIDE
+from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
+
+
+def run(seed: int, **options: object) -> TransactionResult:
+    result = TransactionOptions(**options).start(seed)
+    assert isinstance(result, TransactionResult)
+    return result
+
+
+@pytest.mark.slow
+def test_the_same_seed_is_the_same_run():
+    first, second = run(5, seconds=3), run(5, seconds=3)
+    assert (first.trace_hash, first.commits, first.aborts) == (second.trace_hash, second.commits, second.aborts)
+    assert run(6, seconds=3).trace_hash != first.trace_hash
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_seed_of_full_length_counts_and_is_clean():
+    result = run(1)
+    assert result.ok, result.violations
+    assert result.short_of == []
+    assert result.aborts > 10
+    assert result.generations > 10
+
+
+@pytest.mark.slow
+def test_without_faults_no_coordinator_changes():
+    result = run(2, seconds=5, strikes=())
+    assert result.ok, result.violations
+    assert result.coordinator_changes == 0
+    assert result.commits > 20
+
+
+@pytest.mark.slow
+def test_the_command_tells_what_a_run_covered():
+    answer = CliRunner().invoke(cli, ["sim", "--transactions", "--seed", "5", "--seconds", "3", "-o", "json"])
+    assert answer.exit_code == 0, answer.output
+    value = json.loads(answer.stdout)
+    assert value["commits"] > 0
+    assert value["counts"] is False, "three seconds of faults are too few to count"
+    assert {"aborts", "unsure", "offset_commits", "generations", "coordinator_changes"} <= set(value)
+
+
+def test_results_add_up_and_tell_how_to_replay():
+    faults, second = {"kill": 20}, 10**9
+    good = TransactionResult(1, 60 * second, faults=faults, commits=150, offset_commits=60, coordinator_changes=5)
+    calm = TransactionResult(2, 60 * second, faults=faults, commits=150, offset_commits=40, coordinator_changes=4)
+    assert good.short_of == []
+    coverage = Coverage()
+    coverage.add(good)
+    coverage.add(calm)
+    options = TransactionOptions(without="groups.generation_check")
+    assert replay_command(calm, options) == "ottla sim --transactions --seed 2 --ablate groups.generation_check"
+    text = "\n".join(coverage_lines(coverage, options))
+    assert "seed 2 does not count: only 190 commits, 4 changes of a coordinator" in text
+    assert "transactions  300 committed, 0 aborted" in text
+    assert "coordinators  9 changes" in text
+    assert "transactions  150 committed" in "\n".join(result_lines(good, options))
+    assert result_value(good)["offset_commits"] == 60
+
+
+LATE = (REPLACED, "pause past the session", "kill")
+CAUGHT = {
+    "transactions.bump_at_start": LATE,
+    "transactions.epoch_check": LATE,
+    "groups.generation_check": LATE,
+    "groups.pending_positions": LATE,
+    "groups.stable_positions": LATE,
+    "groups.answer_when_committed": ("isolated broker", "broker without others"),
+    "replication.verify_transactions": LATE,
+    "replication.aborted_in_order": LATE,
+    "replication.marker_coordinator_epoch": LATE,
+    "dedupe": ("connection break", "loss", "kill", "slow link"),
+}
+"""Safeguards, and the kinds of faults among which their absence is soon noticed (docs/simulator.md has them)."""
+OF_TRANSACTIONS = {
+    "replication.marker_coordinator_epoch",
+    "replication.marker_epoch",
+    "replication.verify_transactions",
+    "replication.verification_guard",
+    "replication.aborted_in_order",
+}
+SEEDS, SECONDS = 40, 20
+"""A seed takes some seconds of processor time; of most safeguards the first or the second notices."""
+
+
+def test_every_safeguard_of_coordinators_is_asked_for():
+    assert {*TRANSACTIONS, *GROUPS, *OF_TRANSACTIONS} <= {*CAUGHT, *reorder.SAFEGUARDS}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("safeguard", CAUGHT)
+def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
+    options = TransactionOptions(without=safeguard, kinds=CAUGHT[safeguard], seconds=SECONDS)
+    for seed in range(1, SEEDS + 1):
+        if {name for name, _ in run_seed(seed, options).violations} - BESIDE:
+            return
+    pytest.fail(f"{SEEDS} seeds noticed nothing")

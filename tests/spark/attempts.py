@@ -1,0 +1,76 @@
+"""What tests of the exactly-once sink share: attempts at turns, which a test runs step by step or leaves at any step.
+
+An attempt that is never called again is a crash; one that is called later is a zombie.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+import pyarrow as pa
+from testbench.spark_chaos.committed import committed
+
+from ottla.client.admin import Admin
+from ottla.client.admin_types import LATEST
+from ottla.client.batch_transaction import Links, Prepared
+from ottla.client.errors import values_of
+from ottla.spark.attempt import Attempt, make_markers, write_turn
+from ottla.spark.exactly_once import Marker, Turn
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink_options import SinkOptions, sink_options
+from ottla.types import TopicPartition
+
+
+class Bench:
+    """A broker, a sink and its attempts."""
+
+    def __init__(self, bootstrap: str, topic: str, query: str) -> None:
+        self.topic = topic
+        self.query = query
+        self.bootstrap = bootstrap
+        self.options: SinkOptions = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": topic})
+        self._links: list[Links] = []
+        make_markers(self.links())
+
+    def links(self) -> Links:
+        """Of another process."""
+        self._links.append(Links(self.options.client))
+        return self._links[-1]
+
+    def attempt(
+        self, batch: int = 0, partition: int = 0, safeguards: SinkSafeguards = ALL_ON, kind: type[Attempt] = Attempt
+    ) -> Attempt:
+        turn = Turn("ottla-", self.query, "sink", batch, partition)
+        return kind(self.links(), self.options, turn, safeguards)
+
+    def prepared(self, attempt: Attempt, values: Sequence[str]) -> Marker | Prepared | None:
+        """All steps but the last."""
+        return write_turn(attempt, [rows(values)], lambda: None, begin_without_rows=False)
+
+    def run(self, attempt: Attempt, values: Sequence[str]) -> Marker | None:
+        """All steps; the marker when the turn was written already."""
+        outcome = self.prepared(attempt, values)
+        if isinstance(outcome, Marker):
+            return outcome
+        assert outcome is not None
+        attempt.commit(outcome)
+        return None
+
+    def committed(self) -> Counter[str]:
+        return Counter(committed(self.bootstrap, self.topic))
+
+    def written(self) -> int:
+        """Offsets in use in all partitions: rows, committed or not, and the markers of ends."""
+        links = self.links()
+        view = links.cluster.topic(self.topic)
+        places = {TopicPartition(self.topic, number): LATEST for number in view.partitions}
+        return sum(found.offset for found in values_of(Admin(links.cluster).list_offsets(places)).values())
+
+    def close(self) -> None:
+        for links in self._links:
+            links.close()
+
+
+def rows(values: Iterable[str]) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(list(values), pa.string())], names=["value"])

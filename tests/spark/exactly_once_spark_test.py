@@ -1,0 +1,162 @@
+"""The exactly-once sink inside Spark: tasks, workers and drivers die between its steps, and Spark runs them again.
+
+What is in the topic is read by librdkafka with read_committed. The longer matrix is `make chaos-spark`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from testbench.spark_chaos.committed import committed
+from testbench.spark_chaos.query import Plan, start
+
+from ottla.spark import write_batch
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.interop,
+    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
+    pytest.mark.timeout(300),
+]
+ROWS = 400
+PER_BATCH = 100
+
+
+class Chaos:
+    """A source with rows, an empty sink, and what happens to queries between them."""
+
+    def __init__(self, spark: Any, topics: Any, directory: Path) -> None:
+        self.spark = spark
+        self.topics = topics
+        source = topics.make(2)
+        for number in range(2):
+            topics.put(source, number, [b"%d" % n for n in range(number * ROWS // 2, (number + 1) * ROWS // 2)])
+        self.plan = Plan(topics.bootstrap, source, topics.make(2), str(directory), PER_BATCH)
+        self.plan.strikes.mkdir()
+
+    def run(self, *strikes: str, **changes: Any) -> str:
+        """A query to its end, or its error."""
+        for strike in strikes:
+            (self.plan.strikes / strike).touch()
+        query = start(self.spark, self.plan._replace(**changes))
+        try:
+            query.awaitTermination()
+        except Exception as error:
+            return str(error)
+        return ""
+
+    def run_through(self, strikes: Sequence[str], **changes: Any) -> None:
+        """One query after the other, each with its strike, and one without; all strikes have hit."""
+        for strike in strikes:
+            assert self.run(strike, **changes), f"{strike} did not hit"
+        for _ in range(3):  # a task that outlived its query may take over from one of the next; here none is run again
+            error = self.run(**changes)
+            if "Fenced" not in error:
+                break
+        assert error == ""
+        assert not list(self.plan.strikes.iterdir())
+
+    def counts(self) -> tuple[int, int]:
+        """(rows that are missing, rows too many)."""
+        found = Counter(committed(self.plan.bootstrap, self.plan.sink))
+        wanted = Counter(f"x-{number}" for number in range(ROWS))
+        return (wanted - found).total(), (found - wanted).total()
+
+
+@pytest.fixture
+def chaos(spark: Any, topics: Any, tmp_path: Path) -> Chaos:
+    return Chaos(spark, topics, tmp_path)
+
+
+def test_tasks_workers_and_drivers_that_fail_at_each_step_write_every_row_once(chaos: Chaos) -> None:
+    chaos.run_through(["mid@0.1=raise", "after@1.1=exit", "before@2.0=exit", "commit@3=raise"])
+    assert chaos.counts() == (0, 0)
+
+
+def test_at_least_once_writes_rows_twice_under_the_same_faults(chaos: Chaos) -> None:
+    chaos.run_through(["after@1.1=exit", "commit@2=raise"], once="off")
+    missing, twice = chaos.counts()
+    assert missing == 0
+    assert twice >= PER_BATCH
+
+
+def test_a_driver_that_is_killed_behind_its_tasks_and_before_the_commit(chaos: Chaos) -> None:
+    """SIGKILL of the driver's JVM; another driver goes on from the checkpoint."""
+    (chaos.plan.strikes / "commit@1=driver").touch()
+    words = [sys.executable, "-m", "testbench.spark_chaos.query", json.dumps(chaos.plan._asdict())]
+    subprocess.run(words, check=False, capture_output=True, timeout=200, cwd=Path(__file__).parents[2])
+    assert not list(chaos.plan.strikes.iterdir()), "the driver was not killed"
+    assert sum(1 for _ in committed(chaos.plan.bootstrap, chaos.plan.sink)) == 2 * PER_BATCH
+    assert chaos.run() == ""
+    assert chaos.counts() == (0, 0)
+
+
+def test_a_batch_as_a_whole_must_come_in_one_partition(chaos: Chaos) -> None:
+    """Nothing is written before that is clear, not even the first partition: its rows wait for the driver."""
+    assert "repartition(1)" in chaos.run(once="batch")
+    assert chaos.counts() == (ROWS, 0)
+    chaos.run_through(["commit@1=raise", "committed@2=raise"], once="batch", shuffle="1")
+    assert chaos.counts() == (0, 0)
+
+
+def test_rows_behind_an_adaptive_shuffle_are_refused_before_anything_is_written(chaos: Chaos) -> None:
+    error = chaos.run(shuffle="value")
+    assert "UnstableRows" in error
+    assert "exactlyOnce=batch" in error
+    assert chaos.counts() == (ROWS, 0)
+
+
+def test_partitions_that_change_lose_rows_where_the_rule_is_switched_off(chaos: Chaos) -> None:
+    """Why there is the rule: the partition that had written its rows is asked for others when the batch runs again."""
+    assert chaos.run("before@1.1=sleep4", "after@1.0=exit", shuffle="3", unsafe="stable_rows")
+    chaos.run(shuffle="2", unsafe="stable_rows")
+    assert chaos.counts() != (0, 0)
+
+
+def test_the_result_of_an_aggregation_is_updated_exactly_once(chaos: Chaos) -> None:
+    """foreachBatch, output mode update, with a failure behind the rows and before Spark knows."""
+    plan = chaos.plan._replace(per_batch=ROWS // 2)
+    strikes = iter(["raise"])
+
+    def publish(frame: Any, batch: int) -> None:
+        options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink}
+        write_batch(frame, batch, options, sink="counts")
+        with pytest.raises(Exception, match="each write needs its own name"):
+            write_batch(frame, batch, options, sink="counts")
+        for _ in strikes:
+            raise RuntimeError("behind the rows")
+
+    def run() -> None:
+        source = chaos.spark.readStream.format("ottla").options(**chaos.topics.options, subscribe=plan.source)
+        rows = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", plan.per_batch).load()
+        counts = rows.selectExpr("CAST(value AS STRING) AS value").groupBy("value").count()
+        named = counts.selectExpr("concat('x-', value) AS value").writeStream.foreachBatch(publish)
+        named = named.outputMode("update").option("checkpointLocation", plan.directory + "/checkpoint")
+        named.trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(Exception, match="behind the rows"):
+        run()
+    run()
+    assert chaos.counts() == (0, 0)
+
+
+def test_write_batch_belongs_into_foreach_batch(chaos: Chaos) -> None:
+    with pytest.raises(Exception, match="call it in the function"):
+        write_batch(chaos.spark.range(1).selectExpr("CAST(id AS STRING) AS value"), 0, {}, sink="a")
+
+
+def test_a_named_batch_write_is_done_once(chaos: Chaos) -> None:
+    rows = chaos.spark.range(ROWS).selectExpr("concat('x-', id) AS value").repartition(1)
+    for _ in range(2):
+        options = {**chaos.topics.options, "topic": chaos.plan.sink, "jobId": f"job-{chaos.plan.sink}"}
+        rows.write.format("ottla").options(**options).mode("append").save()
+    assert chaos.counts() == (0, 0)

@@ -1,0 +1,154 @@
+"""Exactly once without a broker: options, scopes, markers, and when rows may change their partition."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ottla.client.positions import OffsetAndMetadata
+from ottla.spark.errors import BadCheckpoint, BadOption, StaleDriver, UnstableRows
+from ottla.spark.exactly_once import (
+    ADAPTIVE,
+    ADAPTIVE_STREAMS,
+    MARKERS,
+    Marker,
+    Turn,
+    already_written,
+    check_rows_are_stable,
+    marker_position,
+    parse_marker,
+)
+from ottla.spark.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
+from ottla.spark.tasks import has_read, note_read, note_that_rows_are_read_here
+
+TURN = Turn("ottla-", "3f1c", "sink", 4, 2)
+
+
+def sink(**options: str) -> SinkOptions:
+    given = {key.replace("__", "."): value for key, value in options.items()}
+    return sink_options({"kafka.bootstrap.servers": "127.0.0.1:9092", "topic": "t", **given})
+
+
+@pytest.mark.parametrize(
+    ("options", "stream", "batch"),
+    [
+        ({}, Scope.PARTITION, None),
+        ({"exactlyOnce": "auto"}, Scope.PARTITION, None),
+        ({"exactlyOnce": "off"}, None, None),
+        ({"exactlyOnce": "Batch", "sink": "a"}, Scope.BATCH, Scope.BATCH),
+        ({"exactlyOnce": "partition", "sink": "a"}, Scope.PARTITION, Scope.PARTITION),
+    ],
+)
+def test_what_is_written_all_or_nothing(options: dict[str, str], stream: Scope | None, batch: Scope | None) -> None:
+    assert stream_scope(sink(**options)) is stream
+    assert batch_scope(sink(**options)) is batch
+
+
+def test_a_batch_write_with_a_name_is_written_as_a_whole() -> None:
+    assert batch_scope(sink(jobId="nightly-2026-11-21")) is Scope.BATCH
+    assert batch_scope(sink(jobId="nightly", exactlyOnce="partition")) is Scope.PARTITION
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "name"),
+    [
+        ({"exactlyOnce": "always"}, True, "exactlyOnce"),
+        ({"jobId": "a"}, True, "jobId"),
+        ({"jobId": "a", "exactlyOnce": "off"}, False, "jobId"),
+        ({"jobId": "a b"}, False, "jobId"),
+        ({"sink": "a"}, False, "sink"),
+        ({"sink": "a-b"}, True, "sink"),
+        ({"sink": ""}, True, "sink"),
+        ({"exactlyOnce": "partition"}, False, "sink"),
+        ({"transactionalIdPrefix": "x" * 201}, True, "transactionalIdPrefix"),
+        ({"kafka__acks": "1"}, True, "kafka.acks"),
+        ({"kafka__enable__idempotence": "false"}, True, "kafka.acks"),
+        ({"kafka__transaction__timeout__ms": "0"}, True, "kafka.transaction.timeout.ms"),
+        ({"topic": MARKERS}, True, "topic"),
+    ],
+)
+def test_options_that_contradict_are_refused_by_name(options: dict[str, str], streaming: bool, name: str) -> None:
+    with pytest.raises(BadOption) as caught:
+        (stream_scope if streaming else batch_scope)(sink(**options))
+    assert caught.value.name == name
+
+
+def test_at_least_once_needs_none_of_this() -> None:
+    assert stream_scope(sink(exactlyOnce="off", kafka__acks="1")) is None
+    assert batch_scope(sink(kafka__acks="0")) is None
+
+
+def test_names_are_those_of_query_sink_and_partition() -> None:
+    assert TURN.name == "ottla-3f1c-sink-2"
+    assert TURN._replace(batch=5).name == TURN.name
+
+
+def test_a_marker_says_which_batch_is_written() -> None:
+    found = marker_position(TURN, 17)
+    assert found == OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":1}')
+    assert parse_marker(found, TURN.name) == Marker("3f1c", 4, 17)
+    assert parse_marker(None, TURN.name) is None
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        OffsetAndMetadata(5),
+        OffsetAndMetadata(5, -1, "[]"),
+        OffsetAndMetadata(5, -1, '{"q":"3f1c"}'),
+        OffsetAndMetadata(6, -1, '{"q":"3f1c","b":4,"n":17,"v":1}'),
+        OffsetAndMetadata(5, -1, '{"q":"3f1c","b":4,"n":17,"v":2}'),
+    ],
+)
+def test_a_position_of_somebody_else_is_no_marker(found: OffsetAndMetadata) -> None:
+    with pytest.raises(BadCheckpoint, match="did not write"):
+        parse_marker(found, TURN.name)
+
+
+def test_the_marker_decides() -> None:
+    assert not already_written(TURN, None)
+    assert not already_written(TURN, Marker("3f1c", 3, 1))
+    assert already_written(TURN, Marker("3f1c", 4, 1))
+    assert not already_written(TURN, Marker("another query", 9, 1))
+    with pytest.raises(StaleDriver, match="Two drivers run on one checkpoint"):
+        already_written(TURN, Marker("3f1c", 5, 1))
+
+
+@pytest.mark.parametrize(
+    ("settings", "streaming", "read_here", "stable"),
+    [
+        ({}, True, False, False),
+        ({}, True, True, True),
+        ({ADAPTIVE: "false"}, True, False, True),
+        ({ADAPTIVE_STREAMS: "false"}, True, False, True),
+        ({ADAPTIVE_STREAMS: "false"}, False, False, False),
+        ({ADAPTIVE: "false"}, False, False, True),
+        ({ADAPTIVE: "true", ADAPTIVE_STREAMS: "true"}, True, False, False),
+    ],
+)
+def test_rows_behind_a_shuffle_are_stable_without_adaptive_execution_only(
+    settings: dict[str, str], streaming: bool, read_here: bool, stable: bool
+) -> None:
+    if stable:
+        check_rows_are_stable(settings.get, streaming=streaming, read_here=read_here)
+        return
+    with pytest.raises(UnstableRows, match=r"repartition\(1\) and exactlyOnce=batch"):
+        check_rows_are_stable(settings.get, streaming=streaming, read_here=read_here)
+
+
+def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    assert not has_read(notes, 0)
+    for task in (0, 7, 5000):
+        note_read(notes, task)
+    assert [task for task in range(6000) if has_read(notes, task)] == [0, 7, 5000]
+    for task in range(20_000):
+        note_read(notes, task)
+    assert notes.stat().st_size == 4096 * 8
+    assert has_read(notes, 19_999)
+    assert not has_read(notes, 0)
+
+
+def test_outside_of_a_task_no_note_is_left() -> None:
+    note_that_rows_are_read_here()

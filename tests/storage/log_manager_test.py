@@ -1,0 +1,315 @@
+"""All logs of a broker: finding, making, deleting them; directories that fail; the calendar."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError
+from ottla.seams import Failure, Kind
+from ottla.storage.checkpoints import parse_meta_properties, parse_offsets, parse_partition_metadata
+from ottla.storage.errors import WrongDirectory
+from ottla.storage.log_manager import LogManager
+from ottla.types import TopicPartition
+
+MINUTE = 60_000
+
+
+def test_the_layout_of_a_directory(world, kit, shelf) -> None:
+    shelf.put(kit.batch(1))
+    shelf.manager.claim("cluster", 1)
+    assert shelf.stop() is None
+    assert world.names("") == [
+        ".kafka_cleanshutdown",
+        "log-start-offset-checkpoint",
+        "meta.properties",
+        "recovery-point-offset-checkpoint",
+        "replication-offset-checkpoint",
+        "t-0/",
+    ]
+    assert world.names("t-0") == [
+        "00000000000000000000.index",
+        "00000000000000000000.log",
+        "00000000000000000000.timeindex",
+        "00000000000000000001.snapshot",
+        "leader-epoch-checkpoint",
+        "partition.metadata",
+    ]
+    assert parse_partition_metadata(world.contents("t-0/partition.metadata")) == kit.TOPIC_ID
+    assert parse_offsets(world.contents("recovery-point-offset-checkpoint")) == {kit.TP: 1}
+    assert world.contents("t-0/00000000000000000000.index") == b""
+
+
+def test_the_topic_id_comes_back(world, kit, shelf) -> None:
+    shelf.put(kit.batch(1))
+    assert shelf.stop() is None
+    assert shelf.again().log.topic_id == kit.TOPIC_ID
+
+
+def test_a_directory_belongs_to_one_node(world, kit) -> None:
+    first = kit.Shelf(world)
+    assert first.manager.stored_cluster_id() is None
+    first.manager.claim("one", 1)
+    first.manager.claim("one", 1)
+    assert parse_meta_properties(world.contents("meta.properties")).node_id == 1
+    assert first.manager.stored_cluster_id() == "one"
+    for cluster, node in (("two", 1), ("one", 2)):
+        with pytest.raises(WrongDirectory):
+            first.manager.claim(cluster, node)
+
+
+def test_a_deleted_log_is_renamed_and_goes_later(sim, kit) -> None:
+    shelf = kit.Shelf(sim, TopicConfig(file_delete_delay_ms=1000))
+    shelf.put(kit.batch(1))
+    sim.settle()
+    shelf.manager.delete(kit.TP)
+    assert shelf.manager.get(kit.TP) is None
+    (renamed,) = [name for name in sim.names("") if name.startswith("t-0")]
+    assert renamed.startswith("t-0.")
+    assert renamed.endswith("-delete/")
+    assert shelf.put(kit.batch(1)) == [0]
+    sim.settle()
+    sim.advance(1000)
+    shelf.manager.on_time()
+    sim.settle()
+    assert [name for name in sim.names("") if name.startswith("t-0")] == ["t-0/"]
+
+
+def test_what_waits_for_its_removal_goes_at_the_next_start(world, kit, shelf) -> None:
+    shelf.put(kit.batch(1))
+    world.settle()
+    shelf.manager.delete(kit.TP)
+    world.settle()
+    world.kill()
+    shelf.again()
+    world.settle()
+    assert not [name for name in world.names("") if name.startswith("t-0")]
+
+
+def test_names_of_other_things_are_left_alone(world, kit) -> None:
+    for name in ("lost+found", "notes", "t-01", "t-x"):
+        world.disk.make_dir(name)
+    shelf = kit.Shelf(world)
+    assert list(shelf.manager.logs()) == []
+    assert "t-01/" in world.names("")
+
+
+# -- several directories -----------------------------------------------------------------------------------------------
+
+
+def two(kit):
+    world = kit.SimWorld(drives=2)
+    manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    manager.load(lambda _topic: TopicConfig())
+    logs = [manager.create(TopicPartition("t", number), kit.TOPIC_ID, TopicConfig()) for number in range(4)]
+    return world, manager, logs
+
+
+def test_logs_spread_over_directories(kit) -> None:
+    _, manager, logs = two(kit)
+    assert [log.disk.name for log in logs] == ["data0", "data1", "data0", "data1"]
+    assert [len(each.logs) for each in manager.dirs] == [2, 2]
+
+
+def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
+    world, manager, logs = two(kit)
+    world.settle()
+    told: list[str] = []
+    manager.on_offline(told.append)
+    for log in logs:
+        kit.append(log, kit.batch(1), 0, world.clock.now())
+    world.faults[1].broken = True
+    answers = kit.Answers()
+    logs[1].flush(answers)
+    logs[0].flush(answers)
+    world.settle()
+    failed = [answer for answer in answers if isinstance(answer, Failure)]
+    assert [failure.kind for failure in failed] == [Kind.IO]
+    assert told == ["data1"]
+    assert manager.offline_dirs == ("data1",)
+    assert [log.tp.partition for log in manager.logs()] == [0, 2]
+    assert logs[1].recovery_point == 0
+    world.faults[1].repair()  # a disk that comes back was away all the same: what it holds is not known
+    for act in (lambda: kit.append(logs[3], kit.batch(1), 0, world.clock.now()), lambda: logs[3].read(0, 100, 1)):
+        with pytest.raises(ApiError, match="log directory data1 failed"):
+            act()
+    logs[3].configure(TopicConfig())
+    with pytest.raises(ApiError):
+        kit.append(logs[3], kit.batch(1), 0, world.clock.now())
+    with pytest.raises(Failure):
+        manager.create(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
+    assert manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
+    manager.stop(answers)
+    world.settle()
+    assert answers[-1] is None
+    assert ".kafka_cleanshutdown" in world.disks[0].list("")
+
+
+def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:
+    world, manager, _ = two(kit)
+    answers = kit.Answers()
+    manager.stop(answers)
+    for directory in manager.dirs:  # as when a flush ends, or time has come
+        directory.checkpoint_recovery_points()
+        directory.checkpoint_high_watermarks()
+        directory.checkpoint_starts()
+    world.settle()
+    assert answers == [None]
+    assert all(".kafka_cleanshutdown" in disk.list("") for disk in world.disks)
+
+
+def test_a_directory_that_cannot_be_loaded_is_offline(kit) -> None:
+    world, manager, _ = two(kit)
+    answers = kit.Answers()
+    manager.stop(answers)
+    world.settle()
+    world.restart()
+    world.faults[0].broken = True
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again.load(lambda _topic: TopicConfig())
+    assert again.offline_dirs == ("data0",)
+    assert [log.tp.partition for log in again.logs()] == [1, 3]
+
+
+def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) -> None:
+    """A topic was deleted and made again while a directory was away: its old log comes back with the directory."""
+    world, manager, _ = two(kit)
+    answers = kit.Answers()
+    manager.stop(answers)
+    world.settle()
+    world.disks[1].make_dir("t-0")
+    world.disks[1].replace_now("t-0/partition.metadata", b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw")
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again.load(lambda _topic: TopicConfig())
+    tp = TopicPartition("t", 0)
+    adopted = again.adopt(tp, kit.TOPIC_ID)
+    assert adopted is not None
+    assert adopted.disk.name == "data0"
+    assert [log.tp.partition for log in again.logs()] == [0, 2, 1, 3]
+    assert "t-0/" not in world.disks[1].list("")
+    assert again.adopt(tp, bytes(range(1, 17))) is None
+    assert again.get(tp) is None
+
+
+def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
+    world, manager, _ = two(kit)
+    answers = kit.Answers()
+    manager.stop(answers)
+    world.settle()
+    world.disks[0].unlink_now("t-0/partition.metadata")
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again.load(lambda _topic: TopicConfig())
+    adopted = again.adopt(TopicPartition("t", 0), kit.TOPIC_ID)
+    assert adopted is not None
+    assert adopted.topic_id == kit.TOPIC_ID
+    world.settle()
+    assert "partition.metadata" in world.disks[0].list("t-0")
+
+
+def test_a_partition_that_may_be_in_an_offline_directory_is_not_made_anew(kit) -> None:
+    world, manager, _ = two(kit)
+    answers = kit.Answers()
+    manager.stop(answers)
+    world.settle()
+    world.restart()
+    world.faults[0].broken = True
+    again = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
+    again.load(lambda _topic: TopicConfig())
+    tp = TopicPartition("t", 0)
+    assert again.adopt(tp, kit.TOPIC_ID) is None
+    with pytest.raises(Failure) as refused:
+        again.create(tp, kit.TOPIC_ID, TopicConfig(), is_new=False)
+    assert refused.value.kind is Kind.NOT_DONE
+    assert again.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data1"
+
+
+def test_no_directory_left(kit) -> None:
+    world, manager, _ = two(kit)
+    world.settle()
+    for faults in world.faults:
+        faults.broken = True
+    for log in list(manager.logs()):
+        log.flush(kit.Answers())
+    world.settle()
+    assert manager.offline_dirs == ("data0", "data1")
+    with pytest.raises(Failure):
+        manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
+    answers = kit.Answers()
+    manager.stop(answers)
+    world.settle()
+    assert len(answers) == 1
+
+
+def test_a_full_disk_refuses_and_goes_on(kit) -> None:
+    world = kit.SimWorld()
+    shelf = kit.Shelf(world, TopicConfig(segment_bytes=10_000))
+    shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
+    world.settle()
+    world.drives[0].capacity = world.drives[0].used_bytes() + 500
+    for _ in range(2):
+        with pytest.raises(Exception, match="no space left in data0"):
+            shelf.put(kit.batch(1, 1000))
+    assert shelf.manager.offline_dirs == ()
+    assert shelf.log.end_offset == 5
+    assert len(kit.read_all(world, shelf.log)) == 5
+    world.drives[0].capacity = 1 << 50
+    assert shelf.put(kit.batch(1, 1000)) == [5]
+
+
+# -- the calendar ------------------------------------------------------------------------------------------------------
+
+
+def test_checkpoints_are_written_in_time(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(*(kit.batch(1) for _ in range(3)))
+    shelf.log.high_watermark = 3
+    assert shelf.flush() == 3
+    due = shelf.manager.next_deadline_ns()
+    assert due is not None
+    sim.advance(5_000)
+    shelf.manager.on_time()
+    sim.settle()
+    assert parse_offsets(sim.contents("replication-offset-checkpoint")) == {kit.TP: 3}
+    assert not sim.disk.exists("log-start-offset-checkpoint")
+    shelf.log.set_start_offset(2)
+    sim.advance(MINUTE)
+    shelf.manager.on_time()
+    sim.settle()
+    assert parse_offsets(sim.contents("recovery-point-offset-checkpoint")) == {kit.TP: 3}
+    assert parse_offsets(sim.contents("log-start-offset-checkpoint")) == {kit.TP: 2}
+
+
+def test_retention_runs_in_idle_moments(sim, kit) -> None:
+    shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
+    shelf.put(kit.batch(1))
+    shelf.log.high_watermark = 1
+    assert shelf.manager.background(1_000_000) is False
+    sim.advance(5 * MINUTE)
+    shelf.manager.on_time()
+    assert shelf.log.start_offset == 0
+    while shelf.manager.background(1_000_000):
+        pass
+    assert shelf.log.start_offset == 1
+
+
+def test_producers_expire_in_idle_moments(sim, kit) -> None:
+    config, warnings = BrokerConfig.from_properties({"producer.id.expiration.ms": "1000"})
+    assert warnings == []
+    shelf = kit.Shelf(sim, broker=config)
+    shelf.put(kit.batch(1, producer_id=1, producer_epoch=0, base_sequence=0))
+    assert len(shelf.log.producers) == 1
+    sim.advance(10 * MINUTE)
+    shelf.manager.on_time()
+    while shelf.manager.background(1_000_000):
+        pass
+    assert len(shelf.log.producers) == 0
+
+
+def test_many_logs_take_several_idle_moments(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    for number in range(40):
+        shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
+    sim.advance(5 * MINUTE)
+    shelf.manager.on_time()
+    assert shelf.manager.background(1_000_000) is True

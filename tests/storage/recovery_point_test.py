@@ -1,0 +1,235 @@
+"""Checkpoints and logs after a crash: which of them is believed, and how far."""
+
+from __future__ import annotations
+
+import pytest
+from tests.storage.conftest import LOG, SMALL
+
+from ottla.sim.drive import JournalLoss
+from ottla.sim.inode import LossPattern
+from ottla.sim.machine import Death
+from ottla.storage.checkpoints import format_offsets, parse_offsets
+from ottla.storage.log_dir import LoadProgress
+from ottla.types import TopicPartition
+
+
+def test_start_high_watermark_and_end_are_in_order(world, kit, shelf) -> None:
+    shelf.put(*(kit.batch(1) for _ in range(10)))
+    shelf.log.high_watermark = 10
+    shelf.log.set_start_offset(4)
+    assert shelf.stop() is None
+    for start, mark, expected in ((4, 10, (4, 10)), (4, 99, (4, 10)), (7, 2, (7, 7))):
+        world.overwrite("log-start-offset-checkpoint", format_offsets({kit.TP: start}))
+        world.overwrite("replication-offset-checkpoint", format_offsets({kit.TP: mark}))
+        world.kill()
+        again = shelf.again()
+        assert (again.log.start_offset, again.log.high_watermark, again.log.end_offset) == (*expected, 10)
+
+
+def test_a_log_start_above_the_end_begins_the_log_anew(world, kit, shelf) -> None:
+    shelf.put(*(kit.batch(1) for _ in range(10)))
+    world.settle()
+    world.kill()
+    world.overwrite("log-start-offset-checkpoint", format_offsets({kit.TP: 50}))
+    again = shelf.again()
+    assert (again.log.start_offset, again.log.high_watermark, again.log.end_offset) == (50, 50, 50)
+    assert again.put(kit.batch(1)) == [50]
+
+
+def test_segments_below_the_log_start_are_not_recovered(world, kit) -> None:
+    """They were about to be removed, nothing synced them: damage there says nothing about the log."""
+    shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=-1)
+    world.settle()
+    world.kill()
+    world.overwrite("log-start-offset-checkpoint", format_offsets({kit.TP: 12}))
+    world.overwrite(LOG, world.contents(LOG)[:-1])
+    again = shelf.again()
+    assert (again.log.start_offset, again.log.end_offset) == (12, 30)
+    assert [segment.base_offset for segment in again.log.segments] == [10, 20]
+    world.settle()
+    assert "00000000000000000000.log" not in world.names("t-0")
+
+
+@pytest.mark.parametrize("name", ["recovery-point", "replication", "log-start"])
+def test_an_unreadable_checkpoint_costs_time_only(world, kit, shelf, name) -> None:
+    shelf.put(*(kit.batch(1) for _ in range(10)))
+    assert shelf.stop() is None
+    world.overwrite(f"{name}-offset-checkpoint", b"\xff\x00garbage")
+    assert shelf.again().log.end_offset == 10
+
+
+def test_recovery_begins_at_the_recovery_point(sim, kit) -> None:
+    """What is durable is not read again: damage below the recovery point is not even looked at."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
+    assert shelf.flush() == 30
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    sim.restart()
+    seen: list[LoadProgress] = []
+    again = kit.Shelf(sim, SMALL, progress=seen.append)
+    assert again.log.end_offset == 30
+    assert seen[-1].bytes_scanned == again.log.segments.active.size
+    assert (seen[-1].logs_done, seen[-1].logs_total) == (1, 1)
+
+
+def test_a_recovery_point_at_a_segments_beginning_says_nothing_about_the_indexes_before_it(sim, kit) -> None:
+    """Found by the simulator: sealed after the last flush, torn by a power loss, never looked at again."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
+    assert shelf.flush() == 5
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    shelf.log.roll()
+    sim.drives[0].sync_directory(sim.drives[0].directory("t-0"), sim.drives[0].pending(sim.drives[0].directory("t-0")))
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.ALL))
+    again = shelf.again()
+    assert [segment.base_offset for segment in again.log.segments] == [0, 5]
+    assert again.log.segments[0].index.entries > 0
+
+
+def test_a_cut_is_durable_before_anything_follows_it(sim, kit) -> None:
+    """Found by the simulator: the torn tail came back with the next power loss, in front of a newer segment."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1, 1000) for _ in range(5)))
+    assert shelf.flush() == 5
+    sim.restart()
+    size = len(sim.contents(LOG))
+    sim.overwrite(LOG, sim.contents(LOG) + b"torn")
+    sim.disk.sync_now(LOG)
+    again = shelf.again()
+    assert len(sim.contents(LOG)) == size
+    assert not sim.drives[0].file(LOG).shadow, "the platter holds no more than the file"
+    assert again.log.end_offset == 5
+
+
+def test_a_cut_that_a_power_loss_undid_is_known_by_its_epochs(sim, kit) -> None:
+    """Found by the simulator: the old tail came back under the new leader's epoch, and so was taken for its records."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1) for _ in range(6)), epoch=2)
+    assert shelf.flush() == 6
+    before = sim.contents(LOG)
+    shelf.log.truncate_to(3)
+    shelf.put(kit.batch(1), epoch=4)
+    sim.settle()
+    assert shelf.log.epochs.entries == ((2, 0), (4, 3))
+    sim.overwrite(LOG, before)
+    sim.restart()
+    again = shelf.again()
+    assert (again.log.end_offset, again.log.epochs.entries) == (6, ((2, 0),))
+
+
+def test_a_tail_that_came_back_behind_newer_records_is_cut(sim, kit) -> None:
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1) for _ in range(3)), epoch=2)
+    old = kit.batch(1)
+    shelf.put(kit.batch(1), old, epoch=2)
+    tail = sim.contents(LOG)[-len(old) :]
+    assert shelf.flush() == 5
+    shelf.log.truncate_to(3)
+    shelf.put(kit.batch(1), epoch=4)
+    sim.settle()
+    sim.overwrite(LOG, sim.contents(LOG) + tail)
+    sim.restart()
+    again = shelf.again()
+    assert (again.log.end_offset, again.log.epochs.entries) == (4, ((2, 0), (4, 3)))
+
+
+def test_below_the_recovery_point_epochs_may_be_what_they_are(sim, kit) -> None:
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(kit.batch(1), epoch=4)
+    shelf.put(kit.batch(1), epoch=2)
+    assert shelf.flush() == 2
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    sim.restart()
+    assert shelf.again().log.end_offset == 2
+
+
+def test_a_cut_takes_the_recovery_point_on_the_disk_back(sim, kit) -> None:
+    """Else a segment that ends behind the cut would be believed, because the next one holds the old point."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1) for _ in range(6)), epoch=2)
+    assert shelf.flush() == 6
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    shelf.log.truncate_to(3)
+    sim.settle()
+    assert b"t 0 3" in sim.contents("recovery-point-offset-checkpoint")
+
+
+# -- a topic that is deleted, and made again under its name ------------------------------------------------------------
+
+CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint")
+
+
+def deleted(kit, sim):
+    """A log that all checkpoints name, and which is then deleted."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
+    shelf.log.high_watermark = 30
+    shelf.log.set_start_offset(20)
+    assert shelf.flush() == 30
+    directory = shelf.manager.dirs[0]
+    directory.checkpoint_recovery_points()
+    directory.checkpoint_high_watermarks()
+    directory.checkpoint_starts()
+    sim.settle()
+    assert all(parse_offsets(sim.contents(name))[kit.TP] >= 20 for name in CHECKPOINTS)
+    shelf.manager.delete(kit.TP)
+    return shelf.manager
+
+
+@pytest.mark.parametrize("died_between", [False, True])
+@pytest.mark.parametrize("under_way", [False, True])
+def test_a_new_log_is_not_taken_for_the_deleted_one_of_its_name(sim, kit, died_between: bool, under_way: bool) -> None:
+    """Found by the simulator: the old recovery point vouched for bytes of the new log that nobody had flushed."""
+    manager = deleted(kit, sim)
+    if died_between:
+        sim.settle()
+        sim.restart()
+        manager = kit.Shelf(sim, SMALL).manager
+    if under_way:  # writes that were asked for before the new log is there, and end after it
+        for name in CHECKPOINTS:
+            sim.disk.replace(name, sim.contents(name), lambda _: None)
+    manager.create(kit.TP, bytes(range(1, 17)), SMALL)
+    for name in CHECKPOINTS:
+        assert kit.TP not in parse_offsets(sim.contents(name)), name
+    sim.settle()
+    sim.restart()
+    again = kit.Shelf(sim, SMALL).log
+    assert (again.start_offset, again.high_watermark, again.end_offset, again.recovery_point) == (0, 0, 0, 0)
+
+
+def test_only_the_first_of_many_new_logs_waits_for_the_checkpoints(sim, kit) -> None:
+    shelf = kit.Shelf(sim, SMALL)
+    names = [TopicPartition("many", number) for number in range(20)]
+    for tp in names:
+        shelf.manager.create(tp, bytes(range(16)), SMALL)
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    for tp in names:
+        shelf.manager.delete(tp)
+    written = []
+    at_once = sim.disk.replace_now
+    sim.disk.replace_now = lambda name, data: (written.append(name), at_once(name, data))
+    for tp in names:
+        shelf.manager.create(tp, bytes(range(16)), SMALL)
+    assert written == list(CHECKPOINTS)
+
+
+def test_a_recovery_point_beyond_the_end_vouches_for_nothing(sim, kit) -> None:
+    """It is another log's, or the disk lost what it had said was safe: then the first segment may be torn as well."""
+    shelf = kit.Shelf(sim, SMALL)
+    shelf.put(*(kit.batch(1, 1000) for _ in range(30)))
+    assert shelf.flush() == 30
+    bases = [segment.base_offset for segment in shelf.log.segments]
+    sim.settle()
+    sim.overwrite("recovery-point-offset-checkpoint", format_offsets({kit.TP: 243}))
+    sim.overwrite(LOG, sim.contents(LOG)[:-1])
+    sim.restart()
+    again = shelf.again()
+    assert [segment.base_offset for segment in again.log.segments] == bases[:1]
+    assert again.log.end_offset == bases[1] - 1
+    sim.settle()
+    assert again.log.recovery_point == again.log.end_offset

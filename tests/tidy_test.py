@@ -1,0 +1,173 @@
+"""The house keeps itself in order: zones, sizes, room rules, and nothing of the machine it was built on.
+
+Every exception stands here, with its reason.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src"
+FILE_LINES: Final = 500
+FUNCTION_LINES: Final = 50
+ZONES: Final = ("pure", "deterministic", "real")
+
+LONG_FILES: Final[dict[str, str]] = {}
+LONG_FUNCTIONS: Final[dict[str, str]] = {}
+
+FORBIDDEN: Final = {
+    # Zone → modules whose import would let the world in.
+    "pure": {
+        "asyncio", "concurrent", "logging", "multiprocessing", "os", "random", "select", "selectors", "shutil",
+        "signal", "socket", "subprocess", "tempfile", "threading", "time",
+    },
+    "deterministic": {
+        "asyncio", "concurrent", "multiprocessing", "os", "random", "select", "selectors", "shutil", "signal",
+        "socket", "subprocess", "tempfile", "threading", "time",
+    },
+    "real": set(),
+}  # fmt: skip
+FORBIDDEN_CALLS: Final = {
+    "pure": {"open", "print", "input"},
+    "deterministic": {"open", "print", "input"},
+    "real": set(),
+}
+
+ZONE_OF_ROOM: Final = {
+    # What a room may be at most; a file may be stricter than its room.
+    "broker": "deterministic", "cluster": "deterministic", "config": "real", "coordinator": "deterministic",
+    "groups": "deterministic", "purgatory": "deterministic", "record": "pure", "replication": "deterministic",
+    "storage": "deterministic", "transactions": "deterministic", "wire": "pure", "znodes": "deterministic",
+}  # fmt: skip
+REAL_IN_STRICT_ROOM: Final[dict[str, str]] = {
+    "src/ottla/storage/dump": "a tool for people: reads ordinary files, never runs inside a broker",
+}
+
+
+def python_files() -> list[Path]:
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def zone_of(path: Path) -> str | None:
+    head = ast.get_docstring(ast.parse(path.read_text())) or ""
+    found = re.search(r"^Zone: (\w+)\.", head, re.MULTILINE)
+    return found.group(1) if found else None
+
+
+def imports_of(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            yield node.module, node.lineno
+
+
+def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """(dotted name, lines without the docstring) of every function."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.ClassDef):
+            yield from functions_of(node, f"{prefix}{node.name}.")
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            first = node.body[0]
+            value = first.value if isinstance(first, ast.Expr) else None
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                assert first.end_lineno is not None
+                lines -= first.end_lineno - first.lineno + 1
+            yield f"{prefix}{node.name}", lines
+            yield from functions_of(node, f"{prefix}{node.name}.")
+
+
+@pytest.mark.parametrize("path", python_files(), ids=name_of)
+def test_every_file_says_its_zone_and_keeps_it(path: Path) -> None:
+    zone = zone_of(path)
+    assert zone in ZONES, f"{name_of(path)}: the head says no `Zone: pure|deterministic|real.`"
+    tree = ast.parse(path.read_text())
+    for module, line in imports_of(tree):
+        top = module.partition(".")[0]
+        assert top not in FORBIDDEN[zone], f"{name_of(path)}:{line}: {zone} code must not import {module}"
+    for node in ast.walk(tree):
+        if zone != "real":
+            assert not isinstance(node, ast.Await | ast.AsyncFunctionDef), (
+                f"{name_of(path)}: {zone} code does not await"
+            )
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            called = node.func.id
+            assert called not in FORBIDDEN_CALLS[zone], f"{name_of(path)}:{node.lineno}: {zone} code calls {called}()"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=name_of)
+def test_a_file_is_not_freer_than_its_room(path: Path) -> None:
+    name = name_of(path)
+    if any(name.startswith(exception) for exception in REAL_IN_STRICT_ROOM):
+        return
+    parts = path.relative_to(SOURCE).parts
+    room = ZONE_OF_ROOM.get(parts[1], "real") if len(parts) > 2 else "real"
+    zone = zone_of(path)
+    assert zone is not None
+    assert ZONES.index(zone) <= ZONES.index(room), f"{name} is {zone}, its room is {room}"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=name_of)
+def test_files_and_functions_stay_small(path: Path) -> None:
+    text = path.read_text()
+    name = name_of(path)
+    lines = text.count("\n")
+    assert lines <= FILE_LINES or name in LONG_FILES, f"{name} has {lines} lines, {FILE_LINES} are allowed"
+    for function, length in functions_of(ast.parse(text)):
+        full = f"{name}:{function}"
+        assert length <= FUNCTION_LINES or full in LONG_FUNCTIONS, f"{full} has {length} lines"
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name_of)
+def test_files_of_tests_stay_small_too(path: Path) -> None:
+    lines = path.read_text().count("\n")
+    assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, {FILE_LINES} are allowed"
+
+
+def test_exceptions_are_still_needed() -> None:
+    for name in LONG_FILES:
+        assert (ROOT / name).read_text().count("\n") > FILE_LINES, f"{name} is short now: take it off the list"
+    for full in LONG_FUNCTIONS:
+        name, _, function = full.partition(":")
+        length = dict(functions_of(ast.parse((ROOT / name).read_text()))).get(function, 0)
+        assert length > FUNCTION_LINES, f"{full} is short now: take it off the list"
+    for prefix in REAL_IN_STRICT_ROOM:
+        assert list(SOURCE.rglob("*.py")), prefix
+        assert (ROOT / prefix).exists() or (ROOT / f"{prefix}.py").exists(), f"{prefix} is gone: take it off the list"
+
+
+@pytest.mark.parametrize("path", python_files(), ids=name_of)
+def test_no_module_keeps_mutable_state(path: Path) -> None:
+    """Two brokers live in one interpreter in the simulator: state belongs to objects."""
+    zone = zone_of(path)
+    if zone == "real":
+        return
+    for node in ast.walk(ast.parse(path.read_text())):
+        assert not isinstance(node, ast.Global), f"{name_of(path)}:{node.lineno}: module-level state"
+
+
+def test_no_path_of_a_machine_and_no_registry_in_the_project() -> None:
+    tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    machine = re.compile(r"/(?:work|root|farm)/|/home/[a-z]+/|index-url|registry\s*=\s*http")
+    for name in tracked.split("\0"):
+        path = ROOT / name
+        if not name or not path.is_file() or path.suffix in {".gz", ".zst", ".png"} or name == "tests/tidy_test.py":
+            continue
+        text = path.read_text(errors="replace")
+        found = machine.search(text)
+        assert found is None, f"{name} names a path or registry of one machine: {found!r}"

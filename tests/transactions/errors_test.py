@@ -1,0 +1,245 @@
+"""Every error that groups and transactions may answer with has a test that provokes it; the table says which.
+
+Zone: real. A row is checked: the test is there, and speaks of the error.
+"""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from ottla.errors import ErrorCode
+from ottla.wire.apis import ApiKey
+
+TESTS = Path(__file__).resolve().parents[1]
+REQUESTS = "transactions/requests_test.py"
+PARTITIONS = "transactions/partitions_test.py"
+ADMIN = "transactions/admin_test.py"
+COORDINATORS = "transactions/coordinators_test.py"
+FAILOVER = "groups/failover_test.py"
+STATIC = "groups/static_members_test.py"
+MEMBERS = "groups/members_test.py"
+OFFSETS = "groups/offsets_test.py"
+GROUPS = "groups/requests_test.py"
+PRODUCE = "replication/produce_test.py"
+VERIFICATION = "replication/verification_test.py"
+MARKERS = "replication/marker_requests_test.py"
+REPLICATED = "groups/replicated_test.py"
+BY_CLIENTS = f"{MARKERS}::test_clients_end_only_what_is_open_and_only_as_its_coordinator_would"
+
+COORDINATOR = {
+    # Whoever is asked about a transactional id that is not, not yet, or just now not in its charge.
+    "NOT_COORDINATOR": f"{COORDINATORS}::test_a_broker_that_coordinates_nothing",
+    "COORDINATOR_LOAD_IN_PROGRESS": f"{COORDINATORS}::test_a_coordinator_that_is_loading",
+    "COORDINATOR_NOT_AVAILABLE": f"{COORDINATORS}::test_a_coordinator_whose_log_takes_nothing",
+}
+ADDING = COORDINATOR | {
+    "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_what_comes_while_a_transaction_ends",
+    "PRODUCER_FENCED": f"{REQUESTS}::test_producers_that_may_not_add",
+    "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_producers_that_may_not_add",
+    "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_producers_that_may_not_add",
+}
+GROUP_COORDINATOR = {
+    "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
+    "COORDINATOR_LOAD_IN_PROGRESS": f"{REPLICATED}::test_groups_that_are_being_loaded_are_announced",
+    "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_a_commit_that_no_replica_takes_is_given_up",
+    "INVALID_GROUP_ID": f"{GROUPS}::test_groups_need_no_name_only_where_kafka_says_so",
+}
+PROVOKED: dict[str, dict[str, str]] = {
+    "InitProducerId": COORDINATOR | {
+        "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_an_open_transaction_is_aborted_first",
+        "INVALID_TRANSACTION_TIMEOUT": f"{REQUESTS}::test_a_timeout_that_is_none",
+        "PRODUCER_FENCED": f"{REQUESTS}::test_a_producer_that_was_replaced",
+    },
+    "AddPartitionsToTxn": ADDING | {
+        "OPERATION_NOT_ATTEMPTED": f"{REQUESTS}::test_one_wrong_partition_and_nothing_is_done",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_one_wrong_partition_and_nothing_is_done",
+        "TRANSACTION_ABORTABLE": f"{REQUESTS}::test_brokers_ask_for_several_transactions",
+        "CLUSTER_AUTHORIZATION_FAILED": f"{REQUESTS}::test_clients_do_not_speak_as_brokers",
+    },
+    "AddOffsetsToTxn": ADDING | {
+        "PRODUCER_FENCED": f"{REQUESTS}::test_adding_offsets_in_every_version",
+        "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_adding_offsets_in_every_version",
+        "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_adding_offsets_in_every_version",
+        "INVALID_GROUP_ID": f"{REQUESTS}::test_adding_offsets_in_every_version",
+    },
+    "EndTxn": COORDINATOR | {
+        "INVALID_TXN_STATE": f"{REQUESTS}::test_nothing_to_end",
+        "CONCURRENT_TRANSACTIONS": f"{REQUESTS}::test_what_comes_while_a_transaction_ends",
+        "PRODUCER_FENCED": f"{REQUESTS}::test_ending_in_every_version",
+        "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_ending_in_every_version",
+        "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_ending_in_every_version",
+    },
+    "TxnOffsetCommit": GROUP_COORDINATOR | {
+        "INVALID_GROUP_ID": f"{REQUESTS}::test_offsets_that_are_refused",
+        "INVALID_PRODUCER_EPOCH": f"{REQUESTS}::test_an_epoch_that_is_over_commits_no_offsets",
+        "INVALID_PRODUCER_ID_MAPPING": f"{REQUESTS}::test_offsets_that_are_refused",
+        "INVALID_TXN_STATE": f"{PARTITIONS}::test_offsets_of_a_group_that_did_not_join_are_not_taken",
+        "TRANSACTION_ABORTABLE": f"{PARTITIONS}::test_offsets_of_a_group_that_did_not_join_are_not_taken",
+        "COORDINATOR_LOAD_IN_PROGRESS": f"{PARTITIONS}::test_offsets_while_the_last_transaction_ends_are_tried_again",
+        "UNKNOWN_MEMBER_ID": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
+        "ILLEGAL_GENERATION": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
+        "FENCED_INSTANCE_ID": f"{REQUESTS}::test_members_that_lost_their_partitions_commit_nothing",
+        "GROUP_ID_NOT_FOUND": f"{REQUESTS}::test_a_member_of_a_group_that_there_is_not",
+        "OFFSET_METADATA_TOO_LARGE": f"{REQUESTS}::test_offsets_that_are_refused",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{REQUESTS}::test_offsets_that_are_refused",
+        "UNKNOWN_TOPIC_ID": f"{REQUESTS}::test_committing_offsets_by_topic_id",
+    },
+    "Produce": {
+        "DUPLICATE_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
+        "OUT_OF_ORDER_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
+        "INVALID_PRODUCER_EPOCH": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
+        "INVALID_RECORD": f"{PRODUCE}::test_what_cannot_be_appended_has_its_error_and_its_reason",
+        "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_nobody_writes_to_an_internal_topic",
+        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
+        "INVALID_TXN_STATE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
+        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
+        "CONCURRENT_TRANSACTIONS": f"{VERIFICATION}::test_a_transaction_that_is_about_to_be_complete_is_given_a_moment",
+    },
+    "WriteTxnMarkers": {
+        "CLUSTER_AUTHORIZATION_FAILED": BY_CLIENTS,
+        "INVALID_TXN_STATE": BY_CLIENTS,
+        "TRANSACTION_COORDINATOR_FENCED": f"{MARKERS}::test_every_partition_has_its_own_answer",
+        "INVALID_PRODUCER_EPOCH": f"{MARKERS}::test_every_partition_has_its_own_answer",
+        "NOT_LEADER_OR_FOLLOWER": f"{MARKERS}::test_every_partition_has_its_own_answer",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{MARKERS}::test_every_partition_has_its_own_answer",
+    },
+    "DescribeTransactions": COORDINATOR | {"TRANSACTIONAL_ID_NOT_FOUND": f"{ADMIN}::test_describing"},
+    "ListTransactions": {
+        "COORDINATOR_LOAD_IN_PROGRESS": f"{COORDINATORS}::test_a_coordinator_that_is_loading",
+        "INVALID_REGULAR_EXPRESSION": f"{ADMIN}::test_patterns_that_are_none_or_cost_too_much",
+    },
+    "JoinGroup": GROUP_COORDINATOR | {
+        "INVALID_SESSION_TIMEOUT": "groups/sizes_test.py::test_session_timeouts_of_every_size",
+        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_a_join_that_does_not_fit_the_group",
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_a_join_that_does_not_fit_the_group",
+        "MEMBER_ID_REQUIRED": f"{GROUPS}::test_join_in_every_version",
+        "GROUP_MAX_SIZE_REACHED": f"{GROUPS}::test_limits_are_those_in_force",
+        "FENCED_INSTANCE_ID": f"{STATIC}::test_the_predecessor_that_waits_is_fenced",
+        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_a_second_request_of_a_member_gives_up_the_first",
+    },
+    "SyncGroup": {
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_a_sync_that_does_not_fit",
+        "ILLEGAL_GENERATION": f"{MEMBERS}::test_a_sync_that_does_not_fit",
+        "INCONSISTENT_GROUP_PROTOCOL": f"{MEMBERS}::test_a_sync_that_does_not_fit",
+        "REBALANCE_IN_PROGRESS": f"{MEMBERS}::test_members_that_wait_for_an_assignment_hear_of_the_next_rebalance",
+        "UNKNOWN_SERVER_ERROR": f"{GROUPS}::test_an_assignment_that_is_no_batch",
+    },
+    "Heartbeat": {
+        "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
+        "INVALID_GROUP_ID": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
+        "ILLEGAL_GENERATION": f"{MEMBERS}::test_heartbeats_that_do_not_fit",
+        "REBALANCE_IN_PROGRESS": f"{GROUPS}::test_a_waiting_join_holds_up_its_own_connection_only",
+        "FENCED_INSTANCE_ID": f"{STATIC}::test_a_static_member_that_restarts_keeps_its_assignment_without_a_rebalance",
+    },
+    "LeaveGroup": {
+        "UNKNOWN_MEMBER_ID": f"{MEMBERS}::test_leaving",
+        "FENCED_INSTANCE_ID": f"{STATIC}::test_a_static_member_leaves_by_its_instance",
+    },
+    "OffsetCommit": {
+        "UNKNOWN_MEMBER_ID": f"{OFFSETS}::test_a_group_with_members_takes_commits_of_members_only",
+        "ILLEGAL_GENERATION": f"{GROUPS}::test_a_group_that_there_is_not_is_said_to_who_knows_that_error",
+        "GROUP_ID_NOT_FOUND": f"{GROUPS}::test_a_group_that_there_is_not_is_said_to_who_knows_that_error",
+        "REBALANCE_IN_PROGRESS": f"{OFFSETS}::test_during_a_rebalance_the_old_generation_may_finish_its_work",
+        "OFFSET_METADATA_TOO_LARGE": f"{GROUPS}::test_commits_for_what_is_not_there",
+        "INVALID_COMMIT_OFFSET_SIZE": f"{GROUPS}::test_a_commit_that_is_no_batch",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{GROUPS}::test_commits_for_what_is_not_there",
+        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_that_are_named_by_id",
+        "COORDINATOR_NOT_AVAILABLE": f"{REPLICATED}::test_too_few_replicas_refuse_a_commit_before_it_is_written",
+    },
+    "OffsetFetch": {
+        "NOT_COORDINATOR": f"{GROUPS}::test_nobody_coordinates_before_the_topic_is_there",
+        "UNSTABLE_OFFSET_COMMIT": f"{REQUESTS}::test_offsets_stay_unstable_until_the_marker_is_there",
+        "UNKNOWN_TOPIC_ID": f"{GROUPS}::test_topics_that_are_named_by_id",
+    },
+    "OffsetDelete": {
+        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_what_is_refused_leaves_nothing_behind",
+        "GROUP_SUBSCRIBED_TO_TOPIC": f"{OFFSETS}::test_positions_that_members_consume_cannot",
+        "NON_EMPTY_GROUP": f"{OFFSETS}::test_nobody_knows_what_members_of_other_kinds_need",
+        "UNKNOWN_TOPIC_OR_PARTITION": f"{GROUPS}::test_deleting_offsets",
+    },
+    "DeleteGroups": {
+        "NON_EMPTY_GROUP": f"{FAILOVER}::test_a_deleted_group_stays_deleted",
+        "GROUP_ID_NOT_FOUND": "groups/sizes_test.py::test_what_is_refused_leaves_nothing_behind",
+    },
+}  # fmt: skip
+NOT_PROVOKED = {
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "there is no authorizer yet",
+    "GROUP_AUTHORIZATION_FAILED": "there is no authorizer yet",
+    "TOPIC_AUTHORIZATION_FAILED": "there is no authorizer yet",
+    "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer that nobody knows any more may begin anywhere",
+}
+"""What no broker of ours answers, and why."""
+NOT_BY = {
+    (
+        "AddPartitionsToTxn",
+        "INVALID_TXN_STATE",
+    ): "a transaction that ends is CONCURRENT_TRANSACTIONS, one that has ended begins",
+    ("AddOffsetsToTxn", "INVALID_TXN_STATE"): "as AddPartitionsToTxn",
+}
+"""What single requests are not answered with, and why."""
+_ADDED = (
+    "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE CONCURRENT_TRANSACTIONS PRODUCER_FENCED "
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_EPOCH INVALID_TXN_STATE"
+)
+KAFKAS = {
+    "InitProducerId": "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE CONCURRENT_TRANSACTIONS "
+    "INVALID_TRANSACTION_TIMEOUT PRODUCER_FENCED TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
+    "AddPartitionsToTxn": f"{_ADDED} TOPIC_AUTHORIZATION_FAILED OPERATION_NOT_ATTEMPTED",
+    "AddOffsetsToTxn": f"{_ADDED} GROUP_AUTHORIZATION_FAILED",
+    "EndTxn": "INVALID_TXN_STATE INVALID_PRODUCER_EPOCH PRODUCER_FENCED",
+    "TxnOffsetCommit": "INVALID_PRODUCER_EPOCH UNKNOWN_MEMBER_ID ILLEGAL_GENERATION FENCED_INSTANCE_ID "
+    "OFFSET_METADATA_TOO_LARGE",
+    "Produce": "DUPLICATE_SEQUENCE_NUMBER OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_PRODUCER_EPOCH UNKNOWN_PRODUCER_ID "
+    "TRANSACTION_ABORTABLE INVALID_RECORD",
+    "WriteTxnMarkers": "CLUSTER_AUTHORIZATION_FAILED TRANSACTION_COORDINATOR_FENCED",
+}
+"""What clients are told to expect of each request of a transaction."""
+ROWS = [(api, error, test) for api, rows in PROVOKED.items() for error, test in rows.items()]
+
+
+@cache
+def functions(file: str) -> dict[str, str]:
+    """The text of every test of a file, with its decorators."""
+    text = (TESTS / file).read_text()
+    lines = text.splitlines()
+    return {
+        node.name: "\n".join(
+            lines[min([node.lineno, *(each.lineno for each in node.decorator_list)]) - 1 : node.end_lineno]
+        )
+        for node in ast.parse(text).body
+        if isinstance(node, ast.FunctionDef)
+    }
+
+
+@pytest.mark.parametrize(("api", "error", "test"), ROWS, ids=[f"{api}-{error}" for api, error, _ in ROWS])
+def test_every_error_has_a_test_that_provokes_it(api: str, error: str, test: str) -> None:
+    assert error in ErrorCode.__members__
+    assert api.lower() in {key.name.replace("_", "").lower() for key in ApiKey}
+    file, _, name = test.partition("::")
+    assert error in functions(file)[name], f"{test} does not speak of {error}"
+
+
+def test_what_is_never_answered_is_said_nowhere() -> None:
+    answered = {error for _, error, _ in ROWS}
+    assert not answered & set(NOT_PROVOKED)
+    source = TESTS.parent / "src" / "ottla"
+    for room in ("groups", "transactions", "coordinator", "replication", "storage"):
+        for path in (source / room).rglob("*.py"):
+            for error in NOT_PROVOKED:
+                assert f"ErrorCode.{error}" not in path.read_text(), f"{path.name} answers {error}: it needs a test"
+
+
+def test_what_clients_expect_is_provoked_or_explained() -> None:
+    missing = [
+        (api, error)
+        for api, errors in KAFKAS.items()
+        for error in errors.split()
+        if error not in PROVOKED[api] and error not in NOT_PROVOKED and (api, error) not in NOT_BY
+    ]
+    assert missing == []
+    assert not [pair for pair in NOT_BY if pair[1] in PROVOKED[pair[0]]]

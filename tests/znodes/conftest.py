@@ -1,0 +1,133 @@
+"""A machine with a simulated disk, and metadata stores on it, one life after the other.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.outcome import Effects
+from ottla.seams import Failure, Op
+from ottla.sim.disk import SimDisk
+from ottla.sim.drive import Drive, JournalLoss
+from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.entropy import Streams
+from ottla.sim.inode import LossPattern
+from ottla.sim.machine import Death, Machine
+from ottla.sim.world import SECOND, Timeline
+from ottla.znodes.local_session import LocalSession
+from ottla.znodes.store import EmbeddedStore
+
+
+class Shell:
+    """What a broker is to the shell, as far as a store needs it: effects that are drained after each turn."""
+
+    def __init__(self) -> None:
+        self.effects = Effects()
+
+    def end_turn(self) -> None:
+        self.effects.drain()
+
+    def background(self, _budget_ns: int) -> bool:
+        return False
+
+
+class Home:
+    """One drive, and the store that lives on it now."""
+
+    def __init__(self, seed: int = 1, snapshot_bytes: int = 1 << 22) -> None:
+        self.timeline = Timeline()
+        self.drive = Drive("data")
+        self.machine = Machine(1, self.timeline, Streams(seed), [self.drive])
+        self.snapshot_bytes = snapshot_bytes
+        self.keep_sessions = False
+        self.open()
+
+    def open(self) -> None:
+        """Boot, and load the store."""
+        self.process = self.machine.boot()
+        self.shell = Shell()
+        self.process.inputs = self.shell
+        self.faults = DriveFaults()
+        self.disk = SimDisk(self.drive, self.faults, self.process)
+        self.told: list[object] = []
+        self.engine = EmbeddedStore(self.disk, self.process.clock, self.shell.effects.later, self.snapshot_bytes)
+        self.engine.load(self.keep_sessions)
+        self.store = LocalSession(
+            self.engine,
+            lambda path: self.told.append(("node", path)),
+            lambda state, session: self.told.append((state, session)),
+        ).begin()
+        self.settle()
+
+    def restart(self, death: Death = Death.KILL, loss: tuple[LossPattern, JournalLoss] | None = None) -> None:
+        """The process dies; the next one finds what that leaves."""
+        if loss is not None:
+            self.machine.loss = loss
+        if self.machine.process is not None:
+            self.machine.end(death)
+        self.open()
+
+    def flip_bit(self, name: str, byte: int) -> None:
+        """Bit rot of a file of the store, while no process runs."""
+        inode = self.drive.file(f"__znodes-0/{name}")
+        inode.data[byte] ^= 1
+        inode.sealed = None
+
+    def settle(self) -> None:
+        """Run everything that is on its way."""
+        self.shell.effects.drain()
+        self.timeline.run_until(self.timeline.now_ns + 10 * SECOND)
+        assert not self.machine.crashes, self.machine.crashes[0]
+
+    def submit(self, *ops: Op, lane: str = "test"):
+        """Submit and wait: the results, or the Failure raised."""
+        box = []
+        self.store.submit(lane, ops, box.append)
+        assert not box, "told before the call returned"
+        self.settle()
+        (outcome,) = box
+        if isinstance(outcome, Failure):
+            raise outcome
+        return outcome
+
+    def get(self, path: str, watch: bool = False):
+        box = []
+        self.store.get(path, watch, box.append)
+        self.settle()
+        (found,) = box
+        if isinstance(found, Failure):
+            raise found
+        return found
+
+    def children(self, path: str, watch: bool = False):
+        box = []
+        self.store.children(path, watch, box.append)
+        self.settle()
+        return list(box[0])
+
+    def names(self) -> list[str]:
+        """Files of the store, as the process sees them."""
+        return list(self.disk.list("__znodes-0"))
+
+    def tree(self) -> dict[str, tuple[bytes, int]]:
+        """Everything in the store: data and version by path."""
+        found = {}
+        stack = ["/"]
+        while stack:
+            path = stack.pop()
+            node = self.get(path)
+            found[path] = (node.data, node.version)
+            stack += [f"{path.rstrip('/')}/{name}" for name in self.children(path)]
+        return found
+
+
+@pytest.fixture
+def home() -> Home:
+    return Home()
+
+
+@pytest.fixture
+def make_home() -> type[Home]:
+    return Home
