@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-WAIT_S = 30
+WAIT_S = 180
 """How long a client may take before its test fails."""
 
 

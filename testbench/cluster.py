@@ -33,8 +33,8 @@ class Broker(Protocol):
     def pid(self) -> int: ...
     @property
     def alive(self) -> bool: ...
-    def start(self, wait_s: float = 60) -> None: ...
-    def stop(self, wait_s: float = 60) -> None: ...
+    def start(self, wait_s: float = 180) -> None: ...
+    def stop(self, wait_s: float = 180) -> None: ...
     def kill(self) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -65,7 +65,7 @@ class OttlaServer(ManagedProcess):
         """`host:port` for clients."""
         return f"{self.address}:{self.port}"
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start, and wait until the broker says that it is ready. Raises NodeError."""
         ready = self.begin()
         self.await_ready(lambda: ready.exists() and bool(ready.read_text().strip()), wait_s)
@@ -117,7 +117,7 @@ class OttlaOnZooKeeper:
         """All brokers, for clients."""
         return ",".join(broker.bootstrap for broker in self.brokers)
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start all at once. Raises NodeError."""
         ready = [broker.begin() for broker in self.brokers]
         for broker, file in zip(self.brokers, ready, strict=True):
@@ -161,7 +161,7 @@ class SupervisedBroker:
             return False
         return pid != self._ended and _runs(pid)
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Wait until the supervisor has started it again. Raises NodeError."""
         deadline = time.monotonic() + wait_s
         while not self.alive:
@@ -169,7 +169,7 @@ class SupervisedBroker:
                 raise NodeError(f"the supervisor did not start {self.name} again within {wait_s} s")
             time.sleep(0.01)
 
-    def stop(self, wait_s: float = 60) -> None:
+    def stop(self, wait_s: float = 180) -> None:
         """SIGTERM, and wait for the end. Raises NodeError."""
         self._end(signal.SIGTERM, wait_s)
 
@@ -230,7 +230,7 @@ class OttlaUp(ManagedProcess):
         """The port that all brokers share."""
         return f"{self.address}:{self.port}"
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start, and wait until it says that all brokers are ready. Raises NodeError."""
         ready = self.log.with_suffix(".ready")
         ready.unlink(missing_ok=True)

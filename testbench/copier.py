@@ -17,7 +17,7 @@ from typing import Any
 PER_TRANSACTION = 50
 TRANSACTION_MS = 10_000
 SESSION_MS = 6_000
-WAIT_S = 60
+WAIT_S = 180
 
 
 def main() -> None:

@@ -74,7 +74,7 @@ class Copier:
             self._process.wait()
             self.killed += 1
 
-    def end(self, wait_s: float = 60) -> None:
+    def end(self, wait_s: float = 180) -> None:
         """Close its standard input, and wait; the one that does not read it has ended of itself."""
         if self._process is not None:
             self._close()

@@ -101,7 +101,7 @@ class Volume:
         self._mount()
 
     def _unmount(self) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 180
         while True:
             done = subprocess.run(["umount", str(self.path)], capture_output=True, text=True, check=False)
             if done.returncode == 0 or "not mounted" in done.stderr:

@@ -17,7 +17,7 @@ from typing import Any
 from testbench import java_program, programs
 
 ROOT = Path(__file__).resolve().parent.parent
-WAIT_S = 60
+WAIT_S = 180
 
 
 def command(library: str) -> list[str]:

@@ -31,7 +31,7 @@ class OttlaNode(ManagedProcess):
         """`host:port` for clients."""
         return f"{HOST}:{self.port}"
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start, and wait until the broker says that it is ready. Raises NodeError."""
         ready = self.log.with_suffix(".ready")
         ready.unlink(missing_ok=True)

@@ -69,7 +69,7 @@ class Postgres(ManagedProcess):
         """How to connect."""
         return f"postgresql://postgres@{HOST}:{self.port}/postgres"
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start, and wait until it takes connections; recovery after a kill included. Raises NodeError."""
         words = [str(self._programs / "postgres"), "-D", str(self.data), "-p", str(self.port)]
         for key, value in {**self._settings, "unix_socket_directories": str(self.directory)}.items():
@@ -84,7 +84,7 @@ class Postgres(ManagedProcess):
             return False
         return True
 
-    def stop(self, wait_s: float = 60) -> None:
+    def stop(self, wait_s: float = 180) -> None:
         """End its connections, and it; SIGTERM alone would wait until the last client has gone. Raises NodeError."""
         if self.alive:
             os.kill(self.pid, signal.SIGINT)

@@ -67,7 +67,7 @@ class ManagedProcess:
         """Whether the process runs; it may be paused."""
         return self._process is not None and self._process.poll() is None
 
-    def stop(self, wait_s: float = 60) -> None:
+    def stop(self, wait_s: float = 180) -> None:
         """SIGTERM, and wait for the end. Raises NodeError when it does not end by itself with exit code 0."""
         process, self._process = self._process, None
         if process is None:
@@ -107,7 +107,7 @@ class ManagedProcess:
             file.seek(since)
             return file.read().decode(errors="replace")
 
-    def wait_until_says(self, text: str, since: int = 0, wait_s: float = 60) -> None:
+    def wait_until_says(self, text: str, since: int = 0, wait_s: float = 180) -> None:
         """Until the log holds a text behind a position. Raises NodeError."""
         deadline = time.monotonic() + wait_s
         while text not in self.said(since):

@@ -24,7 +24,7 @@ from testbench.zookeeper import ZooKeeper
 ENGINES = ("embedded", "zookeeper")
 SESSION_MS = 2_000
 SETTINGS = {"zookeeper.session.timeout.ms": str(SESSION_MS), "replica.lag.time.max.ms": "3000"}
-WAIT_S = 60
+WAIT_S = 180
 
 
 class Znode(NamedTuple):

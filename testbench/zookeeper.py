@@ -58,7 +58,7 @@ class Server(ManagedProcess):
         """Start without waiting: members of an ensemble serve only together."""
         self.launch([java(), *_JVM, "-cp", class_path(), _MAIN, str(self.directory / "zoo.cfg")])
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start, and wait until it serves; a member of an ensemble needs a majority for that. Raises NodeError."""
         self.begin()
         self.await_ready(lambda: self.mode() != "", wait_s, 0.05)
@@ -121,7 +121,7 @@ class ZooKeeper:
                 return server
         raise BenchError("no ZooKeeper server leads")
 
-    def start(self, wait_s: float = 60) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start all servers, and wait until each serves. Raises NodeError, or BenchError when it is not installed."""
         for server in self.servers:
             server.configure(self._lines())

@@ -75,7 +75,7 @@ class KafkaNode(ManagedProcess):
         """`host:port` for clients."""
         return f"{self.address}:{self.port}"
 
-    def start(self, wait_s: float = 90) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Format the directory if it is new, start, and wait until ApiVersions is answered. Raises NodeError."""
         self.begin()
         self.await_ready(lambda: answers(self.port, self.address), wait_s, 0.05)

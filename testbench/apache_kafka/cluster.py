@@ -58,7 +58,7 @@ class KafkaCluster:
         """All brokers, for clients."""
         return ",".join(node.bootstrap for node in self.brokers)
 
-    def start(self, wait_s: float = 120) -> None:
+    def start(self, wait_s: float = 180) -> None:
         """Start all; they answer when a majority has elected a controller. Raises NodeError."""
         for node in self.brokers:
             node.begin()

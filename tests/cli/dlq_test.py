@@ -147,7 +147,7 @@ def test_the_service_runs_as_a_process_and_says_what_it_does(
             producer.send(f"{name}.retry.1", value, key=value)
     command = process("retry", "run", f"{name}.retry.1", "--group", name, "--delay", "500ms", "--idle-exit", "1",
                       "-o", "json")  # fmt: skip
-    out, errors = command.communicate(timeout=60)
+    out, errors = command.communicate(timeout=300)
     assert command.returncode == 0, errors
     last = json.loads(out.splitlines()[-1])
     assert (last["returned"], last["dead"], last["waiting"], last["partitions"]) == (2, 0, 0, 2)

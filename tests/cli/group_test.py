@@ -18,12 +18,12 @@ def work(brokers: str) -> str:
     """Topic group-work: 10 records in each of two partitions; group idle has read 4 and 10 of them and is gone."""
     admin = AdminClient({"bootstrap.servers": brokers})
     for made in admin.create_topics([NewTopic("group-work", 2, 1), NewTopic("group-other", 1, 1)]).values():
-        made.result(30)
+        made.result(180)
     producer = Producer({"bootstrap.servers": brokers})
     for at in range(20):
         producer.produce("group-work", b"%d" % at, partition=at % 2, timestamp=1_700_000_000_000 + at)
     producer.produce("group-other", b"x")
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     consumer = Consumer({"bootstrap.servers": brokers, "group.id": "idle", "log_level": 0})
     consumer.commit(
         offsets=[

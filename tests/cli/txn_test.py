@@ -27,12 +27,12 @@ def work() -> Iterator[str]:
         address = broker.bootstrap
         admin = AdminClient({"bootstrap.servers": address})
         for made in admin.create_topics([NewTopic(name, 2, 1) for name in ("txn-work", "txn-other")]).values():
-            made.result(30)
+            made.result(180)
         shop = Producer({"bootstrap.servers": address, "transactional.id": "shop", "log_level": 0})
         shop.init_transactions(30)
         shop.begin_transaction()
         shop.produce("txn-work", b"x", partition=0)
-        assert shop.flush(30) == 0
+        assert shop.flush(180) == 0
         hang(address, "txn-work")
         yield address
 

@@ -82,7 +82,7 @@ def test_sigterm_ends_in_order(ottla, process) -> None:
         pass
     for child in (writer, reader):
         child.send_signal(signal.SIGTERM)
-    assert [writer.wait(30), reader.wait(30)] == [0, 0]
+    assert [writer.wait(180), reader.wait(180)] == [0, 0]
     written, read = events(writer.stdout.read()), events(reader.stdout.read())
     assert [event["name"] for event in written[-2:]] == ["shutdown_complete", "tool_data"]
     assert written[-1]["sent"] == written[-1]["acked"] > 0
@@ -97,7 +97,7 @@ def test_the_events_have_the_fields_of_kafkas(ottla, brokers: str) -> None:
 
     def kafka(name: str, *words: str) -> list[dict]:
         whole = command("4.4.0", f"kafka-verifiable-{name}", "--bootstrap-server", brokers, *words)
-        return events(subprocess.run(whole, check=True, capture_output=True, timeout=120).stdout)
+        return events(subprocess.run(whole, check=True, capture_output=True, timeout=300).stdout)
 
     ottla("topic", "create", "verify-java", "-p", "1")
     ottla("topic", "create", "verify-java-small", "-p", "1", "-c", "max.message.bytes=60")

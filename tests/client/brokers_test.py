@@ -153,7 +153,7 @@ def test_offsets_by_time_and_deleted_records(peer: Cluster) -> None:
     where = TopicPartition(made(peer, "times"), 0)
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
         for number in (5, 1, 9, 3):
-            producer.send("times", b"", timestamp=number * 1_000).result(30)
+            producer.send("times", b"", timestamp=number * 1_000).result(180)
     admin = Admin(peer)
 
     def offset(timestamp: int) -> tuple[int, int]:
@@ -177,7 +177,7 @@ def test_offsets_by_time_and_deleted_records(peer: Cluster) -> None:
 def test_the_cluster_and_its_disks(peer: Cluster) -> None:
     where = TopicPartition(made(peer, "disks"), 0)
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
-        producer.send("disks", bytes(1_000), partition=0).result(30)
+        producer.send("disks", bytes(1_000), partition=0).result(180)
     admin = Admin(peer)
     described = admin.describe_cluster()
     assert described.cluster_id == peer.view.cluster_id
@@ -192,8 +192,8 @@ def test_what_a_broker_refuses_is_named(peer: Cluster) -> None:
     made(peer, "small", max_message_bytes="100")
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
         with pytest.raises(RefusedError, match="MESSAGE_TOO_LARGE"):
-            producer.send("small", bytes(1_000)).result(30)
-        assert producer.send("small", b"fits").result(30).offset == 0
+            producer.send("small", bytes(1_000)).result(180)
+        assert producer.send("small", b"fits").result(180).offset == 0
 
 
 @pytest.mark.kafka
@@ -209,11 +209,11 @@ def test_read_committed_hides_what_did_not_commit(apache_kafka: str) -> None:
     for number in range(6):
         producer.begin_transaction()
         producer.produce("transactions", b"%d" % number, partition=0)
-        producer.flush(60)
+        producer.flush(180)
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(60)
     producer.begin_transaction()
     producer.produce("transactions", b"open", partition=0)
-    producer.flush(60)
+    producer.flush(180)
     seen = {}
     for isolation in ("read_uncommitted", "read_committed"):
         config = ClientConfig(bootstrap_servers=apache_kafka, isolation_level=isolation)

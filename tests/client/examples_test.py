@@ -7,7 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from tests.client.producer.bench import BROKER, MARKS
@@ -23,7 +22,6 @@ def examples() -> list[tuple[str, str]]:
     return EXAMPLE.findall(PAGE.read_text())
 
 
-@pytest.mark.timeout(600)
 def test_the_examples_of_the_page(tmp_path: Path) -> None:
     directory = tmp_path / "broker"
     node = KafkaNode(directory, settings=QUICK) if BROKER == "kafka" else OttlaNode(directory, QUICK)
@@ -33,7 +31,7 @@ def test_the_examples_of_the_page(tmp_path: Path) -> None:
         for program, output in found:
             assert "localhost:9092" in program
             words = [sys.executable, "-W", "error", "-c", program.replace("localhost:9092", node.bootstrap)]
-            done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)
             assert (done.returncode, done.stderr) == (0, ""), program + done.stderr
             assert _alike(done.stdout) == _alike(output), program
 

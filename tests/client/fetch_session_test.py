@@ -135,7 +135,7 @@ class SessionLeader(Leader):
 
     def said(self, least: int = 0) -> list[tuple[int, int, dict[int, int], list[int]]]:
         """Session, epoch, offsets and forgotten partitions of the requests so far: so many, the last is on its way."""
-        until = time.monotonic() + 10
+        until = time.monotonic() + 180
         while len(self.broker.asked(ApiKey.FETCH)) < least and time.monotonic() < until:
             time.sleep(0.001)
         found = []

@@ -88,7 +88,7 @@ def test_we_read_what_librdkafka_wrote_and_agree_on_partitions(peer: Cluster, mo
         producer.produce(
             topic, b"value " * 20 + b"%d" % number, key=b"k%d" % number, headers=[("h", b"1"), ("h", None)]
         )
-    assert producer.flush(20) == 0
+    assert producer.flush(180) == 0
     partitions = peer.topic(topic).partitions
     where = [TopicPartition(topic, number) for number in partitions]
     ends = {at: found.offset for at, found in values_of(Admin(peer).list_offsets(dict.fromkeys(where, LATEST))).items()}

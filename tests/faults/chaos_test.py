@@ -9,7 +9,7 @@ from testbench.chaos.run import run
 from testbench.disk import VolumeError
 from testbench.network import NetworkError
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.kafka, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.kafka]
 
 MINUTES = 1.5
 

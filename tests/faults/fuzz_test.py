@@ -9,7 +9,7 @@ from bench.fuzz import Broken, Fuzz, fuzzing
 from bench.hostile import ANSWERED, CLOSED, REFUSED, Case, corpus, good_batch, produce
 from bench.hostile import PLAIN as TOPIC
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow]
 
 SEED = 1
 """Always the same here: what is found anew is found by `make fuzz`, whose seed is another one every time."""

@@ -6,7 +6,7 @@ import pytest
 from testbench.clients import Confluent, Record
 from testbench.load import Load, check
 
-pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 LOG = "00000000000000000000.log"
 
@@ -99,7 +99,7 @@ def _write(bootstrap: str, topic: str, mib: int) -> None:
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(120) == 0
+    assert producer.flush(180) == 0
 
 
 def _start_of_an_empty_broker(node) -> float:

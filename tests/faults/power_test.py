@@ -10,7 +10,7 @@ from testbench.disk import Volume
 from testbench.load import Load, check, number_of
 from testbench.ottla_node import OttlaNode
 
-pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.slow, pytest.mark.root, pytest.mark.interop]
 
 KINDS = ("ext4", "xfs")
 
@@ -85,17 +85,17 @@ def test_topics_and_settings_survive(node, volume, kind: str) -> None:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0})
     topics = [NewTopic(f"t{number}", 3, 1, config={"retention.ms": str(10**6 + number)}) for number in range(20)]
     for future in admin.create_topics(topics).values():
-        future.result(30)
-    admin.delete_topics(["t0"])["t0"].result(30)
-    described = admin.describe_topics(TopicCollection(["t7"]))["t7"].result(30)
+        future.result(180)
+    admin.delete_topics(["t0"])["t0"].result(180)
+    described = admin.describe_topics(TopicCollection(["t7"]))["t7"].result(180)
     cut_power(broker, disk, [])
     broker.start()
     names = {name for name in admin.list_topics(timeout=30).topics if name.startswith("t")}
     assert names == {f"t{number}" for number in range(1, 20)}
-    again = admin.describe_topics(TopicCollection(["t7"]))["t7"].result(30)
+    again = admin.describe_topics(TopicCollection(["t7"]))["t7"].result(180)
     assert (str(again.topic_id), len(again.partitions)) == (str(described.topic_id), 3)
     (future,) = admin.describe_configs([ConfigResource(ConfigResource.Type.TOPIC, "t7")]).values()
-    assert future.result(30)["retention.ms"].value == str(10**6 + 7)
+    assert future.result(180)["retention.ms"].value == str(10**6 + 7)
     broker.stop()
 
 

@@ -13,7 +13,6 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_every_row_once_though_leader_coordinator_and_controller_are_killed() -> None:
     words = ["-m", "testbench.spark_chaos", "--rows", "2000", "--case", "at every step of a task"]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False, cwd=ROOT)

@@ -25,7 +25,7 @@ from ottla.record.batch import Record as WrittenRecord
 from ottla.record.batch import encode_batch
 from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse, ProduceRequest, ProduceResponse
 
-pytestmark = [pytest.mark.slow, pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.interop]
 
 TOPIC = "zombie"
 PRODUCE_VERSION, CREATE_VERSION = 9, 5
@@ -34,7 +34,7 @@ PRODUCE_VERSION, CREATE_VERSION = 9, 5
 @pytest.fixture(params=ENGINES)
 def cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Trio]:
     with trio(request.param, tmp_path) as made:
-        made.admin.create_topics([NewTopic(TOPIC, 3, 3)], operation_timeout=30)[TOPIC].result(60)
+        made.admin.create_topics([NewTopic(TOPIC, 3, 3)], operation_timeout=30)[TOPIC].result(180)
         made.wait_whole(TOPIC)
         yield made
         assert not made.complaints()

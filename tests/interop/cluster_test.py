@@ -13,7 +13,7 @@ from testbench.apache_kafka import packages, tools
 from testbench.clients import Confluent, Record
 from testbench.trio import ENGINES, Trio, trio
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 KAFKA = "3.9.1"
 RECORDS = [Record(b"%d" % number, b"v" * 100) for number in range(50)]
@@ -199,7 +199,7 @@ def _too_large(cluster: Trio, topic: str, partition: int) -> int:
     producer.produce(
         topic, b"x" * 1_000, partition=partition, on_delivery=lambda error, _: errors.append(error and error.code())
     )
-    producer.flush(30)
+    producer.flush(180)
     return int(errors == [KafkaError.MSG_SIZE_TOO_LARGE])
 
 

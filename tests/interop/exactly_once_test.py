@@ -53,7 +53,7 @@ def feed(bootstrap: str, topic: str, first: int, count: int) -> None:
     for number in range(first, first + count):
         producer.produce(topic, str(number), partition=number % PARTITIONS, on_delivery=report)
         producer.poll(0)
-    assert producer.flush(60) == 0
+    assert producer.flush(180) == 0
     assert not failed
 
 
@@ -153,7 +153,7 @@ def read_committed(bootstrap: str, topic: str) -> Values:
     try:
         consumer.assign(parts)
         ends = plain.end_offsets(parts)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while any(consumer.position(part) < ends[part] for part in parts):
             assert time.monotonic() < deadline, f"{topic}: at {[consumer.position(part) for part in parts]} of {ends}"
             for part, messages in consumer.poll(500).items():
@@ -181,7 +181,7 @@ def test_what_comes_out_is_what_went_in(tmp_path: Path) -> None:
             pytest.fail(f"{error} (testbench/setup does it)")
         topics = ["source", *(copier.target for copier in copiers)]
         for made in cluster.admin.create_topics([NewTopic(each, PARTITIONS, 3) for each in topics]).values():
-            made.result(30)
+            made.result(180)
         with copying(copiers), contextlib.closing(Positions(cluster.bootstrap, copiers)) as positions:
             for number in range(ROUNDS):
                 Round(cluster, copiers, positions, number, rng).run()

@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from testbench.apache_kafka import packages, tools
 from testbench.ottla_node import OttlaNode
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 VERSIONS = ("4.4.0", "3.9.1")
 FORMATTERS = {
@@ -31,7 +31,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     settings = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
     with OttlaNode(tmp_path_factory.mktemp("formatters") / "data", settings) as node:
         admin = AdminClient({"bootstrap.servers": node.bootstrap})
-        admin.create_topics([NewTopic("work", 2, 1)])["work"].result(30)
+        admin.create_topics([NewTopic("work", 2, 1)])["work"].result(180)
         groups(node.bootstrap, admin)
         transactions(node.bootstrap)
         yield node
@@ -41,19 +41,19 @@ def groups(bootstrap: str, admin: AdminClient) -> None:
     """A member's generations, offsets with and without metadata, and what is deleted again."""
     producer = Producer({"bootstrap.servers": bootstrap})
     producer.produce("work", b"x", partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(180) == 0
     for group, extra in (("classic", {}), ("static", {"group.instance.id": "one"}), ("gone", {})):
         settings = {"group.id": group, "auto.offset.reset": "earliest", "enable.auto.commit": False, **extra}
         consumer = Consumer({"bootstrap.servers": bootstrap, "log_level": 0, **settings})
         consumer.subscribe(["work"])
-        message = consumer.poll(30)
+        message = consumer.poll(180)
         assert message is not None
         consumer.commit(message, asynchronous=False)
         consumer.commit(offsets=[TopicPartition("work", 1, 0, metadata='é € "quoted"')], asynchronous=False)
         consumer.close()
-    admin.delete_consumer_groups(["gone"])["gone"].result(30)
+    admin.delete_consumer_groups(["gone"])["gone"].result(180)
     wanted = ConsumerGroupTopicPartitions("classic", [TopicPartition("work", 1, 7)])
-    admin.alter_consumer_group_offsets([wanted])["classic"].result(30)
+    admin.alter_consumer_group_offsets([wanted])["classic"].result(180)
 
 
 def transactions(bootstrap: str) -> None:
@@ -67,7 +67,7 @@ def transactions(bootstrap: str) -> None:
         producer.produce("work", b"x", partition=at % 2)
         positions = [TopicPartition("work", 0, at)]
         producer.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
-        assert producer.flush(30) == 0
+        assert producer.flush(180) == 0
         end(30)
     consumer.close()
 
@@ -76,7 +76,7 @@ def ours(broker: OttlaNode, topic: str, *words: str) -> list[str]:
     """The lines that `ottla consume` prints of a topic."""
     command = [sys.executable, "-m", "ottla", "consume", topic, "--from-beginning", "--exit-at-end"]
     words = (*words, "--bootstrap-server", broker.bootstrap)
-    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -13,7 +13,7 @@ from testbench.apache_kafka import packages, tools
 from testbench.clients import Confluent, Record
 from testbench.members import Party
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 VERSIONS = ("4.4.0", "3.9.1")
 RECORDS = [Record(b"%d" % at, b"v%d" % at, (), 1_700_000_000_000 + at) for at in range(10)]

@@ -19,7 +19,7 @@ from testbench.apache_kafka.packages import BenchError
 from testbench.members import MemberProcess, Party, command
 from testbench.trio import Trio, trio
 
-pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
 
 STATIC = ("confluent", "franz-go", "java-4.4.0")
 LIBRARIES = (*STATIC, "kafka-python", "aiokafka", "kafkajs", "java-3.9.1")
@@ -53,7 +53,7 @@ class Feed:
             )
             self._producer.poll(0)
             number += 1
-        assert self._producer.flush(120) == 0
+        assert self._producer.flush(180) == 0
 
     def _acknowledged(self, error: object, message: object) -> None:
         assert error is None, error
@@ -145,7 +145,7 @@ def test_six_libraries_share_a_group(tmp_path: Path) -> None:
     for library in LIBRARIES:
         needs(library)
     with trio("embedded", tmp_path, SETTINGS) as cluster:
-        cluster.admin.create_topics([NewTopic("work", PARTITIONS, 3)])["work"].result(30)
+        cluster.admin.create_topics([NewTopic("work", PARTITIONS, 3)])["work"].result(180)
         feed = Feed(cluster.bootstrap, "work")
         with Party(tmp_path, cluster.bootstrap, "party", "work") as party, feed.writing():
             members = {

@@ -44,7 +44,7 @@ def traced(broker: OttlaNode, trace: Path, work: Callable[[], None]) -> list[Cal
         ask(broker.port, struct.pack(">hhih", 18, 0, 7, -1))
     finally:
         strace.terminate()
-        strace.communicate(timeout=20)
+        strace.communicate(timeout=300)
     text = "".join(path.read_text() for path in sorted(trace.parent.glob(f"{trace.name}.*")))
     assert not re.search(r"mmap\([^)]*\.log>", text), "a log was mapped: its bytes may be read without a call"
     return list(_on_logs(text))

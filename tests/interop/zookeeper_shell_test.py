@@ -35,7 +35,7 @@ def store(tmp_path) -> Iterator[str]:
         raise AssertionError((tmp_path / "log").read_text())
     yield found.group(1)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 0
+    assert process.wait(180) == 0
     process.stdout.close()
     log.close()
 
@@ -50,7 +50,7 @@ def shell(store: str, *lines: str) -> str:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
+        timeout=300,
     ).stdout
 
 

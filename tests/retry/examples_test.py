@@ -23,7 +23,7 @@ EXAMPLE = re.compile(r"^```(python|console)\n(.*?)^```$(?:\n\n```text\n(.*?)^```
 
 def ran(bootstrap: str, words: list[str]) -> str:
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=120, check=False, env={**os.environ, "OTTLA_BROKERS": bootstrap}
+        words, capture_output=True, text=True, timeout=300, check=False, env={**os.environ, "OTTLA_BROKERS": bootstrap}
     )
     assert done.returncode == 0, (words, done.stderr)
     return done.stdout

@@ -81,7 +81,7 @@ def test_two_movers_share_the_partitions_and_hand_over_each_record_once(
     with Readers(broker, topic) as readers, mover_of(broker, topic, redis, instance="a") as first:
         turn_until(first, lambda: len(readers.look()) > 20)
         with mover_of(broker, topic, redis, instance="b") as second:
-            until = time.monotonic() + 60
+            until = time.monotonic() + 180
             while len(readers.look()) < len(dues) and time.monotonic() < until:
                 first.turn(0.02)
                 second.turn(0.02)
@@ -116,14 +116,14 @@ def test_records_without_headers_wait_as_their_topic_says_and_are_counted_by_the
     """Any program may write to a retry topic; one that keeps doing so gets its record back so often and no more."""
     policy = RetryPolicy.fixed(["300ms", "500ms"])
     with Producer({"bootstrap.servers": broker}) as producer:
-        sent = producer.send(f"{topic}.retry.1", b"v", key=b"k").result(10)
+        sent = producer.send(f"{topic}.retry.1", b"v", key=b"k").result(180)
         with mover_of(broker, topic, policy=policy) as mover, Readers(broker, topic, f"{topic}.dead") as readers:
             for deliveries in (1, 2):
                 turn_until(mover, lambda: len(readers.look()) == deliveries)  # noqa: B023
                 back = readers.records[-1]
                 assert (back.topic, read(back.headers).passes) == (topic, deliveries)
                 assert deliveries > 1 or back.timestamp >= sent.timestamp + 300
-                producer.send(f"{topic}.retry.1", b"v", key=b"k", headers=back.headers).result(10)
+                producer.send(f"{topic}.retry.1", b"v", key=b"k", headers=back.headers).result(180)
             turn_until(mover, lambda: len(readers.look()) == 3)
             dead = readers.records[-1]
             assert dead.topic == f"{topic}.dead"

@@ -85,7 +85,7 @@ class Readers:
         return [each.value for each in self.records]
 
 
-def turn_until(mover: Mover, done: Callable[[], bool], within_s: float = 60) -> None:
+def turn_until(mover: Mover, done: Callable[[], bool], within_s: float = 180) -> None:
     """Turns until it is so."""
     until = time.monotonic() + within_s
     while not done():
@@ -96,7 +96,7 @@ def turn_until(mover: Mover, done: Callable[[], bool], within_s: float = 60) -> 
 def run_until_killed(broker: str, topic: str, redis: str | None, step: str) -> None:
     """A process that is killed right behind the step, at a time when it hands over."""
     command = [sys.executable, "-m", "tests.retry.moving", broker, topic, redis or "-", step]
-    done = subprocess.run(command, timeout=100, check=False)
+    done = subprocess.run(command, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL, done.returncode
 
 

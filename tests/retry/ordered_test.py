@@ -113,9 +113,9 @@ def test_a_new_consumer_knows_what_waits_in_retry_topics_and_what_was_brought_ba
             return record
 
         for value in (b"1", b"2"):
-            producer.send(topic, value, key=b"k", partition=0).result(10)
+            producer.send(topic, value, key=b"k", partition=0).result(180)
         consumer.assign([where])
-        first, second = consumer.poll(10)
+        first, second = consumer.poll(180)
         assert another().handle(first, fails) is not None
         consumer.commit({where: 1})
         assert another().waiting == 1, "it is in a retry topic"

@@ -91,7 +91,7 @@ def test_topics_that_are_missing_are_made_with_the_partitions_of_the_origin(brok
     with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
         values_of(Admin(cluster).create_topics([NewTopic("makes-topics", 3)]))
         with Producer({"bootstrap.servers": broker}) as producer:
-            producer.send("makes-topics", b"v", partition=0).result(10)
+            producer.send("makes-topics", b"v", partition=0).result(180)
             with Readers(broker, "makes-topics") as readers:
                 readers.look(0.5)
             retrier = Retrier(producer, RetryPolicy.growing(3))
@@ -104,7 +104,7 @@ def test_topics_that_are_missing_are_made_with_the_partitions_of_the_origin(brok
 
 def test_a_retry_that_cannot_be_written_is_an_error(broker: str, topic: str) -> None:
     with Producer({"bootstrap.servers": broker, "max.block.ms": 300}) as producer:
-        producer.send(topic, b"v" * 900_000, partition=0).result(10)
+        producer.send(topic, b"v" * 900_000, partition=0).result(180)
         with Readers(broker, topic) as readers:
             readers.look(1)
         with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:

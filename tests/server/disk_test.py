@@ -30,7 +30,7 @@ class World:
         self.turns = Turns(self.loop)
 
     def until(self, holds) -> None:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 180
         while not holds():
             assert time.monotonic() < end, "the world stands still"
             self.loop.call_soon(self.loop.stop)

@@ -21,7 +21,7 @@ API_VERSIONS = struct.pack(">ihhih", 10, 18, 0, 7, -1)
 
 def ask(bootstrap: str) -> bytes:
     host, _, port = bootstrap.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=10) as sock:
+    with socket.create_connection((host, int(port)), timeout=180) as sock:
         sock.sendall(API_VERSIONS)
         return sock.recv(8)[4:]
 

@@ -39,7 +39,7 @@ def test_every_request_is_answered_in_its_turn() -> None:
     broker = EmbeddedBroker().start()
     try:
         host, _, port = broker.bootstrap.rpartition(":")
-        with socket.create_connection((host, int(port)), timeout=20) as peer:
+        with socket.create_connection((host, int(port)), timeout=180) as peer:
             peer.sendall(framed(19, 2, CreateTopicsRequest(topics=[creatable("held")], timeout_ms=1000)))
             answer(peer)
             names = ["tx", None, "tx", "ty", None]

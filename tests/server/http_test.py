@@ -24,7 +24,7 @@ def port():
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str, str]:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=180)
     try:
         connection.request(method, path)
         answer = connection.getresponse()
@@ -80,20 +80,20 @@ def test_other_requests_are_refused(port: int) -> None:
 
 @pytest.mark.parametrize("said", [b"\r\n\r\n", b"GET /metrics\r\n\r\n", b"\x00" * 100 + b"\r\n\r\n"])
 def test_what_is_no_http_gets_an_error(port: int, said: bytes) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=180) as client:
         client.sendall(said)
         assert client.recv(100).startswith(b"HTTP/1.1 400 ")
 
 
 def test_a_head_without_end_is_cut_off(port: int) -> None:
-    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=180) as client:
         client.sendall(b"GET /metrics HTTP/1.1\r\n" + b"x" * HEAD_BYTES * 4)
         with contextlib.suppress(ConnectionResetError):  # closed with our bytes unread
             assert client.recv(100) == b""
 
 
 def test_many_at_once_are_bounded_and_forgotten(port: int) -> None:
-    idle = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(MAX_CLIENTS)]
+    idle = [socket.create_connection(("127.0.0.1", port), timeout=180) for _ in range(MAX_CLIENTS)]
     statuses = {ask(port, "/health")[0] for _ in range(3)}
     assert statuses <= {200, 503}
     for client in idle:

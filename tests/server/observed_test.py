@@ -75,7 +75,7 @@ class Wire:
     """Requests and answers, one after the other."""
 
     def __init__(self, port: int) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", port), timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=180)
 
     def ask(self, request: object, version: int) -> Any:
         key = next(key for key, api in API_TABLE.items() if api.request is type(request))
@@ -159,7 +159,7 @@ def page() -> Iterator[str]:
         produce(wire, b"a", b"b", b"c")
         begin_transaction(wire)
         begin_group(wire)
-        client = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=30)
+        client = http.client.HTTPConnection("127.0.0.1", broker.http_port, timeout=180)
         client.request("GET", "/metrics")
         yield client.getresponse().read().decode()
         client.close()

@@ -78,7 +78,7 @@ def served(tmp_path) -> Iterator[ZnodeServer]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     yield server
-    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(30)
+    asyncio.run_coroutine_threadsafe(server.stop(), loop).result(180)
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
     loop.run_until_complete(asyncio.sleep(0))

@@ -118,7 +118,7 @@ def test_a_worker_that_dies_over_a_job_is_replaced():
     for n in range(5):
         workers.run("os:_exit", (3,), done.append)
         workers.run("operator:concat", (bytes(300_000), b"%d" % n), done.append)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     while len(done) < 10 and time.monotonic() < end:
         loop.call_soon(loop.stop)
         loop.run_forever()
@@ -136,7 +136,7 @@ def test_what_a_job_prints_does_not_disturb_its_answer():
     workers = RealWorkers(turns)
     done = []
     workers.run("builtins:print", ("hello",), done.append)
-    end = time.monotonic() + 20
+    end = time.monotonic() + 180
     while not done and time.monotonic() < end:
         loop.call_soon(loop.stop)
         loop.run_forever()

@@ -42,7 +42,7 @@ class Served:
         async def answer():
             return question(self.server)
 
-        return asyncio.run_coroutine_threadsafe(answer(), self.loop).result(30)
+        return asyncio.run_coroutine_threadsafe(answer(), self.loop).result(180)
 
     def kazoo(self, **options) -> KazooClient:
         client = KazooClient(f"{HOST}:{self.server.port}", **{"timeout": 10.0, **options})
@@ -67,7 +67,7 @@ class Served:
         for raw in self.sockets:
             raw.close()
         try:
-            asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(30)
+            asyncio.run_coroutine_threadsafe(self.server.stop(), self.loop).result(180)
         finally:
             self.loop.call_soon_threadsafe(self.loop.stop)
             self._thread.join()

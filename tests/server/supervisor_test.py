@@ -21,7 +21,7 @@ import pytest
 pytestmark = pytest.mark.slow
 
 OTTLA = [sys.executable, "-m", "ottla", "up"]
-WAIT_S = 60
+WAIT_S = 180
 
 
 class Up:
@@ -118,7 +118,7 @@ def up(tmp_path) -> Iterator[Callable[..., Up]]:
 
 
 def ottla_up(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*OTTLA, *words], check=False, capture_output=True, text=True, timeout=120)
+    return subprocess.run([*OTTLA, *words], check=False, capture_output=True, text=True, timeout=300)
 
 
 def runs(pid: int) -> bool:

@@ -39,7 +39,6 @@ def test_the_same_seed_is_the_same_run_whatever_the_process_and_its_hash_seed():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run(1)
     assert result.ok, result.violations
@@ -111,7 +110,6 @@ CAUGHT = {
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 @pytest.mark.parametrize(("safeguard", "found"), CAUGHT.items())
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard, found):
     seed, seconds, kinds = found

@@ -52,7 +52,6 @@ def test_a_run_does_not_depend_on_the_hash_seed_or_the_process():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run_cluster(1)
     assert result.ok, result.violations
@@ -69,7 +68,6 @@ def test_a_cluster_without_faults_elects_no_second_leader():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_failing_run_is_made_smaller():
     options = ClusterOptions(without="replication.truncate_by_epoch")
     failed = next(result for seed in range(1, 50) if not (result := run_cluster(seed, options)).ok)
@@ -123,7 +121,6 @@ Rare ones, which one seed in hundreds notices, are hunted by hand: docs/simulato
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("safeguard", CAUGHT)
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     seed, kinds = CAUGHT[safeguard]

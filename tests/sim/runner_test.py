@@ -67,7 +67,6 @@ def test_a_swarm_gives_what_single_runs_give():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("safeguard", SAFEGUARDS)
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     for seed in range(1, 201):

@@ -34,7 +34,6 @@ def test_the_same_seed_is_the_same_run():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_a_seed_of_full_length_counts_and_is_clean():
     result = run(1)
     assert result.ok, result.violations
@@ -109,7 +108,6 @@ def test_every_safeguard_of_coordinators_is_asked_for():
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("safeguard", CAUGHT)
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     options = TransactionOptions(without=safeguard, kinds=CAUGHT[safeguard], seconds=SECONDS)

@@ -225,7 +225,7 @@ def test_what_a_killed_job_had_sent_is_not_state(changes: Changes, topic: str) -
     with Producer(settings) as killed:
         killed.init_transactions()
         killed.begin_transaction()
-        killed.send(topic, b"half", key=b"k").result(10)
+        killed.send(topic, b"half", key=b"k").result(180)
         with changelog(changes, topic) as state:
             assert state.restore() == 1
             assert state.get(b"k") == b"1"

@@ -112,7 +112,7 @@ def jars() -> list[Path]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def one_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """A SparkSession as a user's own script makes it, with one line more; and with Kafka jars that were fetched."""
     from ottla.spark import java_home
 
@@ -143,6 +143,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture
+def spark(one_spark: Any) -> Any:
+    """The session of all tests. A call that was interrupted (a test that took too long) takes the JVM's thread with it,
+    and a new thread has no active session: without this every later test that writes would fail, too."""
+    one_spark._jvm.SparkSession.setActiveSession(one_spark._jsparkSession)
+    return one_spark
 
 
 @pytest.fixture

@@ -25,7 +25,6 @@ pytestmark = [
     pytest.mark.interop,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
-    pytest.mark.timeout(300),
 ]
 ROWS = 400
 PER_BATCH = 100
@@ -93,7 +92,7 @@ def test_a_driver_that_is_killed_behind_its_tasks_and_before_the_commit(chaos: C
     """SIGKILL of the driver's JVM; another driver goes on from the checkpoint."""
     (chaos.plan.strikes / "commit@1=driver").touch()
     words = [sys.executable, "-m", "testbench.spark_chaos.query", json.dumps(chaos.plan._asdict())]
-    subprocess.run(words, check=False, capture_output=True, timeout=200, cwd=Path(__file__).parents[2])
+    subprocess.run(words, check=False, capture_output=True, timeout=300, cwd=Path(__file__).parents[2])
     assert not list(chaos.plan.strikes.iterdir()), "the driver was not killed"
     assert sum(1 for _ in committed(chaos.plan.bootstrap, chaos.plan.sink)) == 2 * PER_BATCH
     assert chaos.run() == ""

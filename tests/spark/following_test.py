@@ -85,7 +85,7 @@ def test_a_group_with_members_does_not_stop_the_query(topics: Any, caplog: pytes
     settings = {"bootstrap.servers": topics.bootstrap, "group.id": group, "auto.offset.reset": "earliest"}
     with Consumer(settings) as consumer, stream(topics, **options) as reader:
         consumer.subscribe([topic])
-        assert list(consumer.poll(30))
+        assert list(consumer.poll(180))
         query = Query(reader)
         query.trigger()
         assert query.trigger() is None

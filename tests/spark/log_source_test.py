@@ -51,12 +51,12 @@ def test_row_counts_are_those_of_consumers_and_the_rest_is_marked(spark: Any, tm
             configs = {"retention.ms": "-1", "segment.bytes": "16384"}
             Admin(cluster).create_topics([NewTopic("changes", 2, 1, configs)])
         with Producer(settings) as producer:
-            producer.send_table("changes", keyed(lines[:500])).result(30)
+            producer.send_table("changes", keyed(lines[:500])).result(180)
         with Producer({**settings, "transactional.id": "audit"}) as producer:
             producer.init_transactions()
             for turn in range(5):
                 producer.begin_transaction()
-                producer.send_table("changes", keyed(lines[500 + 300 * turn : 800 + 300 * turn])).result(30)
+                producer.send_table("changes", keyed(lines[500 + 300 * turn : 800 + 300 * turn])).result(180)
                 if turn < 4:
                     (producer.abort_transaction if turn % 2 else producer.commit_transaction)()
             changes = spark.read.format("ottla-log").option("topic", "changes").load(str(tmp_path / "data"))

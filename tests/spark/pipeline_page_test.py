@@ -14,7 +14,7 @@ import pytest
 
 from ottla.server.embedded import EmbeddedBroker
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "pipeline.md").read_text()
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -31,7 +31,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
-    pytest.mark.timeout(300),
 ]
 Committed = Callable[[str], list[Stored]]
 

@@ -20,7 +20,6 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
-    pytest.mark.timeout(300),
 ]
 Run = Callable[..., list[dict[str, Any]]]
 
@@ -179,7 +178,6 @@ while query.isActive:
 """
 
 
-@pytest.mark.timeout(300)
 def test_a_driver_that_is_killed_writes_everything_once(topics: Any, run_stream: Run, tmp_path: Path) -> None:
     """kill -9 of Python and Java in the middle of a query of many batches; then the query starts again."""
     source, sink = topics.make(2), topics.make()

@@ -150,7 +150,7 @@ class RealWorld:
         return self.disks[0]
 
     def settle(self) -> None:
-        end = time.monotonic() + 10
+        end = time.monotonic() + 180
         quiet = 0
         while quiet < 3:
             assert time.monotonic() < end, "something never completes"

@@ -170,7 +170,7 @@ def test_what_a_killed_owner_left_is_removed() -> None:
     code = "import os; from testbench.network import Network; Network(1); os._exit(0)"
     root = Path(__file__).resolve().parents[2]
     owner = subprocess.Popen([sys.executable, "-c", code], cwd=root)
-    owner.wait(20)
+    owner.wait(180)
     assert list(NAMESPACES.glob(f"ottla{owner.pid}-*"))
     sweep()
     assert not list(NAMESPACES.glob(f"ottla{owner.pid}-*"))

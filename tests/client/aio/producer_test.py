@@ -110,7 +110,7 @@ def test_a_full_buffer_is_waited_for_in_order(bench: Bench, run: Run) -> None:
             tasks = [asyncio.create_task(one.send(topic, b"%06d" % n + bytes(size))) for n in range(100)]
             futures = await asyncio.gather(*tasks)
             assert one.metrics()["buffer-available-bytes"] < 100_000
-            await one.flush(30)
+            await one.flush(180)
             assert [(await each).offset for each in futures] == list(range(100))
             assert one.metrics()["buffer-available-bytes"] == 100_000
 
@@ -201,7 +201,7 @@ def test_order_holds_when_connections_are_lost(bench: Bench, run: Run) -> None:
                 await one.send(topic, b"%05d" % n)
                 if n % 10 == 0:
                     await asyncio.sleep(0.005)
-            await one.flush(60)
+            await one.flush(180)
             assert one.metrics()["record-retry-total"] > 0
 
     with trouble(bench.proxy):

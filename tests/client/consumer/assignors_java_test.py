@@ -35,7 +35,7 @@ def test_java_assigns_the_same_bytes(assignor: Assignor) -> None:
     ]
     words = java_program.command("Assignors")
     asked = "".join(lines(case, assignor) for case in cases)
-    done = subprocess.run(words, input=asked, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(words, input=asked, capture_output=True, text=True, check=False, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
     answers = iter(done.stdout.split("\n"))
     compared = sum(equal(case, assignor, [next(answers) for _ in case.members]) for case in cases)

@@ -106,7 +106,7 @@ def write(cluster: Cluster, topic: str, values: Sequence[str], partition: int | 
             producer.send(topic, value.encode(), partition=at % 4 if partition is None else partition)
 
 
-def read(consumer: Consumer, count: int, within_s: float = 30) -> list[ConsumerRecord]:
+def read(consumer: Consumer, count: int, within_s: float = 180) -> list[ConsumerRecord]:
     """Polls until that many records are there."""
     found: list[ConsumerRecord] = []
     deadline = time.monotonic() + within_s
@@ -116,7 +116,7 @@ def read(consumer: Consumer, count: int, within_s: float = 30) -> list[ConsumerR
     return found
 
 
-def settle(consumers: Sequence[Consumer], done: Callable[[], bool], within_s: float = 30) -> None:
+def settle(consumers: Sequence[Consumer], done: Callable[[], bool], within_s: float = 180) -> None:
     """Polls all of them in turn until `done`."""
     deadline = time.monotonic() + within_s
     while not done():

@@ -14,7 +14,7 @@ from ottla.client import Admin, Cluster, CommitFailedError, RefusedError, TopicP
 from ottla.client.consumer import Consumer, OffsetAndMetadata
 from ottla.errors import ErrorCode
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(90)]
+pytestmark = [pytest.mark.slow]
 STRATEGIES = ("range", "roundrobin", "sticky", "cooperative-sticky")
 EACH_STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
 
@@ -41,7 +41,7 @@ def test_members_share_and_take_over(consumer: Make, cluster: Cluster, topic: st
     second.subscribe([topic])
     settle([first, second], shared(topic, [first, second]))
     write(cluster, topic, [str(n) for n in range(100, 200)], None)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while len(seen) < 200:
         assert time.monotonic() < deadline
         seen += [record.value for each in (first, second) for record in each.poll(0.1)]
@@ -240,7 +240,7 @@ def test_groups_are_shared_with_librdkafka(
             members.append(Other(bootstrap, name, topic, strategy))
 
     def poll_until(done: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while not done():
             assert time.monotonic() < deadline, [each.assignment() for each in members]
             for each in members:

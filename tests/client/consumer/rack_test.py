@@ -79,7 +79,7 @@ def _ottla(directory: Path) -> Iterator[Racks]:
 
 
 def _until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -41,7 +41,7 @@ def test_retry_reorders(
     topic = bench.topic()
     keys = {"linger_ms": 0, "max_in_flight_requests_per_connection": in_flight, "enable_idempotence": idempotent}
     with producer(**keys) as one:
-        one.send(topic, b"first").result(30)  # the first batch of an idempotent producer goes alone
+        one.send(topic, b"first").result(180)  # the first batch of an idempotent producer goes alone
         bench.proxy.damage(b"the a")  # its checksum is wrong then, which is worth another attempt
         bench.proxy.hold(forward=False)
         try:
@@ -52,13 +52,13 @@ def test_retry_reorders(
             _wait_for(lambda: one.metrics()["request-total"] == sent + min(2, in_flight))
         finally:
             bench.proxy.release()
-        one.flush(30)
+        one.flush(180)
         assert one.metrics()["record-retry-total"] >= 1
     assert bench.values(topic) == [b"first", *(b"the " + name for name in log)]
 
 
 def _wait_for(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 180
     while not true():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -123,7 +123,7 @@ def impossible_size(_request: Any, _response: ProduceResponse) -> bytes | None:
 def test_what_passes_is_tried_again(leader: Leader, producer: Callable[..., Producer], code: ErrorCode) -> None:
     leader.script = [refusing(code), hang_up, refusing(code)]
     one = producer()
-    one.send("t", b"v", partition=0).result(20)
+    one.send("t", b"v", partition=0).result(180)
     assert leader.appended == [(0, 0, b"v")]
     assert one.metrics()["record-retry-total"] == 3
 
@@ -138,16 +138,16 @@ def test_retries_are_counted(leader: Leader, producer: Callable[..., Producer]) 
 
 def test_a_lost_place_is_found_again_in_a_new_epoch(leader: Leader, producer: Callable[..., Producer]) -> None:
     one = producer()
-    one.send("t", b"a", partition=0).result(20)
+    one.send("t", b"a", partition=0).result(180)
     leader.script = [refusing(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)]
-    one.send("t", b"b", partition=0).result(20)
-    one.send("t", b"c", partition=0).result(20)
+    one.send("t", b"b", partition=0).result(180)
+    one.send("t", b"c", partition=0).result(180)
     assert leader.appended == [(0, 0, b"a"), (1, 0, b"b"), (1, 1, b"c")]
 
 
 def test_a_duplicate_is_a_success_without_a_place(leader: Leader, producer: Callable[..., Producer]) -> None:
     leader.script = [refusing(ErrorCode.DUPLICATE_SEQUENCE_NUMBER)]
-    assert producer().send("t", b"v").result(20).offset == -1
+    assert producer().send("t", b"v").result(180).offset == -1
 
 
 @pytest.mark.parametrize("answer", [another_partition, nothing_at_all, half_of_it, wrong_correlation, impossible_size])
@@ -157,7 +157,7 @@ def test_a_malformed_answer_is_the_records_error(
     leader.script = [answer]
     one = producer()
     assert isinstance(one.send("t", b"v", partition=0).exception(20), MalformedReplyError)
-    one.send("t", b"next", partition=0).result(20)
+    one.send("t", b"next", partition=0).result(180)
     assert leader.appended[-1][2] == b"next"
 
 
@@ -181,7 +181,7 @@ def test_metadata_without_a_leader_is_asked_again(leader: Leader, producer: Call
         return bytes(well(request))
 
     leader.broker.on[ApiKey.METADATA] = metadata
-    assert producer().send("t", b"v").result(20).offset == 0
+    assert producer().send("t", b"v").result(180).offset == 0
     assert not leaderless
 
 
@@ -189,26 +189,26 @@ def test_a_broker_that_leaves_the_cluster_for_a_moment_costs_no_record(
     leader: Leader, producer: Callable[..., Producer]
 ) -> None:
     one = producer(metadata_max_age_ms=50)
-    one.send("t", b"a", partition=0).result(20)
+    one.send("t", b"a", partition=0).result(180)
     asked, sent = threading.Event(), threading.Event()
 
     def metadata(request: Any) -> bytes | None:
         if asked.is_set():
             return bytes(leader.broker.metadata(request))
         asked.set()
-        sent.wait(20)  # a batch is on its way behind the question when the answer says that nobody is there
+        sent.wait(180)  # a batch is on its way behind the question when the answer says that nobody is there
         answer = leader.broker.metadata_of(["t"], leader=-1)
         answer.brokers = []
         return bytes(request.reply(answer))
 
     leader.broker.on[ApiKey.METADATA] = metadata
-    assert asked.wait(20)
+    assert asked.wait(180)
     before = one.metrics()["request-total"]
     future = one.send("t", b"b", partition=0)
     while one.metrics()["request-total"] == before:
         pass
     sent.set()
-    future.result(20)
+    future.result(180)
     assert b"b" in [value for _, _, value in leader.appended]
 
 
@@ -224,15 +224,15 @@ def test_no_producer_id_is_the_records_error(leader: Leader, producer: Callable[
 def test_a_broker_without_idempotence_is_said_to_be_too_old(leader: Leader, producer: Callable[..., Producer]) -> None:
     del leader.broker.versions[ApiKey.INIT_PRODUCER_ID]
     assert isinstance(producer().send("t", b"v").exception(20), UnsupportedVersionError)
-    assert producer(acks="1").send("t", b"v").result(20).offset == 0
+    assert producer(acks="1").send("t", b"v").result(180).offset == 0
 
 
 def test_a_topic_made_anew_is_written_under_its_new_id(leader: Leader, producer: Callable[..., Producer]) -> None:
     one = producer()
-    one.send("t", b"a", partition=0).result(20)
+    one.send("t", b"a", partition=0).result(180)
     leader.script = [refusing(ErrorCode.UNKNOWN_TOPIC_ID)]
     asked = len(leader.broker.asked(ApiKey.METADATA))
-    one.send("t", b"b", partition=0).result(20)
+    one.send("t", b"b", partition=0).result(180)
     assert len(leader.broker.asked(ApiKey.METADATA)) > asked
 
 

@@ -61,7 +61,7 @@ def test_a_table_arrives_as_its_records_would(bench: Bench, producer: Callable[.
         for row in rows:
             headers = [(each["key"], each["value"]) for each in row["headers"] or ()]
             one.send(by_row, **{**row, "headers": headers})
-        sent = one.send_table(by_table, pa.Table.from_pylist(rows, SCHEMA)).result(30)
+        sent = one.send_table(by_table, pa.Table.from_pylist(rows, SCHEMA)).result(180)
     for partition in range(3):
         expected = bench.records(by_row, partition)
         assert plain(bench.records(by_table, partition)) == plain(expected)
@@ -79,9 +79,9 @@ def test_other_types_chunks_and_slices(bench: Bench, producer: Callable[..., Pro
         "partition": pa.array([3, None, None, None], pa.uint8()),
     }).slice(1)  # fmt: skip
     with producer() as one:
-        where = one.send_table(topic, table).result(30).partitions
+        where = one.send_table(topic, table).result(180).partitions
         assert one.send_table(topic, table.slice(0, 0)).result(0).rows == 0
-        assert one.send_table(topic, table.to_batches()[0]).result(30).rows == 1
+        assert one.send_table(topic, table.to_batches()[0]).result(180).rows == 1
     (partition,) = where
     assert partition == partition_of_key(b"k", 4)
     found = bench.records(topic, partition)
@@ -95,13 +95,13 @@ def test_rows_without_a_key_spread_or_go_round(bench: Bench, producer: Callable[
     topic = bench.topic(4)
     table = pa.table({"value": [b"v"] * 4_002})
     with producer() as one:
-        found = one.send_table(topic, table).result(30).partitions
+        found = one.send_table(topic, table).result(180).partitions
         assert sorted(each.rows // 10 for each in found.values()) == [100] * 4
     keyed = table.slice(0, 10).append_column("key", pa.array([b"same"] * 10))
     with producer(partitioner_class="round_robin") as one:
-        found = one.send_table(topic, keyed).result(30).partitions
+        found = one.send_table(topic, keyed).result(180).partitions
         assert sorted(each.rows for each in found.values()) == [2, 2, 3, 3]
-        assert one.send(topic, b"v").result(30).partition == 10 % 4
+        assert one.send(topic, b"v").result(180).partition == 10 % 4
     with producer({"partitioner": lambda *_: 0}) as one, pytest.raises(UsageError, match="partitioner"):
         one.send_table(topic, table)
 
@@ -115,8 +115,8 @@ def test_a_table_larger_than_the_memory(bench: Bench, producer: Callable[..., Pr
     before = one.send(topic, b"before", partition=0)
     sent = one.send_table(topic, table)
     after = one.send(topic, b"after", partition=0)
-    assert sent.result(60).partitions == {0: (2_500, 1, 2_500), 1: (2_500, 0, 2_499)}
-    assert (before.result(0).offset, after.result(30).offset) == (0, 2_501)
+    assert sent.result(180).partitions == {0: (2_500, 1, 2_500), 1: (2_500, 0, 2_499)}
+    assert (before.result(0).offset, after.result(180).offset) == (0, 2_501)
     assert one.metrics()["buffer-available-bytes"] == 400_000
     assert one.metrics()["batch-size-avg"] > 50_000
     values = [value[:6] for value in bench.values(topic, 1) if value]
@@ -142,7 +142,7 @@ def test_memory_is_never_overdrawn_and_a_table_may_be_accepted_in_part(
         bench.proxy.release()
     sent = failed.value.sent
     assert 300 < sent.rows < 400
-    assert sent.result(30).rows == sent.rows
+    assert sent.result(180).rows == sent.rows
     assert len(bench.values(topic)) == sent.rows
 
 
@@ -151,7 +151,7 @@ def test_a_table_in_batches_too_large_for_its_topic_is_split(bench: Bench, produ
     values = [b"%03d" % n * 30 for n in range(100)]
     with producer() as one:
         sent = one.send_table(topic, pa.table({"value": values}))
-        assert sent.result(30).partitions == {0: (100, 0, 99)}
+        assert sent.result(180).partitions == {0: (100, 0, 99)}
         assert one.metrics()["batch-split-total"] > 0
         part = one.send_table(topic, pa.table({"value": [bytes(10), bytes(2_000)]}))
         assert isinstance(part.exception(30), RefusedError)
@@ -167,7 +167,7 @@ def test_tables_are_whole_and_once_when_connections_are_lost(bench: Bench, produ
     values = [b"%06d" % n + bytes(300) for n in range(20_000)]
     with trouble(bench.proxy):
         sent = one.send_table(topic, pa.table({"value": values, "partition": [n % 2 for n in range(20_000)]}))
-        sent.result(60)
+        sent.result(180)
     for partition in (0, 1):
         assert bench.values(topic, partition) == values[partition::2]
 
@@ -190,7 +190,7 @@ def test_tables_in_transactions(bench: Bench, producer: Callable[..., Producer])
     one.abort_transaction()
     assert unsent.done()
     with pytest.raises(ZeroDivisionError), one.transaction():
-        then_fails(one.send_table(topic, table).result(30))
+        then_fails(one.send_table(topic, table).result(180))
     for partition in (0, 1):
         assert bench.values(topic, partition) == [b"%d" % n for n in range(partition, 100, 2)]
 

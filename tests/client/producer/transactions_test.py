@@ -33,7 +33,7 @@ def test_committed_and_aborted_transactions(bench: Bench, producer: Callable[...
             one.send(topic, b"c%d" % at, partition=0)
             one.send(topic, b"c%d" % at, partition=1)
     with pytest.raises(ZeroDivisionError), one.transaction():
-        _then_fails(one.send(topic, b"aborted", partition=0).result(30))
+        _then_fails(one.send(topic, b"aborted", partition=0).result(180))
     one.begin_transaction()
     unsent = one.send(topic, b"aborted too", partition=1)
     one.abort_transaction()
@@ -65,7 +65,7 @@ def test_a_newer_producer_fences_the_older(bench: Bench, producer: Callable[...,
     old, new = producer(transactional_id="fenced"), producer(transactional_id="fenced")
     old.init_transactions()
     old.begin_transaction()
-    old.send(topic, b"old").result(30)
+    old.send(topic, b"old").result(180)
     new.init_transactions()
     with new.transaction():
         new.send(topic, b"new")

@@ -39,7 +39,7 @@ class Server:
             while True:
                 plain, _ = self.listener.accept()
                 with contextlib.suppress(OSError), self.context.wrap_socket(plain, server_side=True) as peer:
-                    self.go_on.wait(10)
+                    self.go_on.wait(180)
                     while chunk := peer.recv(65_536):
                         self.got += chunk
                         peer.sendall(chunk[:100])
