@@ -11,6 +11,7 @@ import struct
 
 import pytest
 
+from ottla.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from ottla.seams import Failure
 from ottla.server.embedded import EmbeddedBroker
 
@@ -58,3 +59,20 @@ def test_a_start_that_fails_raises(tmp_path):
         EmbeddedBroker(str(tmp_path)),
     ):
         raise AssertionError("two brokers on one directory")
+
+
+def test_a_guest_keeps_few_files_open():
+    """Else `select` somewhere in the host program meets a descriptor above 1,023."""
+
+    def count() -> int:
+        return len(os.listdir("/proc/self/fd"))
+
+    before, partitions = count(), 256
+    with EmbeddedBroker() as broker:
+        settings = {"bootstrap.servers": broker.bootstrap}
+        with Cluster(ClientConfig.from_mapping(settings)) as cluster:
+            Admin(cluster).create_topics([NewTopic("wide", partitions, 1)])
+        with Producer(settings) as producer:
+            sent = [producer.send("wide", b"%d" % n, partition=n) for n in range(partitions)]
+            assert [each.result(180).offset for each in sent] == [0] * partitions
+            assert count() - before < 200

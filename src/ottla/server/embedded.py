@@ -22,6 +22,9 @@ _ALONE: Final = {
     "transaction.state.log.min.isr": "1",
 }
 """The broker would make do with one replica anyhow, but would say so in the log of whoever embeds it."""
+DESCRIPTORS: Final = 128
+"""Files that are open at once; others are opened again on use. A guest keeps few: `select` in the host program knows no
+descriptors from 1,024 on. PySpark's does not: its callback server dies of one, and foreachBatch waits for ever."""
 
 
 class EmbeddedBroker:
@@ -40,7 +43,7 @@ class EmbeddedBroker:
         directory = self._temporary or data_dir
         assert directory is not None
         properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory, **_ALONE, **(config or {})}
-        self._service = Service(BrokerConfig.from_properties(properties)[0])
+        self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=DESCRIPTORS)
         self._ready = threading.Event()
         self._failure: Failure | None = None
         self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)

@@ -1,0 +1,158 @@
+"""What compaction does to a batch: its keys out, and the batch again with some of its records.
+
+Zone: pure. Both functions are jobs for workers. Which records stay is decided elsewhere (`storage.cleaning`); here
+bytes are moved. Offsets, sequence numbers and the last offset of a batch never change (SEMANTICS "Log"; KIP-534).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Final, NamedTuple
+
+from ottla.record.batch import (
+    CODEC_MASK,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    BatchHeader,
+    open_batch,
+    put_header,
+    seal_crc,
+)
+from ottla.record.compression import compress
+from ottla.record.errors import CorruptRecord
+from ottla.record.varint import encode_varint, read_varint, read_varlong
+from ottla.types import NO_TIMESTAMP
+
+DIGEST_SIZE: Final = 16
+_NULL: Final = -1
+
+
+class Keys(NamedTuple):
+    """The keys of one batch's records, in their order."""
+
+    keys: list[bytes | None]
+    """Under 16 bytes: the key itself; from there on its BLAKE2b digest of 16 bytes, so that a map of them is bounded.
+    None: a record without a key."""
+    deltas: list[int]
+    """Offsets, counted from the batch's base offset."""
+    tombstones: list[int]
+    """Indexes of the records without a value."""
+
+
+class Rewrite(NamedTuple):
+    """A batch that is to be written again."""
+
+    batch: bytes
+    keep: bytes
+    """One byte per record: 1 stays, 0 goes."""
+    delete_horizon_ms: int | None
+    """Set now (KIP-534); None leaves what the batch has."""
+
+
+def keys_of(batches: Sequence[bytes], max_bytes: int) -> list[Keys]:
+    """The keys of v2 batches whose headers and checksums were looked at, each expanded to at most `max_bytes`.
+
+    A job for workers. Raises CorruptRecord.
+    """
+    return [_keys_of(batch, max_bytes) for batch in batches]
+
+
+def _keys_of(batch: bytes, max_bytes: int) -> Keys:
+    data, header = open_batch(batch, max_bytes=max_bytes)
+    found = Keys([], [], [])
+    for index, (_, _, delta, _, key, has_value) in enumerate(_scan(data, header)):
+        found.keys.append(
+            key if key is None or len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest()
+        )
+        found.deltas.append(delta)
+        if not has_value:
+            found.tombstones.append(index)
+    return found
+
+
+def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
+    """Each batch with the records that stay, in its own codec; with none of them: its header alone.
+
+    A job for workers. Raises CorruptRecord.
+    """
+    return [bytes(_rewritten(*one, max_bytes=max_bytes)) for one in rewrites]
+
+
+def _rewritten(batch: bytes, keep: bytes, horizon_ms: int | None, *, max_bytes: int) -> bytearray:
+    data, header = open_batch(batch, max_bytes=max_bytes)
+    if not any(keep):
+        return bare(header)
+    base = header.base_timestamp if horizon_ms is None else horizon_ms
+    shift = header.base_timestamp - base
+    parts: list[bytes] = []
+    largest = NO_TIMESTAMP
+    for stays, (start, end, _, ts_delta, _, _) in zip(keep, _scan(data, header), strict=True):
+        if stays:
+            parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
+            largest = max(largest, header.base_timestamp + ts_delta)
+    return _assembled(header, b"".join(parts), sum(keep), base, largest, horizon_ms is not None)
+
+
+def _assembled(
+    header: BatchHeader, data: bytes, count: int, base_timestamp: int, max_timestamp: int, sets_horizon: bool
+) -> bytearray:
+    batch = bytearray(HEADER_SIZE)
+    batch += compress(header.codec, data) if header.codec else data
+    attributes = header.attributes | DELETE_HORIZON if sets_horizon else header.attributes
+    largest = header.max_timestamp if header.is_append_time else max_timestamp
+    head = header._replace(
+        batch_length=len(batch) - LOG_OVERHEAD, attributes=attributes, base_timestamp=base_timestamp,
+        max_timestamp=largest, record_count=count,
+    )  # fmt: skip
+    put_header(batch, head)
+    seal_crc(batch, 0, len(batch))
+    return batch
+
+
+def bare(header: BatchHeader) -> bytearray:
+    """A batch without records: it holds its offsets, and the last sequence number of its producer."""
+    attributes = header.attributes & ~(CODEC_MASK | DELETE_HORIZON)
+    batch = bytearray(HEADER_SIZE)
+    head = header._replace(
+        batch_length=HEADER_SIZE - LOG_OVERHEAD, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0
+    )
+    put_header(batch, head)
+    seal_crc(batch, 0, HEADER_SIZE)
+    return batch
+
+
+def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]:
+    """The record in data[start:end] where the batch's base timestamp is smaller by `shift` than it was."""
+    _, at = read_varint(data, start)
+    ts_delta, rest = read_varlong(data, at + 1)
+    times = encode_varint(ts_delta + shift)
+    size = 1 + len(times) + end - rest
+    return encode_varint(size), data[at : at + 1], times, data[rest:end]
+
+
+def _scan(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
+    """(start, end, offset delta, timestamp delta, key, has a value) of each record. Raises CorruptRecord."""
+    pos, last, whole = 0, -1, len(data)
+    for _ in range(header.record_count):
+        start = pos
+        try:
+            size, pos = read_varint(data, pos)
+            end = pos + size
+            ts_delta, pos = read_varlong(data, pos + 1)
+            delta, pos = read_varint(data, pos)
+            length, pos = read_varint(data, pos)
+            key = None if length == _NULL else data[pos : pos + length]
+            pos = pos if length == _NULL else pos + length
+            has_value = read_varint(data, pos)[0] != _NULL
+        except IndexError:
+            raise CorruptRecord("a record is cut short") from None
+        if length < _NULL or not pos < end <= whole:
+            raise CorruptRecord(f"a record of {size} bytes at {start} of {whole}")
+        if not last < delta <= header.last_offset_delta:
+            raise CorruptRecord(f"offset delta {delta} after {last}, last is {header.last_offset_delta}")
+        yield start, end, delta, ts_delta, key, has_value
+        pos, last = end, delta
+    if pos != whole:
+        raise CorruptRecord(f"{whole - pos} bytes after the last record")

@@ -1,0 +1,140 @@
+"""What becomes of each batch when a log is rewritten.
+
+Zone: deterministic. Second pass of compaction; the judge is shown every batch in offset order and reads no bytes.
+
+A record stays when no later one has its key. A tombstone stays `delete.retention.ms` longer: the first pass that finds
+nothing older of its key gives its batch a delete horizon, a later one removes it (KIP-534). So do markers once the
+records of their transaction are gone. The last batch of a producer stays without its records: who restores its state
+from the log must find its sequence number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from ottla.record.batch import BatchHeader
+from ottla.record.compaction import Keys
+from ottla.record.control import Marker
+from ottla.storage.cleaning.latest import LatestOffsets
+from ottla.storage.cleaning.transactions import CleanedTransactions
+
+
+class Fate(Enum):
+    """What becomes of a batch."""
+
+    COPY = 1
+    """Stays, byte for byte."""
+    REWRITE = 2
+    """Loses records, or gets a delete horizon."""
+    BARE = 3
+    """Stays without its records."""
+    DROP = 4
+    """Goes."""
+
+
+class Verdict(NamedTuple):
+    """A batch's fate; for REWRITE with what stays."""
+
+    fate: Fate
+    keep: bytes = b""
+    """One byte per record, 1: stays."""
+    delete_horizon_ms: int | None = None
+    """To be set now."""
+
+
+class LastBatch(NamedTuple):
+    """A producer, as `ProducerState` knows it."""
+
+    epoch: int
+    last_offset: int
+    """Of its last data batch in this epoch; -1: there is none, only a marker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What may go at all."""
+
+    now_ms: int
+    """Wall time of the pass."""
+    delete_retention_ms: int
+    """How long a tombstone stays after it is the only record of its key (delete.retention.ms)."""
+    removable_below: int
+    """Tombstones and markers from this offset on stay in any case: a replica has not cleaned past them."""
+
+
+COPY, BARE, DROP = Verdict(Fate.COPY), Verdict(Fate.BARE), Verdict(Fate.DROP)
+
+
+class Judge:
+    """The verdicts of one pass."""
+
+    __slots__ = ("_bounds", "_latest", "_producers", "_transactions")
+
+    def __init__(
+        self,
+        latest: LatestOffsets,
+        transactions: CleanedTransactions,
+        producers: Mapping[int, LastBatch],
+        bounds: Bounds,
+    ) -> None:
+        self._latest = latest
+        self._transactions = transactions
+        self._producers = producers
+        self._bounds = bounds
+
+    def control(self, header: BatchHeader, marker: Marker | None) -> Verdict:
+        """A control batch. `marker`: what is in it, None for another control record or none."""
+        if not self._transactions.is_needless(header, marker):
+            return COPY
+        if not header.record_count or self._is_due(header):
+            return self._emptied(header)
+        if header.delete_horizon_ms is None:
+            return Verdict(Fate.REWRITE, b"\1" * header.record_count, self._horizon())
+        return COPY
+
+    def without_keys(self, header: BatchHeader) -> Verdict | None:
+        """A data batch; None when its keys decide."""
+        if self._transactions.is_aborted(header) or not header.record_count:
+            return self._emptied(header)
+        return COPY if header.base_offset >= self._latest.end_offset else None
+
+    def with_keys(self, header: BatchHeader, keys: Keys) -> Verdict:
+        """A data batch about which `without_keys` had nothing to say."""
+        keep = self._latest.kept(header.base_offset, keys)
+        standing = [index for index in keys.tombstones if keep[index]]
+        horizon = None
+        if standing and self._is_due(header):
+            for index in standing:
+                keep[index] = 0
+        elif standing and header.delete_horizon_ms is None:
+            horizon = self._horizon()
+        if not any(keep):
+            return self._emptied(header)
+        if all(keep) and horizon is None:
+            return COPY
+        return Verdict(Fate.REWRITE, bytes(keep), horizon)
+
+    def _horizon(self) -> int:
+        return self._bounds.now_ms + self._bounds.delete_retention_ms
+
+    def _is_due(self, header: BatchHeader) -> bool:
+        """Whether tombstones and needless markers of a batch may go."""
+        horizon = header.delete_horizon_ms
+        return (
+            horizon is not None and self._bounds.now_ms >= horizon and header.last_offset < self._bounds.removable_below
+        )
+
+    def _emptied(self, header: BatchHeader) -> Verdict:
+        """A batch of which no record stays."""
+        if not self._is_last_of_its_producer(header):
+            return DROP
+        return BARE if header.record_count else COPY
+
+    def _is_last_of_its_producer(self, header: BatchHeader) -> bool:
+        last = self._producers.get(header.producer_id)
+        if last is None or last.epoch != header.producer_epoch:
+            return False
+        return header.last_offset == last.last_offset if last.last_offset >= 0 else header.is_control
