@@ -47,13 +47,14 @@ def librdkafka(bootstrap: str, source: str, target: str, name: str, over: thread
     })  # fmt: skip
     consumer.subscribe([source])
     while not over.is_set():
+        group = consumer.consumer_group_metadata()  # before the records: of a generation behind them it would be a lie
         messages = [each for each in consumer.consume(PER_TRANSACTION, 0.2) if each.error() is None]
         if messages:
-            _move(producer, consumer, messages, target)
+            _move(producer, consumer, group, messages, target)
     consumer.close()
 
 
-def _move(producer: Any, consumer: Any, messages: list[Any], target: str) -> None:
+def _move(producer: Any, consumer: Any, group: Any, messages: list[Any], target: str) -> None:
     """One transaction; when it has to be aborted, the consumer stands again before its first record."""
     from confluent_kafka import KafkaException, TopicPartition
 
@@ -64,7 +65,6 @@ def _move(producer: Any, consumer: Any, messages: list[Any], target: str) -> Non
         producer.begin_transaction()
         for each in messages:
             producer.produce(target, each.value(), partition=each.partition())
-        group = consumer.consumer_group_metadata()
         _patiently(lambda wait_s: producer.send_offsets_to_transaction(list(ends.values()), group, wait_s))
         _patiently(producer.commit_transaction)
     except KafkaException as failed:

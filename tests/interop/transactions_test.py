@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -135,7 +136,12 @@ def patiently(call: Callable[[float], None]) -> None:
 
 
 def move(consumer: Consumer, producer: Producer, target: str) -> bool:
-    """Some records in one transaction; whether it was committed."""
+    """Some records in one transaction; whether it was committed.
+
+    The generation is asked for first: of one that began behind the records it would be a lie, and they would be
+    written twice.
+    """
+    group = consumer.consumer_group_metadata()
     messages = consumer.consume(BATCH, 5)
     if not messages:
         return True
@@ -145,14 +151,14 @@ def move(consumer: Consumer, producer: Producer, target: str) -> bool:
         producer.begin_transaction()
         for message in messages:
             producer.produce(target, message.value())
-        group = consumer.consumer_group_metadata()
         patiently(lambda wait_s: producer.send_offsets_to_transaction(positions, group, wait_s))
         patiently(producer.commit_transaction)
     except KafkaException as failed:
         if not failed.args[0].txn_requires_abort():
             raise
         patiently(producer.abort_transaction)
-        consumer.seek(TopicPartition(first.topic(), 0, first.offset()))
+        with contextlib.suppress(KafkaException):  # not its partition any more: it comes back at what is committed
+            consumer.seek(TopicPartition(first.topic(), 0, first.offset()))
         return False
     return True
 
