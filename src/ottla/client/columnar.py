@@ -9,7 +9,7 @@ Layout of a batch and of a record: https://kafka.apache.org/documentation/#recor
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 from struct import Struct
@@ -260,21 +260,22 @@ class Encoder:
         self._headers = (first, count, key_data, header_key, value_data, header_value)
         self._tail = np.empty(rows, np.int64)
         loops().tail_sizes(self._keys[1], self._values[1], first, count, header_key, header_value, self._tail)
+        self._extra = _most_besides(self._tail, timestamps)
 
     def sizes_alone(self) -> Ints:
         """The bytes of each record if it is the only one of its batch, without the batch's header."""
         body = self._tail + 3
         return body + varint_sizes(body)
 
-    def cuts(self, rows: Ints, max_bytes: int) -> Ints:
-        """Where to cut `rows` into batches of at most `max_bytes` (or one record): the first index of each, and the
-        number of rows."""
-        return _cut(self._tail[rows] + 21, max_bytes)
-
-    def plain(self, rows: Ints) -> Plain:
-        """`rows`, of which there is one at least, as one batch that is neither compressed nor sealed."""
-        out, ((_, first, latest), _) = self._lay_out(rows, np.array([0, len(rows)], np.int64))
-        return Plain(len(rows), first, latest, out.data)
+    def plain(self, rows: Ints, max_bytes: int) -> Iterator[Plain]:
+        """`rows` in batches of at most `max_bytes` (or one record), encoded one at a time as they are asked for."""
+        if not len(rows):
+            return
+        cuts, bounds = self._cut(rows, max_bytes)
+        for first, last, bound in zip(cuts, cuts[1:], bounds.tolist(), strict=False):
+            out, lines = self._lay_out(rows[first:last], np.array([0, last - first], np.int64), bound)
+            _, end, base, latest = lines[0]
+            yield Plain(int(last - first), base, latest, out.data[:end])
 
     def batches(
         self,
@@ -292,34 +293,40 @@ class Encoder:
         """
         if not len(rows):
             return []
-        cuts = self.cuts(rows, max_bytes)
-        out, lines = self._lay_out(rows, cuts)
+        cuts, bounds = self._cut(rows, max_bytes)
+        out, lines = self._lay_out(rows, cuts, bounds)
         return _seal(out, lines, cuts, codec, level, producer)
 
-    def _lay_out(self, rows: Ints, cuts: Ints) -> tuple[Bytes, list[list[int]]]:
+    def _cut(self, rows: Ints, max_bytes: int) -> tuple[Ints, Ints]:
+        """Where batches begin, and the number of rows; the most that the records of each need."""
+        cuts, bounds = np.empty(len(rows) + 1, np.int64), np.empty(len(rows), np.int64)
+        count = loops().cut(np.ascontiguousarray(rows, np.int64), self._tail, self._extra, max_bytes, cuts, bounds)
+        return cuts[: count + 1], bounds[:count]
+
+    def _lay_out(self, rows: Ints, cuts: Ints, bounds: Ints | int) -> tuple[Bytes, list[list[int]]]:
         """The batches that begin at `cuts`, with room for their headers.
 
-        Also (position, first timestamp, largest timestamp) of each, and a last line with the end.
+        Also (position, end, first timestamp, largest timestamp) of each.
         """
-        rows = np.ascontiguousarray(rows, np.int64)
-        batches = np.zeros((len(cuts), 3), np.int64)
-        room = layout.HEADER_SIZE
-        loops().measure(rows, cuts, self._tail, self._times, room, batches)
-        out = _room(int(batches[-1, 0]), np.uint8)
+        ends = np.cumsum(np.atleast_1d(bounds) + layout.HEADER_SIZE)
+        batches = np.zeros((len(ends), 4), np.int64)
+        batches[1:, 0] = ends[:-1]
+        out = _room(int(ends[-1]), np.uint8)
         loops().write_records(
-            out, rows, cuts, self._tail, self._times, room, batches, self._keys, self._values, self._headers
-        )
+            out, np.ascontiguousarray(rows, np.int64), cuts, self._tail, self._times, layout.HEADER_SIZE, batches,
+            self._keys, self._values, self._headers,
+        )  # fmt: skip
         return out, batches.tolist()
 
 
-def _cut(sizes: Ints, max_bytes: int) -> Ints:
-    """Row numbers where batches begin, and the number of rows: greedy, at least one row each."""
-    ends = np.cumsum(sizes)
-    cuts = [0]
-    while cuts[-1] < len(sizes):
-        before = int(ends[cuts[-1] - 1]) if cuts[-1] else 0
-        cuts.append(max(cuts[-1] + 1, int(np.searchsorted(ends, before + max_bytes, side="right"))))
-    return np.array(cuts, np.int64)
+def _most_besides(tails: Ints, times: Ints) -> int:
+    """The most bytes that a record needs before its key: its length, attributes, timestamp and offset."""
+    if not len(tails):
+        return 0
+    span = int(times.max()) - int(times.min())
+    later, earlier, number = varint_sizes(np.array([span, -span, len(tails)], np.int64)).tolist()
+    besides = 1 + max(later, earlier) + number
+    return int(besides + varint_sizes(np.array([tails.max() + besides], np.int64))[0])
 
 
 def _seal(
@@ -328,7 +335,7 @@ def _seal(
     """Put the header in front of every batch and compress what is to be compressed."""
     view = out.data
     sealed = []
-    for (first, last), ((begin, *times), (end, *_)) in zip(pairwise(cuts.tolist()), pairwise(lines), strict=True):
+    for (first, last), (begin, end, *times) in zip(pairwise(cuts.tolist()), lines, strict=True):
         data = view[begin:end]
         if codec:
             packed = compress(codec, data[layout.HEADER_SIZE :], level)

@@ -214,20 +214,17 @@ def tail_sizes(
 
 
 @_compiled
-def measure(rows: Ints, cuts: Ints, tails: Ints, times: Ints, room: int, batches: Ints) -> None:
-    """As `columnar_numpy.measure`."""
-    to = 0
-    for batch in range(len(cuts) - 1):
-        first = cuts[batch]
-        base = times[rows[first]]
-        batches[batch, 0], batches[batch, 1], batches[batch, 2] = to, base, base
-        to += room
-        for at in range(first, cuts[batch + 1]):
-            time = times[rows[at]]
-            body = tails[rows[at]] + 1 + _size(time - base) + _size(at - first)
-            to += body + _size(body)
-            batches[batch, 2] = max(batches[batch, 2], time)
-    batches[len(cuts) - 1, 0] = to
+def cut(rows: Ints, tails: Ints, extra: int, most: int, cuts: Ints, bounds: Ints) -> int:
+    """As `columnar_numpy.cut`."""
+    count, first, total = 0, 0, int64(0)
+    for at in range(len(rows)):
+        size = tails[rows[at]] + extra
+        if at > first and total + size > most:
+            cuts[count], bounds[count] = first, total
+            count, first, total = count + 1, at, 0
+        total += size
+    cuts[count], bounds[count], cuts[count + 1] = first, total, len(rows)
+    return count + 1
 
 
 @_compiled
@@ -247,9 +244,12 @@ def write_records(
     firsts, counts, key_data, header_key, value_data, header_value = headers
     for batch in range(len(cuts) - 1):
         pos = batches[batch, 0] + room
+        base = times[rows[cuts[batch]]]
+        latest = base
         for at in range(cuts[batch], cuts[batch + 1]):
             row = rows[at]
-            delta = times[row] - batches[batch, 1]
+            delta = times[row] - base
+            latest = max(latest, times[row])
             number = at - cuts[batch]
             pos = _put(out, pos, tails[row] + 1 + _size(delta) + _size(number))
             out[pos] = 0
@@ -261,3 +261,4 @@ def write_records(
             for line in range(firsts[row], firsts[row] + counts[row]):
                 pos = _put_field(out, pos, key_data, header_key[0, line], header_key[1, line])
                 pos = _put_field(out, pos, value_data, header_value[0, line], header_value[1, line])
+        batches[batch, 1], batches[batch, 2], batches[batch, 3] = pos, base, latest

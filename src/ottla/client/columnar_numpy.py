@@ -93,18 +93,20 @@ def tail_sizes(
     sizes -= ends[first]
 
 
-def measure(rows: Ints, cuts: Ints, tails: Ints, times: Ints, room: int, batches: Ints) -> None:
-    """How `rows` lie in batches that begin at `cuts` (of which the last is the number of rows), none empty.
+def cut(rows: Ints, tails: Ints, extra: int, most: int, cuts: Ints, bounds: Ints) -> int:
+    """Divide `rows`, of which there is one at least, into batches of at most `most` bytes, or one record.
 
-    `tails` and `times` are one per row of the columns. `batches` takes a line (position, first timestamp, largest
-    timestamp) per batch, and in one more line the bytes of all; each begins with `room` for its header.
+    `tails` is one per row of the columns; `extra` is the most that a record needs besides. `cuts` takes the first index
+    of each batch, and the number of rows behind the last; `bounds` the most that its records need. Returns how many.
     """
-    body, _, _ = _bodies(rows, cuts, tails, times)
-    ends = np.cumsum(body + varint_sizes(body))
-    batches[0, 0] = 0
-    batches[1:, 0] = ends[cuts[1:] - 1] + room * np.arange(1, len(cuts))
-    batches[:-1, 1] = times[rows[cuts[:-1]]]
-    batches[:-1, 2] = np.maximum.reduceat(times[rows], cuts[:-1])
+    ends = np.cumsum(tails[rows] + extra)
+    count = first = before = 0
+    while first < len(rows):
+        last = max(first + 1, int(np.searchsorted(ends, before + most, side="right")))
+        cuts[count], bounds[count] = first, ends[last - 1] - before
+        count, first, before = count + 1, last, int(ends[last - 1])
+    cuts[count] = first
+    return count
 
 
 def write_records(
@@ -119,16 +121,21 @@ def write_records(
     value: tuple[Bytes, Ints],
     headers: tuple[Ints, Ints, Bytes, Ints, Bytes, Ints],
 ) -> None:
-    """Write what `measure` has measured.
+    """Write the rows of batches that begin at `cuts` (of which the last is the number of rows), none empty.
 
-    `key` and `value` are bytes and (position, length) per row; `headers` first header and number of headers per row,
-    then bytes and places of their keys and of their values.
+    `batches` has a line per batch: its position, which is given, its end, its first and its largest timestamp, which
+    are filled in; each begins with `room` for its header. `tails` and `times` are one per row of the columns. `key`
+    and `value` are bytes and (position, length) per row; `headers` first header and number of headers per row, then
+    bytes and places of their keys and of their values.
     """
     first, count, key_data, header_key, value_data, header_value = headers
     body, deltas, numbers = _bodies(rows, cuts, tails, times)
     sizes = body + varint_sizes(body)
     begin = np.cumsum(sizes) - sizes
-    begin += np.repeat(batches[:-1, 0] + room - begin[cuts[:-1]], np.diff(cuts))
+    begin += np.repeat(batches[:, 0] + room - begin[cuts[:-1]], np.diff(cuts))
+    batches[:, 1] = (begin + sizes)[cuts[1:] - 1]
+    batches[:, 2] = times[rows[cuts[:-1]]]
+    batches[:, 3] = np.maximum.reduceat(times[rows], cuts[:-1])
     pos = _put(out, begin, body)
     out[pos] = 0
     pos = _put(out, pos + 1, deltas)

@@ -127,7 +127,7 @@ def test_memory_is_never_overdrawn_and_a_table_may_be_accepted_in_part(
     bench: Bench, producer: Callable[..., Producer]
 ) -> None:
     topic = bench.topic()
-    one = producer(buffer_memory=400_000, max_block_ms=300)
+    one = producer(buffer_memory=400_000, max_block_ms=2000)
     one.partitions_for(topic)
     table = pa.table({"value": [bytes(1_000)] * 5_000})
     bench.proxy.hold()

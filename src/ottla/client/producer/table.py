@@ -7,7 +7,6 @@ are taken in like others' records by `accumulator`. Imported only when somebody 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -112,9 +111,8 @@ class TableRows:
             encoder = self._encoder(piece)
             for partition in np.nonzero(np.bincount(partitions))[0].tolist():
                 rows = np.nonzero(partitions == partition)[0]
-                cuts = encoder.cuts(rows, self._batch_bytes).tolist()
-                for first, last in pairwise(cuts):
-                    yield partition, encoder.plain(rows[first:last])
+                for batch in encoder.plain(rows, self._batch_bytes):
+                    yield partition, batch
 
     def _column(self, name: str) -> Any:
         return self._table.column(name) if name in self._table.column_names else None
@@ -226,12 +224,12 @@ def _longest(piece: pa.Table) -> int:
 
 def _partitions(piece: pa.Table, places: Places) -> Ints:
     """The partition of every row: the column's, the key's, or one of those that are available."""
-    count = piece.num_rows
+    count, given, keys = piece.num_rows, _array(piece, "partition"), _bytes(piece, "key")
+    if given is None and keys is None and not places.cyclic:
+        return spread(count, places.available, places.turn)
     chosen: Ints = np.full(count, -1, np.int64)
-    given = _array(piece, "partition")
     if given is not None:
         chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    keys = _bytes(piece, "key")
     if keys is not None and not places.cyclic and not places.ignore_keys:
         chosen = np.where(chosen < 0, partitions_of_keys(fields_of(keys), places.partitions), chosen)
     left = np.nonzero(chosen < 0)[0]
