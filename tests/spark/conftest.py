@@ -26,6 +26,18 @@ from ottla.server.embedded import EmbeddedBroker
 from ottla.types import TopicPartition
 
 
+NOT_OURS = ("ignore:PySpark does not yet fully support pandas:FutureWarning", "ignore::ResourceWarning")
+"""PySpark warns about new versions of pandas; py4j leaves its sockets to the garbage collector."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Warnings that are PySpark's, not ours."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent and item.get_closest_marker("spark") is not None:
+            for warning in NOT_OURS:
+                item.add_marker(pytest.mark.filterwarnings(warning))
+
+
 class Topics:
     """Topics of a broker, with the plain client: nothing of the columnar side."""
 

@@ -46,8 +46,6 @@ def test_the_packaged_excerpt_is_an_even_sample_of_the_events() -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning")
-@pytest.mark.filterwarnings("ignore::ResourceWarning")
 def test_every_event_goes_through_once(spark: Any, topics: Any, tmp_path: Path) -> None:
     lines = gzip.decompress(EVENTS.read_bytes()).splitlines()
     raw, enriched = topics.make(4), topics.make(4)

@@ -21,8 +21,6 @@ from ottla.retry import headers as trails
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
 ]
 PARTITIONS = 4
 EVERY = 500

@@ -29,8 +29,6 @@ from ottla.types import TopicPartition
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
 ]
 Committed = Callable[[str], list[Stored]]
 

@@ -22,8 +22,6 @@ EVENTS = Path(__file__).parent.parent / "data" / "file-changes.jsonl.gz"
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
 ]
 RECORDS = 3000
 

@@ -24,8 +24,6 @@ from ottla.sinks.changelog import Changelog
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
 ]
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "sinks.md"
 CONSUMER, SPARK, STATE = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)

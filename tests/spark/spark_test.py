@@ -19,8 +19,6 @@ from ottla.record.batch import Record
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:PySpark does not yet fully support pandas:FutureWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),  # py4j leaves its sockets to the garbage collector
 ]
 Run = Callable[..., list[dict[str, Any]]]
 

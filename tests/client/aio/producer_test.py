@@ -60,7 +60,7 @@ def test_refusals_are_the_futures_or_raised(bench: Bench, run: Run) -> None:
     topic = bench.topic(2, max_message_bytes="200")
 
     async def main() -> None:
-        async with producer(bench, max_block_ms=500, allow_auto_create_topics="false") as one:
+        async with producer(bench, max_block_ms=3000, allow_auto_create_topics="false") as one:
             refused = await one.send(topic, bytes(300))
             with pytest.raises(RefusedError) as error:
                 await refused
@@ -122,7 +122,7 @@ def test_a_buffer_that_stays_full_is_an_error_and_a_cancelled_send_is_not_accept
     topic = bench.topic()
 
     async def main() -> int:
-        async with producer(bench, buffer_memory=100_000, max_block_ms=300) as one:
+        async with producer(bench, buffer_memory=100_000, max_block_ms=3000) as one:
             await one.send_and_wait(topic, b"first")
             bench.proxy.hold()
             accepted: list[Any] = []

@@ -140,7 +140,7 @@ def test_a_batch_too_large_for_its_topic_is_split(bench: Bench, producer: Callab
 
 
 def test_topics_that_cannot_be(bench: Bench, producer: Callable[..., Producer]) -> None:
-    with producer(max_block_ms=1_000, allow_auto_create_topics=False) as one:
+    with producer(max_block_ms=3_000, allow_auto_create_topics=False) as one:
         with pytest.raises(DeadlineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
             one.send("nowhere", b"v")
         with pytest.raises(RefusedError) as refused:
@@ -190,7 +190,7 @@ def test_full_memory_blocks_until_there_is_room(bench: Bench, producer: Callable
 
 def test_full_memory_is_an_error_after_max_block_ms(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic()
-    one = producer(buffer_memory=100_000, max_block_ms=200)
+    one = producer(buffer_memory=100_000, max_block_ms=2000)
     assert one.send(topic, b"first").result(180).offset == 0
     bench.proxy.hold()
     try:
@@ -206,7 +206,7 @@ def test_full_memory_is_an_error_after_max_block_ms(bench: Bench, producer: Call
 
 
 def test_an_unreachable_cluster_is_said(producer: Callable[..., Producer]) -> None:
-    one = producer(bootstrap_servers="127.0.0.1:1", max_block_ms=500)
+    one = producer(bootstrap_servers="127.0.0.1:1", max_block_ms=2000)
     with pytest.raises(DeadlineError, match="cannot connect"):
         one.send("t", b"v")
 

@@ -239,4 +239,4 @@ def test_a_topic_made_anew_is_written_under_its_new_id(leader: Leader, producer:
 def test_a_service_that_is_no_broker_is_named(broker: Any, producer: Callable[..., Producer]) -> None:
     broker.on[ApiKey.API_VERSIONS] = lambda _: b"HTTP/1.1 400 Bad Request\r\n\r\n"
     with pytest.raises(DeadlineError, match="web server"):
-        producer(max_block_ms=300).send("t", b"v")
+        producer(max_block_ms=3000).send("t", b"v")
