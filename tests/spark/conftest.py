@@ -25,7 +25,6 @@ from ottla.record.batch import BatchHeader, Record, batches_of, encode_batch
 from ottla.server.embedded import EmbeddedBroker
 from ottla.types import TopicPartition
 
-
 NOT_OURS = ("ignore:PySpark does not yet fully support pandas:FutureWarning", "ignore::ResourceWarning")
 """PySpark warns about new versions of pandas; py4j leaves its sockets to the garbage collector."""
 
