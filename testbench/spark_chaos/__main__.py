@@ -35,7 +35,7 @@ from testbench.spark_chaos.standalone import Standalone
 from testbench.trio import trio
 
 PARTITIONS = 4
-RUN_S = 600
+RUN_S = 900
 SOURCE = "chaos-source"
 
 

@@ -136,7 +136,7 @@ def test_a_stream_over_a_pattern_follows_what_comes(topics: Topics, stream: Call
         None, {"processingTime": "100 milliseconds"}, "key", "upper(CAST(value AS STRING)) AS value",
         f"'{sink}' AS topic", subscribePattern=f"{source}.*",
     )  # fmt: skip
-    deadline = time.monotonic() + 200
+    deadline = time.monotonic() + 900
     while not query.recentProgress and time.monotonic() < deadline:
         time.sleep(0.05)
     topics.put(source, 0, [b"after"])
