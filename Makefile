@@ -22,7 +22,7 @@ demo: $(VENV)/.demo  ## a broker, real events, PySpark, and the result (two minu
 test: $(VENV)/.test  ## everything: lint, types, unit, contract, simulation, clients and tools nobody here wrote
 	@testbench/setup
 	@$(MAKE) --no-print-directory lint; lint=$$?; \
-	  $(BIN)/python -m pytest tests --randomly-seed=1 --tb=short --show-capture=log || exit 1; \
+	  $(BIN)/python -m pytest tests --randomly-seed=1 --tb=short --show-capture=log --durations=40 || exit 1; \
 	  [ $$lint -eq 0 ] || { echo "the tests passed; lint did not, see above the tests" >&2; exit 1; }
 
 test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BROKER=ottla (the default) or kafka
