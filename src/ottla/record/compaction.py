@@ -16,6 +16,7 @@ from ottla.record.batch import (
     HEADER_SIZE,
     LOG_OVERHEAD,
     BatchHeader,
+    crc_ok,
     open_batch,
     put_header,
     seal_crc,
@@ -52,15 +53,15 @@ class Rewrite(NamedTuple):
 
 
 def keys_of(batches: Sequence[bytes], max_bytes: int) -> list[Keys]:
-    """The keys of v2 batches whose headers and checksums were looked at, each expanded to at most `max_bytes`.
+    """The keys of whole v2 batches, each expanded to at most `max_bytes`.
 
-    A job for workers. Raises CorruptRecord.
+    A job for workers. Raises CorruptRecord, also for a checksum that is wrong.
     """
     return [_keys_of(batch, max_bytes) for batch in batches]
 
 
 def _keys_of(batch: bytes, max_bytes: int) -> Keys:
-    data, header = open_batch(batch, max_bytes=max_bytes)
+    data, header = _opened(batch, max_bytes)
     found = Keys([], [], [])
     for index, (_, _, delta, _, key, has_value) in enumerate(_scan(data, header)):
         found.keys.append(
@@ -75,13 +76,13 @@ def _keys_of(batch: bytes, max_bytes: int) -> Keys:
 def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
     """Each batch with the records that stay, in its own codec; with none of them: its header alone.
 
-    A job for workers. Raises CorruptRecord.
+    A job for workers. Raises CorruptRecord as `keys_of`: what is damaged must not get a checksum that fits.
     """
     return [bytes(_rewritten(*one, max_bytes=max_bytes)) for one in rewrites]
 
 
 def _rewritten(batch: bytes, keep: bytes, horizon_ms: int | None, *, max_bytes: int) -> bytearray:
-    data, header = open_batch(batch, max_bytes=max_bytes)
+    data, header = _opened(batch, max_bytes)
     if not any(keep):
         return bare(header)
     base = header.base_timestamp if horizon_ms is None else horizon_ms
@@ -93,6 +94,13 @@ def _rewritten(batch: bytes, keep: bytes, horizon_ms: int | None, *, max_bytes: 
             parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
             largest = max(largest, header.base_timestamp + ts_delta)
     return _assembled(header, b"".join(parts), sum(keep), base, largest, horizon_ms is not None)
+
+
+def _opened(batch: bytes, max_bytes: int) -> tuple[bytes, BatchHeader]:
+    data, header = open_batch(batch, max_bytes=max_bytes)
+    if not crc_ok(memoryview(batch), 0, len(batch)):
+        raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
+    return data, header
 
 
 def _assembled(

@@ -6,7 +6,7 @@ Zone: deterministic. A sorted list and bisection; what concerns several segments
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ottla.seams import Region
 from ottla.storage.segment import Segment
@@ -85,6 +85,14 @@ class Segments:
         assert not self._bases or segment.base_offset > self._bases[-1]
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
+
+    def replace(self, old: Sequence[Segment], fresh: Segment) -> None:
+        """Put one segment in the place of neighbours; it has the first one's base offset."""
+        slot = self._segments.index(old[0])
+        assert self._segments[slot : slot + len(old)] == list(old), "neighbours, in their order"
+        assert fresh.base_offset == old[0].base_offset
+        self._segments[slot : slot + len(old)] = [fresh]
+        self._bases[slot : slot + len(old)] = [fresh.base_offset]
 
     def drop_first(self, count: int) -> list[Segment]:
         """Take out the oldest `count`."""

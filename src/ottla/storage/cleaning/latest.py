@@ -38,7 +38,7 @@ class LatestOffsets:
 
     def add(self, base_offset: int, last_offset: int, keys: Keys) -> None:
         """A batch. One is always added whole, so that every pass comes at least one batch further."""
-        assert base_offset >= self.end_offset, "batches come in offset order"
+        assert last_offset >= self.end_offset, "batches come in offset order"
         for key, delta in zip(keys.keys, keys.deltas, strict=True):
             if key is not None:
                 self._latest[key] = base_offset + delta
