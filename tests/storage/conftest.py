@@ -162,8 +162,14 @@ class RealWorld:
     def kill(self) -> None:
         """Forget every handle, as if the process had ended: what was written is in the page cache."""
         self.settle()
-        self._turns.stop()
+        self._end()
         self._boot()
+
+    def _end(self) -> None:
+        """No descriptor stays behind: there are hundreds of these worlds in one process."""
+        self._turns.stop()
+        for owner in list(self.disk.descriptors._open):
+            owner.park()
 
     def contents(self, path: str) -> bytes:
         return (self._directory / path).read_bytes()
@@ -179,7 +185,7 @@ class RealWorld:
 
     def close(self) -> None:
         self.settle()
-        self._turns.stop()
+        self._end()
         self._loop.close()
 
 

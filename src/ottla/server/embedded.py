@@ -22,7 +22,7 @@ _ALONE: Final = {
     "transaction.state.log.min.isr": "1",
 }
 """The broker would make do with one replica anyhow, but would say so in the log of whoever embeds it."""
-DESCRIPTORS: Final = 128
+DESCRIPTORS: Final = 96
 """Files that are open at once; others are opened again on use. A guest keeps few: `select` in the host program knows no
 descriptors from 1,024 on. PySpark's does not: its callback server dies of one, and foreachBatch waits for ever."""
 
