@@ -1,0 +1,50 @@
+"""What can be compacted now, and where to begin."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.storage.cleaning.choice import Cleanable, Rules, SegmentFacts, cleanable, dirty_start, filthiest
+
+NOW = 100_000
+RULES = Rules(0.5, 0, 1 << 62)
+LOG = [SegmentFacts(0, 100, 10), SegmentFacts(10, 300, 20), SegmentFacts(20, 200, NOW - 5), SegmentFacts(30, 50, NOW)]
+
+
+def test_all_but_the_active_segment_below_the_stable_offset() -> None:
+    assert cleanable(LOG, 0, 35, NOW, RULES) == Cleanable(0, 30, 600, 1.0, False)
+    assert cleanable(LOG, 20, 35, NOW, RULES) == Cleanable(20, 30, 200, 200 / 600, False)
+    assert cleanable(LOG, 0, 29, NOW, RULES) == Cleanable(0, 20, 400, 1.0, False), "29 is unstable"
+    assert cleanable(LOG, 0, 5, NOW, RULES) is None
+    assert cleanable(LOG, 30, 35, NOW, RULES) is None, "all is clean"
+    assert cleanable(LOG[-1:], 30, 35, NOW, RULES) is None
+
+
+def test_a_part_of_a_segment_that_was_reached_counts_whole() -> None:
+    assert cleanable(LOG, 15, 35, NOW, RULES) == Cleanable(15, 30, 500, 500 / 600, False)
+
+
+def test_young_records_stay_and_old_ones_do_not_wait() -> None:
+    assert cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=5)) == Cleanable(0, 30, 600, 1.0, False)
+    young = cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=6))
+    assert young is not None
+    assert young.until == 20
+    old = cleanable(LOG, 20, 35, NOW, RULES._replace(max_lag_ms=4))
+    assert old is not None
+    assert old.overdue
+    assert not cleanable(LOG, 20, 35, NOW, RULES._replace(max_lag_ms=5)).overdue  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(("checkpoint", "expected"), [(None, 5), (4, 5), (5, 5), (7, 7), (9, 9), (10, 5)])
+def test_a_checkpoint_of_another_life_is_not_believed(checkpoint: int | None, expected: int) -> None:
+    assert dirty_start(checkpoint, 5, 9) == expected
+
+
+def test_the_filthiest_log_is_next() -> None:
+    def of(ratio: float, overdue: bool = False) -> Cleanable:
+        return Cleanable(0, 1, 1, ratio, overdue)
+
+    assert filthiest([]) is None
+    assert filthiest([("none", None, RULES), ("clean", of(0.5), RULES)]) is None
+    assert filthiest([("a", of(0.6), RULES), ("b", of(0.9), RULES), ("c", of(0.8), RULES)]) == "b"
+    assert filthiest([("a", of(0.1, True), RULES), ("b", of(0.4), RULES)]) == "a"
