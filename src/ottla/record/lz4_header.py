@@ -1,7 +1,8 @@
 """The header checksum of LZ4 frames, for frames that have it wrong.
 
 Zone: pure. One repair: every client of format v0 computed the checksum with the frame's magic number included, against
-the frame format's specification. Decoders refuse such frames, so the byte is put right before they see it.
+the frame format's specification. Decoders refuse such frames, so the byte is put right before they see it, and wrong
+again for those who expect it so.
 """
 
 from __future__ import annotations
@@ -21,10 +22,20 @@ _MASK: Final = 0xFFFFFFFF
 
 def with_right_checksum(frame: bytes) -> bytes:
     """The frame with the header checksum that the specification asks for; what is no LZ4 frame comes back as it is."""
+    return _with_checksum(frame, 4)
+
+
+def with_wrong_checksum(frame: bytes) -> bytes:
+    """The frame with the header checksum of format v0."""
+    return _with_checksum(frame, 0)
+
+
+def _with_checksum(frame: bytes, start: int) -> bytes:
+    """The frame with a checksum of its header from `start` on."""
     if frame[:4] != _MAGIC or len(frame) < 7:
         return frame
     end = 6 + (8 if frame[4] & _CONTENT_SIZE else 0) + (4 if frame[4] & _DICTIONARY else 0)
-    checksum = xxh32(frame[4:end]) >> 8 & 0xFF
+    checksum = xxh32(frame[start:end]) >> 8 & 0xFF
     return frame[:end] + bytes([checksum]) + frame[end + 1 :]
 
 
