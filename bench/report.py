@@ -93,6 +93,7 @@ def write(
     text += "".join((line or _line)(row) for row in rows.values())
     text += "".join(f"\n{note}\n" for note in notes)
     text += "\n## Samples\n\n" + "".join(_samples(row) for row in rows.values() if row.samples)
+    directory.mkdir(parents=True, exist_ok=True)
     (directory / f"{name.upper()}.md").write_text(text)
     data = {
         "command": command,

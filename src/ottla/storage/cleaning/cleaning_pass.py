@@ -17,7 +17,7 @@ from ottla.record.compaction import Keys, Rewrite
 from ottla.record.errors import CorruptRecord
 from ottla.seams import Failure, Kind, Workers
 from ottla.storage.cleaning.grouping import Extent, groups
-from ottla.storage.cleaning.judge import Bounds, Fate, Judge, LastBatch, Verdict
+from ottla.storage.cleaning.judge import DROP, Bounds, Fate, Judge, LastBatch, Verdict
 from ottla.storage.cleaning.latest import LatestOffsets
 from ottla.storage.cleaning.output import CleanedFiles, put_in_place
 from ottla.storage.cleaning.steps import Steps
@@ -169,11 +169,13 @@ class CleaningPass:
         changed = {pos: rewrite for pos, header in found if (rewrite := _rewrite_of(chunk, pos, header, verdicts[pos]))}
         again = yield from self._work("rewritten", list(changed.values()))
         new = dict(zip(changed, again, strict=True))
-        for pos, header in found:
-            if pos in new:
-                files.add(new[pos], header_at(new[pos]))
-            elif verdicts[pos] is not None and verdicts[pos].fate is not Fate.DROP:  # type: ignore[union-attr]
-                files.add(chunk[pos : pos + header.size], header)
+        stays = [(pos, header) for pos, header in found if verdicts[pos] not in (DROP, None)]
+        files.add(
+            [
+                (new[pos], header_at(new[pos])) if pos in new else (chunk[pos : pos + header.size], header)
+                for pos, header in stays
+            ]
+        )
 
     def _at_once(self, judge: Judge, chunk: bytes, pos: int, header: BatchHeader) -> Verdict | None:
         """The verdict on a batch where no keys are needed for it."""

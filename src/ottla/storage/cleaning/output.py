@@ -52,9 +52,15 @@ class CleanedFiles:
     def _path(self, kind: str) -> str:
         return self._stem[kind] + CLEANED
 
-    def add(self, batch: bytes | memoryview, header: BatchHeader) -> None:
-        """Write one batch and index it when it is time. Raises Failure."""
-        position = self.log.append((batch,))
+    def add(self, batches: Sequence[tuple[bytes, BatchHeader]]) -> None:
+        """Write batches, at once, and index them where it is time. Raises Failure."""
+        position = self.log.append([batch for batch, _ in batches]) if batches else 0
+        for batch, header in batches:
+            self._note(position, header)
+            self._since += len(batch)
+            position += len(batch)
+
+    def _note(self, position: int, header: BatchHeader) -> None:
         if header.max_timestamp > self._latest:
             self._latest, self._offset_of_latest = header.max_timestamp, header.last_offset
         if self._since > self._interval:
@@ -62,7 +68,6 @@ class CleanedFiles:
             self._index.append(header.last_offset, position)
             if self._latest >= 0:
                 self._time_index.append(self._latest, self._offset_of_latest)
-        self._since += len(batch)
 
     def finish(self, aborted: Iterable[AbortedTransaction]) -> Steps[None]:
         """Write what is still in memory, and make all of it durable."""
