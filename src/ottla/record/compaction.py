@@ -28,6 +28,8 @@ from ottla.types import NO_TIMESTAMP
 
 DIGEST_SIZE: Final = 16
 _NULL: Final = -1
+_ENCODED_NULL: Final = 1
+"""The length -1 as a varint."""
 
 
 class Keys(NamedTuple):
@@ -141,19 +143,22 @@ def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]
 
 
 def _scan(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
-    """(start, end, offset delta, timestamp delta, key, has a value) of each record. Raises CorruptRecord."""
+    """(start, end, offset delta, timestamp delta, key, has a value) of each record. Raises CorruptRecord.
+
+    Hot: numbers of one byte that are not negative are read here rather than by a call.
+    """
     pos, last, whole = 0, -1, len(data)
     for _ in range(header.record_count):
         start = pos
         try:
             size, pos = read_varint(data, pos)
             end = pos + size
-            ts_delta, pos = read_varlong(data, pos + 1)
-            delta, pos = read_varint(data, pos)
-            length, pos = read_varint(data, pos)
+            ts_delta, pos = (data[pos + 1] >> 1, pos + 2) if not data[pos + 1] & 0x81 else read_varlong(data, pos + 1)
+            delta, pos = (data[pos] >> 1, pos + 1) if not data[pos] & 0x81 else read_varint(data, pos)
+            length, pos = (data[pos] >> 1, pos + 1) if not data[pos] & 0x81 else read_varint(data, pos)
             key = None if length == _NULL else data[pos : pos + length]
             pos = pos if length == _NULL else pos + length
-            has_value = read_varint(data, pos)[0] != _NULL
+            has_value = data[pos] != _ENCODED_NULL
         except IndexError:
             raise CorruptRecord("a record is cut short") from None
         if length < _NULL or not pos < end <= whole:
