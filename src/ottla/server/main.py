@@ -19,6 +19,7 @@ from ottla.seams import Failure
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
 from ottla.server.service import Service
+from ottla.server.signals import take_over
 
 log = logging.getLogger(__name__)
 
@@ -82,10 +83,8 @@ def _interrupt_while_loading() -> None:
 
 def _handle_signals(service: Service) -> None:
     def first(number: signal.Signals) -> None:
+        take_over(service.loop, (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER), _at_once)
         log.info("%s: stopping; a second signal ends the process at once", number.name)
-        for again in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
-            service.loop.remove_signal_handler(again)
-            signal.signal(again, _at_once)
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
     for number in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):

@@ -19,6 +19,7 @@ from ottla.server.board import Board, read_status
 from ottla.server.fleet import Fleet
 from ottla.server.limits import raise_descriptor_limit
 from ottla.server.ready_file import ReadyFile
+from ottla.server.signals import take_over
 from ottla.server.supervisor import Supervisor
 
 log = logging.getLogger(__name__)
@@ -49,10 +50,8 @@ def supervise(fleet: Fleet, board: Board, ready_file: str | None) -> int:
 
 def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
     def first(number: signal.Signals) -> None:
+        take_over(loop, (signal.SIGTERM, signal.SIGINT), at_once)
         log.info("%s: stopping the brokers; a second signal kills them", number.name)
-        for again in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(again)
-            signal.signal(again, at_once)
         supervisor.ask_to_stop()
 
     def at_once(number: int, _frame: FrameType | None) -> None:
