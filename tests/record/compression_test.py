@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import struct
-import tracemalloc
 from contextlib import suppress
 
 import cramjam
@@ -13,6 +12,7 @@ import pytest
 import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.peak import peak_of
 
 from ottla.record.compression import CODEC_NAMES, Codec, codec_number, compress, decompress
 from ottla.record.errors import CorruptRecord
@@ -56,13 +56,12 @@ def bombs() -> dict[str, tuple[int, bytes]]:
 @pytest.mark.parametrize("name", list(bombs()))
 def test_bombs_do_not_go_off(name: str) -> None:
     codec, packed = bombs()[name]
-    tracemalloc.start()
-    try:
+
+    def unpack() -> None:
         with pytest.raises(CorruptRecord, match="expand to more than"):
             decompress(codec, packed, LIMIT)
-        assert tracemalloc.get_traced_memory()[1] < 4 * LIMIT
-    finally:
-        tracemalloc.stop()
+
+    assert peak_of(unpack) < 4 * LIMIT
 
 
 @pytest.mark.parametrize("codec", PACKED)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.peak import peak_of
 
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import ControlType, control_key, marker_value
@@ -300,13 +300,7 @@ def test_json_is_an_object_per_item(tmp_path: Path) -> None:
 def test_a_large_log_passes_through_bounded_memory(tmp_path: Path) -> None:
     one = batch(100, 100, size=10_000)
     with segment(tmp_path, one * 64) as paths:
-        tracemalloc.start()
-        try:
-            for _ in Dump(DEEP, print).items([paths["log"]]):
-                pass
-            assert tracemalloc.get_traced_memory()[1] < 8 * len(one)
-        finally:
-            tracemalloc.stop()
+        assert peak_of(lambda: list(map(id, Dump(DEEP, print).items([paths["log"]])))) < 8 * len(one)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)

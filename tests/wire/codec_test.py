@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import random
 import struct
-import tracemalloc
 from types import ModuleType
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.peak import peak_of
 
 from ottla.seams import Region
 from ottla.wire import codec
@@ -245,15 +245,11 @@ def test_a_thousand_topics_with_short_names_are_fine() -> None:
 
 
 def _peak(cls: type[Message], version: int, body: bytes) -> int:
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
+    def read() -> None:
         with contextlib.suppress(MalformedMessage):
             decode(cls, version, body)
-        return tracemalloc.get_traced_memory()[1] - before
-    finally:
-        tracemalloc.stop()
+
+    return peak_of(read)
 
 
 # What the two sides promise each other.
