@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import time
 from collections.abc import Callable
@@ -157,7 +156,7 @@ def move(consumer: Consumer, producer: Producer, target: str) -> bool:
         if not failed.args[0].txn_requires_abort():
             raise
         patiently(producer.abort_transaction)
-        with contextlib.suppress(KafkaException):  # not its partition any more: it comes back at what is committed
+        if consumer.assignment():  # else it is not its partition any more, and comes back at what is committed
             consumer.seek(TopicPartition(first.topic(), 0, first.offset()))
         return False
     return True

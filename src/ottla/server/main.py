@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 EXIT_FAILED: Final = 1
 STOP_TOGETHER: Final = signal.SIGUSR1
 """To a broker: stop, and hand no leadership over, because all the others stop as well."""
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER)
 
 
 def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
@@ -77,17 +78,17 @@ def _interrupt_while_loading() -> None:
     def leave(number: int, _frame: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    for signal_number in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
+    for signal_number in _ENDING:
         signal.signal(signal_number, leave)
 
 
 def _handle_signals(service: Service) -> None:
     def first(number: signal.Signals) -> None:
-        take_over(service.loop, (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER), _at_once)
+        take_over(service.loop, _ENDING, _at_once)
         log.info("%s: stopping; a second signal ends the process at once", number.name)
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
-    for number in (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER):
+    for number in _ENDING:
         service.loop.add_signal_handler(number, first, number)
 
 

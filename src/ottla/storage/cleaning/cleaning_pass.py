@@ -195,7 +195,8 @@ class CleaningPass:
         if not pieces:
             return []
         arguments = (pieces, self._task.max_batch_bytes)
-        return (yield lambda done: self._workers.run(f"ottla.record.compaction:{name}", arguments, done))  # type: ignore[no-any-return]
+        found: list[Any] = yield lambda done: self._workers.run(f"ottla.record.compaction:{name}", arguments, done)
+        return found
 
     def _chunk(self, segment: Segment, pos: int) -> Steps[bytes]:
         """Whole batches from a position on: some, or a large one."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import BatchHeader
-from ottla.seams import Disk
+from ottla.seams import Disk, Done
 from ottla.storage.cleaning.steps import Steps
 from ottla.storage.home import Home
 from ottla.storage.index import OffsetIndex, TimeIndex
@@ -111,7 +111,7 @@ def put_in_place(
     a loss of power brings back must never be a part of the old beside the new.
     """
 
-    def durable(done):  # type: ignore[no-untyped-def]
+    def durable(done: Done[None]) -> None:
         home.disk.sync_dir(directory, done)
 
     files.rename(CLEANED, SWAP)
