@@ -66,6 +66,21 @@ def reasons(records: list[Stored]) -> list[tuple[str, str]]:
     return sorted(found)
 
 
+def stopped_when(running: Any, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """The figures of a pipeline's steps, by name, once they are as wanted; then it is stopped."""
+    figures: dict[str, Any] = {}
+    try:
+        until = time.monotonic() + 900
+        while not (figures and done(figures)) and time.monotonic() < until:
+            time.sleep(0.3)
+            if not running.alive:
+                running.wait()  # raises what it failed with
+            figures = {one.step: one for one in running.progress()}
+    finally:
+        running.stop()
+    return figures
+
+
 def test_real_events_through_three_steps_with_failures_of_every_kind(
     spark: Any, topics: Any, committed: Committed, tmp_path: Path
 ) -> None:
@@ -109,17 +124,7 @@ def test_real_events_through_three_steps_with_failures_of_every_kind(
     changes = [event["added"] + event["deleted"] for event in events]
     usual = [change for change in changes if change <= 1000]
     running = p.start(str(tmp_path), "300ms", spark=spark)
-    try:
-        until = time.monotonic() + 900
-        while time.monotonic() < until:
-            time.sleep(0.3)
-            if not running.alive:
-                running.wait()  # raises what it failed with
-            figures = {one.step: one for one in running.progress()}
-            if figures["double"].rows_out >= len(usual) and figures["enrich"].dead >= 4:
-                break
-    finally:
-        running.stop()
+    figures = stopped_when(running, lambda now: now["double"].rows_out >= len(usual) and now["enrich"].dead >= 4)
     assert sorted(values(committed(f"{raw}.doubled")), key=int) == [str(2 * n) for n in sorted(usual)]
     assert reasons(committed(f"{raw}.{name}.dead")) == [
         ("not json", "JSONDecodeError"),
