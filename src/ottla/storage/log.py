@@ -1,163 +1,39 @@
 """The log of one partition: segments on disk, and everything known about them.
 
-Zone: deterministic. Append, read, roll, retention, truncation, flush; it knows no replicas: the high watermark is told
-to it, and only bounds what may be removed. How a log is found again after a stop stands in `recovery`.
+Zone: deterministic. Append, read, retention, truncation; what is under that stands in `log_files`. It knows no
+replicas: the high watermark is told to it, and only bounds what may be removed. How a log is found again after a stop
+stands in `recovery`.
 
 `append` is the hot path of Produce: one comparison decides whether anything but writing is due.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
-from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, patch_offset_and_epoch
 from ottla.record.control import Marker
 from ottla.record.validation import HeaderTuple
-from ottla.seams import Disk, Done, Failure, Instant, Region
-from ottla.storage.checkpoints import format_epochs, format_partition_metadata, format_snapshot
-from ottla.storage.flush import Flush
-from ottla.storage.flush_policy import FlushPolicy
-from ottla.storage.home import Barrier, Home, LatestWrite
+from ottla.seams import Done, Failure, Instant, Region
 from ottla.storage.index import TimestampOffset
-from ottla.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, ROOT
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.log_files import LogFiles
 from ottla.storage.producer_snapshots import reload_after_cut
-from ottla.storage.producer_state import Duplicate, ProducerState, marker_of
-from ottla.storage.reader import Reader
+from ottla.storage.producer_state import Duplicate, marker_of
 from ottla.storage.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
 from ottla.storage.segment import Segment
-from ottla.storage.segment_files import create_segment, discard, retire, snapshot_path
-from ottla.storage.segments import Segments
-from ottla.storage.tail import KEPT, Tail
+from ottla.storage.segment_files import create_segment, retire
+from ottla.storage.tail import KEPT
 from ottla.storage.timestamps import largest, later, offset_for
-from ottla.storage.trimming import Trimming
 from ottla.storage.txn_index import AbortedTransaction
-from ottla.types import ZERO_UUID, TopicPartition
 
 _TAIL_MAX: Final = 2 * KEPT
 
 
-class Log:
+class Log(LogFiles):
     """The log of one partition. Its plain attributes are read, and `high_watermark` is written, by replication."""
 
-    __slots__ = (
-        "_active",
-        "_append_time",
-        "_epochs_file",
-        "_flush",
-        "_flush_policy",
-        "_home",
-        "_reader",
-        "_snapshot_offset",
-        "_tail",
-        "_tail_offsets",
-        "_tail_positions",
-        "_trimming",
-        "closed",
-        "config",
-        "directory",
-        "end_offset",
-        "epochs",
-        "high_watermark",
-        "producers",
-        "segments",
-        "start_offset",
-        "topic_id",
-        "tp",
-    )
-
-    def __init__(
-        self,
-        home: Home,
-        tp: TopicPartition,
-        directory: str,
-        topic_id: bytes,
-        config: TopicConfig,
-        segments: Segments,
-        start_offset: int,
-        end_offset: int,
-        recovery_point: int,
-        epochs: list[EpochEntry],
-        producers: ProducerState,
-        snapshot_offset: int,
-    ) -> None:
-        """A log over what was found (or created) on the disk; the last segment is appendable already."""
-        self._home = home
-        self.tp = tp
-        self.directory = directory
-        self.topic_id = topic_id
-        self.segments = segments
-        self.start_offset = start_offset
-        """The first offset that can be read."""
-        self.end_offset = end_offset
-        """The offset the next record gets."""
-        self.high_watermark = start_offset
-        """Told by replication: retention and DeleteRecords stay below it."""
-        self.producers = producers
-        self.closed = False
-        self._active = segments.active
-        self._tail = Tail()
-        self._tail_offsets, self._tail_positions = self._tail.offsets, self._tail.positions
-        self._trimming = Trimming(home, self)
-        self._reader = Reader(segments, self._tail, home.scan)
-        self._flush = Flush(home, segments, min(recovery_point, end_offset), lambda: self.end_offset)
-        self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
-        self._snapshot_offset = snapshot_offset
-        """The newest producer snapshot on the disk."""
-        self._epochs_file = LatestWrite(home, f"{directory}/{LEADER_EPOCHS}")
-        self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
-        self.configure(config)
-
-    def configure(self, config: TopicConfig) -> None:
-        """Take a changed configuration; sizes of index files count from the next segment on."""
-        self.config = config
-        self._append_time = config.message_timestamp_type == "LogAppendTime"
-        self._arm_active(self._home.clock.now().wall_ms)
-        self._flush_policy.configure(config)
-
-    # -- facts ---------------------------------------------------------------------------------------------------------
-
-    @property
-    def disk(self) -> Disk:
-        """The log directory that holds it."""
-        return self._home.disk
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return sum(segment.size for segment in self.segments)
-
-    @property
-    def start_is_moved(self) -> bool:
-        """Whether the names of the segments do not tell the log start, or may not after a power cut."""
-        return self.start_offset > self.segments.first.base_offset or self._trimming.dropping > 0
-
-    @property
-    def recovery_point(self) -> int:
-        """Everything below it is durable."""
-        return self._flush.recovery_point
-
-    @property
-    def first_unstable_offset(self) -> int | None:
-        """Where the oldest transaction begins that is open or not yet ended below the high watermark."""
-        return self.producers.first_unstable_offset(self.high_watermark)
-
-    @property
-    def sync_awaited(self) -> int:
-        """Records below it are acknowledged only when they are durable (flush.messages)."""
-        return self._flush_policy.awaited
-
-    def on_synced(self, tell: Callable[[], None]) -> None:
-        """Have `tell` called when a flush has ended that acknowledgements may wait for."""
-        self._flush_policy.on_synced = tell
-
-    @property
-    def offline(self) -> Failure | None:
-        """Why its directory is out of service; None when it is in service."""
-        return self._home.offline
+    __slots__ = ()
 
     # -- appending -----------------------------------------------------------------------------------------------------
 
@@ -308,15 +184,6 @@ class Log:
         self._active.first_timestamp = timestamp
         self._arm_active(now.wall_ms)
 
-    def _arm_active(self, now_ms: int) -> None:
-        self._active.arm(self.config, now_ms)
-        if self._home.offline is not None:
-            self.fence()
-
-    def fence(self) -> None:
-        """The directory is offline: the next append takes the slow way, and is refused there."""
-        self._active.roll_size = -1
-
     def _note_marker(self, marker: Marker | None, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
         """A transaction ended."""
         state, mark = self.producers, self.high_watermark
@@ -364,86 +231,7 @@ class Log:
         else:
             self.lookup_timestamp(newest, done)
 
-    # -- rolling -------------------------------------------------------------------------------------------------------
-
-    def roll(self) -> None:
-        """Seal the active segment and begin a new one, unless it is empty. Raises Failure; then nothing has changed."""
-        old, base = self._active, self.end_offset
-        if not old.size and old.base_offset == base:
-            return
-        fresh = create_segment(self._home, self.directory, base, self.config)
-        try:
-            old.seal()
-        except Failure:
-            discard(self._home, fresh)
-            raise
-        self.segments.add(fresh)
-        self._active = fresh
-        self._tail.clear()
-        self._arm_active(self._home.clock.now().wall_ms)
-        self._flush.note_names(self.directory)
-        self.write_snapshot(self._home.noted)
-        self._flush.request(self._home.noted)
-
-    def write_snapshot(self, done: Callable[[object], None]) -> None:
-        """Save the producer state at the log end, so that the next start need not read the log for it."""
-        self.producers.end_offset = self.end_offset
-        self._snapshot_offset = self.end_offset
-        path = snapshot_path(self.directory, self.end_offset)
-        self.disk.replace(path, format_snapshot(self.producers.snapshot()), done)
-
-    # -- durability ----------------------------------------------------------------------------------------------------
-
-    def flush(self, done: Done[int]) -> None:
-        """Make everything appended so far durable; `done` gets the recovery point, in a later turn."""
-        self._flush_policy.request(done)
-
-    def write_epochs(self) -> None:
-        """Write the leader epochs as they are, when recovery found others than the file has."""
-        self._write_epochs(self.epochs.entries)
-
-    def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
-        self._epochs_file.write(format_epochs(entries))
-
-    def write_metadata(self) -> None:
-        """Write `partition.metadata` and have the names of a log just created made durable with its first flush."""
-        self._flush.note_names(self.directory, ROOT)
-        if self.topic_id != ZERO_UUID:
-            path = f"{self.directory}/{PARTITION_METADATA}"
-            self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
-
-    def stop(self, barrier: Barrier) -> None:
-        """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
-        if self.end_offset > max(self._snapshot_offset, self.start_offset):
-            self.write_snapshot(barrier.expect())
-        if self._epochs_file.busy:
-            self._epochs_file.when_idle(barrier.expect())
-        if self._active.unsaved or not self._flush.clean:
-            self._flush.request(barrier.expect(), everything=True)
-
-    def close(self) -> None:
-        """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""
-        if self.closed:
-            return
-        self.closed = True
-        for segment in self.segments:
-            segment.close()
-
     # -- trimming ------------------------------------------------------------------------------------------------------
-
-    def set_start_offset(self, offset: int) -> None:
-        """Move the log start up to `offset` (DeleteRecords); files below it go with the next retention check.
-
-        Raises ApiError OFFSET_OUT_OF_RANGE above the log end; a smaller offset than the present one changes nothing.
-        """
-        if offset > self.end_offset:
-            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{self.tp} ends at {self.end_offset}")
-        if offset <= self.start_offset:
-            return
-        self.start_offset = offset
-        self.high_watermark = max(self.high_watermark, offset)
-        self.epochs.truncate_from_start(offset)
-        self._home.starts_changed = True
 
     def delete_old_segments(self, now: Instant) -> int:
         """Drop what retention does not keep, oldest first; returns how many segments. Raises ApiError.

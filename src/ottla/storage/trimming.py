@@ -14,7 +14,7 @@ from ottla.storage.segment import Segment
 from ottla.storage.segment_files import retire
 
 if TYPE_CHECKING:
-    from ottla.storage.log import Log
+    from ottla.storage.log_files import LogFiles
 
 
 class Trimming:
@@ -22,7 +22,7 @@ class Trimming:
 
     __slots__ = ("_home", "_log", "dropping")
 
-    def __init__(self, home: Home, log: Log) -> None:
+    def __init__(self, home: Home, log: LogFiles) -> None:
         self._home = home
         self._log = log
         self.dropping = 0
