@@ -34,7 +34,7 @@ from ottla.wire.messages import (
 
 BUDGET = 40
 """Python calls per one-record Produce, socket to socket."""
-HEARTBEAT_BUDGET = 55
+HEARTBEAT_BUDGET = 30
 """Python calls per Heartbeat."""
 TRANSACTION_BUDGET = 700
 """Python calls per transaction of version 2: a record, a position, the end; two markers on the same broker."""

@@ -34,6 +34,7 @@ from ottla.cluster.leaders import ImageLeaders
 from ottla.cluster.membership import Steps
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
+from ottla.groups import heartbeats
 from ottla.outcome import Effects
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
@@ -203,6 +204,7 @@ class Broker:
         markers = self._marker_handlers()
         self._dispatch.add([log_handlers, EpochHandlers(self.hosted, self._leaders), orders, markers])
         self._dispatch.add(self._coordinators.handlers())
+        self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here
         self._coordinators.transactions.here = self.config.node_id, markers.write
         orders.on_applied = self._readiness.note

@@ -21,6 +21,7 @@ from ottla.coordinator.runner import Tools
 from ottla.coordinator.shard import TransactionEnd
 from ottla.groups.admin_handlers import GroupAdminHandlers
 from ottla.groups.groups import TOPIC, Groups
+from ottla.groups.heartbeats import Heartbeats
 from ottla.groups.measures import GroupMeasures
 from ottla.groups.member_handlers import MemberHandlers
 from ottla.groups.offset_handlers import OffsetHandlers
@@ -81,6 +82,7 @@ class Coordinators:
         self.transactions = Transactions(
             tools, _policy(config, safeguards.transactions), ids, peers, surroundings, config.request_timeout_ms
         )
+        self.heartbeats = Heartbeats(self.groups, world.network)
         self._producers = ProducerHandlers(self.transactions, ids, surroundings)
         shared.on_role = self._on_role
         shared.on_marker = self._on_marker

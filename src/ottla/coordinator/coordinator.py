@@ -15,6 +15,7 @@ from ottla.coordinator.shard import Command, Shard, TransactionEnd
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.timing_wheel import Timer
 from ottla.replication.partition import Partition
+from ottla.seams import Instant
 
 M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands are
 
@@ -95,6 +96,13 @@ class Coordinator(Generic[M]):
             command.ticket(ApiError(ErrorCode.NOT_COORDINATOR, f"{self.topic}-{index} is not led here"))
         else:
             runner.submit(command)
+
+    def serving(self, index: int) -> tuple[Runner, M, Instant] | None:
+        """The shard of a partition, its machine, only to be read, and the time; None when it is not serving here."""
+        runner = self._runners.get(index)
+        if runner is None or not runner.serves:
+            return None
+        return runner, self._machines[index], self._tools.clock.now()
 
     def end_transaction(self, partition: Partition, end: TransactionEnd, offset: int) -> None:
         """A control batch has been appended to a partition of this topic."""

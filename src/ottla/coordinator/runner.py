@@ -183,11 +183,18 @@ class Runner:
         self._carry_out(self._ask(lambda: self.machine.on_loaded(now)), now)
         self._rearm(now)
 
+    @property
+    def serves(self) -> bool:
+        """Whether commands are taken."""
+        journal = self._journal
+        partition = journal.partition  # `lost`, without a call
+        return self.state is State.ACTIVE and partition.is_leader and partition.leader_epoch == journal.epoch
+
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def submit(self, command: Command) -> None:
         """Ask the machine, or turn the asker away."""
-        if self.state is not State.ACTIVE or self._journal.lost:
+        if not self.serves:
             code = _REFUSALS.get(self.state, ErrorCode.NOT_COORDINATOR)
             command.ticket(ApiError(code, f"the coordinator in {self._tp} is {self.state.name.lower()}"))
             return
@@ -199,6 +206,20 @@ class Runner:
             return
         self._carry_out(outcome, now, command.ticket)
         self._rearm(now)
+
+    def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
+        """Apply one volatile event that was decided upon without `handle`: all it changes is a deadline.
+
+        False: it cannot be applied, and the shard is fenced.
+        """
+        try:
+            self.machine.apply(event, VOLATILE)
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("an event cannot be applied", broken=True)
+            return False
+        if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+            self._rearm(now)
+        return True
 
     def end_transaction(self, end: TransactionEnd, offset: int) -> None:
         """A control batch has been appended at `offset`. While loading, the loader is going to meet it."""

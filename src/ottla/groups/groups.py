@@ -15,6 +15,7 @@ from ottla.coordinator.runner import State
 from ottla.coordinator.shard import Command
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import ForgetTopics, Heartbeat
+from ottla.groups.membership import beat
 from ottla.groups.shard import GroupShard
 
 TOPIC: Final = "__consumer_offsets"
@@ -90,6 +91,17 @@ class Groups:
             command.ticket(ApiError(code, f"this broker is about to lead {TOPIC}-{index}"))
         else:
             self.coordinator.submit(index, command)
+
+    def beat(self, group_id: str, generation: int, member_id: str, instance_id: str | None) -> ErrorCode | None:
+        """A heartbeat that is in order: decided and applied at once. None: it is to be submitted as a command."""
+        serving = self.coordinator.serving(self.partition_of(group_id))
+        if serving is None:
+            return None
+        runner, shard, now = serving
+        alive, code = beat(shard.groups.get(group_id), generation, member_id, instance_id, now)
+        if alive is None or not runner.happened(alive, alive.deadline_ns, now):
+            return None
+        return code
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group belongs to; -1 without the topic."""

@@ -1,4 +1,4 @@
-"""JoinGroup, SyncGroup, Heartbeat, LeaveGroup: requests to commands, results to responses.
+"""JoinGroup, SyncGroup, LeaveGroup: requests to commands, results to responses.
 
 Zone: deterministic.
 
@@ -11,15 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.groups.commands import Heartbeat, Join, Leave, Sync
+from ottla.groups.commands import Join, Leave, Sync
 from ottla.groups.group import JoinResult, SyncResult
 from ottla.groups.groups import Groups
-from ottla.requests import Context, Encoded, handles
+from ottla.groups.membership import member_code
+from ottla.requests import Context, handles
 from ottla.wire.apis import ApiKey
-from ottla.wire.codec import encode_bytes
 from ottla.wire.messages import (
-    HeartbeatRequest,
-    HeartbeatResponse,
     JoinGroupRequest,
     JoinGroupResponse,
     LeaveGroupRequest,
@@ -39,8 +37,6 @@ class MemberHandlers:
 
     def __init__(self, groups: Groups) -> None:
         self._groups = groups
-        self._beats: dict[tuple[int, ErrorCode], Encoded] = {}
-        """Answers to heartbeats, by version and code: there are few, and each goes out very often."""
 
     @handles(ApiKey.JOIN_GROUP, 0, 9, resource="Group", operation="Read")
     def join_group(self, context: Context, request: JoinGroupRequest) -> None:
@@ -89,25 +85,6 @@ class MemberHandlers:
             )
         )
 
-    @handles(ApiKey.HEARTBEAT, 0, 4, resource="Group", operation="Read")
-    def heartbeat(self, context: Context, request: HeartbeatRequest) -> None:
-        """Answered at once. While the group is being loaded, blindly: clients expect no error that says so."""
-
-        def answer(outcome: ErrorCode | ApiError) -> None:
-            code = outcome.code if isinstance(outcome, ApiError) else outcome
-            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                code = ErrorCode.NONE
-            context.reply(self._beats.get((context.api_version, code)) or self._beat(context.api_version, code))
-
-        self._groups.submit(
-            Heartbeat(answer, request.group_id, request.generation_id, request.member_id, request.group_instance_id)
-        )
-
-    def _beat(self, version: int, code: ErrorCode) -> Encoded:
-        content = encode_bytes(HeartbeatResponse(error_code=_member_code(code)), version)
-        answer = self._beats[version, code] = Encoded((content,))
-        return answer
-
     @handles(ApiKey.LEAVE_GROUP, 0, 5, resource="Group", operation="Read")
     def leave_group(self, context: Context, request: LeaveGroupRequest) -> None:
         """Answered at once."""
@@ -125,16 +102,9 @@ class MemberHandlers:
         self._groups.submit(Leave(answer, request.group_id, members))
 
 
-def _member_code(code: ErrorCode) -> ErrorCode:
-    """An error of the log that a member of a group cannot act upon is a bug of the broker's to it."""
-    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
-        return ErrorCode.UNKNOWN_SERVER_ERROR
-    return code
-
-
 def _joined(outcome: JoinResult | ApiError, member_id: str, version: int) -> JoinGroupResponse:
     if isinstance(outcome, ApiError):
-        outcome = JoinResult(_member_code(outcome.code), member_id)
+        outcome = JoinResult(member_code(outcome.code), member_id)
     name = outcome.protocol
     return JoinGroupResponse(
         error_code=outcome.code,
@@ -153,7 +123,7 @@ def _joined(outcome: JoinResult | ApiError, member_id: str, version: int) -> Joi
 
 def _synced(outcome: SyncResult | ApiError) -> SyncGroupResponse:
     if isinstance(outcome, ApiError):
-        outcome = SyncResult(_member_code(outcome.code))
+        outcome = SyncResult(member_code(outcome.code))
     return SyncGroupResponse(
         error_code=outcome.code,
         protocol_type=outcome.protocol_type,

@@ -23,7 +23,7 @@ from ottla.groups.rebalancing import (
 from ottla.seams import Instant
 
 _NS_PER_MS = 1_000_000
-_new = tuple.__new__  # a third of the time of the classes' own, and heartbeats are many
+_new = tuple.__new__  # a third of the time of the class's own, and heartbeats are many
 
 
 def check(group: Group | None, member_id: str, instance_id: str | None, generation: int) -> ErrorCode:
@@ -37,19 +37,33 @@ def check(group: Group | None, member_id: str, instance_id: str | None, generati
     return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
 
-def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Outcome:
-    """Decide about a Heartbeat. Hot: there are more of them than of anything else here."""
-    ticket, group_id, generation, member_id, instance_id = command
+def beat(
+    group: Group | None, generation: int, member_id: str, instance_id: str | None, now: Instant
+) -> tuple[Timed | None, ErrorCode]:
+    """Decide about a heartbeat: (the member's next deadline, the answer)."""
     code = check(group, member_id, instance_id, generation)
-    if code:
-        code = code if group_id else ErrorCode.INVALID_GROUP_ID
-        return Outcome(now=(Answer(ticket, code),))  # type: ignore[arg-type]
-    assert group is not None
+    if code or group is None:
+        return None, code
     if group.state is GroupState.PREPARING_REBALANCE:
         code = ErrorCode.REBALANCE_IN_PROGRESS
     session_ns = group.members[member_id].session_timeout_ms * _NS_PER_MS
-    alive = _new(Timed, (_new(Key, (Kind.SESSION, group_id, member_id)), now.mono_ns + session_ns))
-    return _new(Outcome, ((alive,), (), (_new(Answer, (ticket, code)),), (), None))
+    return _new(Timed, (_new(Key, (Kind.SESSION, group.group_id, member_id)), now.mono_ns + session_ns)), code
+
+
+def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Outcome:
+    """Decide about a Heartbeat that comes as a command."""
+    ticket, group_id, generation, member_id, instance_id = command
+    alive, code = beat(group, generation, member_id, instance_id, now)
+    if code and not group_id:
+        code = ErrorCode.INVALID_GROUP_ID
+    return Outcome(() if alive is None else (alive,), now=(Answer(ticket, code),))  # type: ignore[arg-type]
+
+
+def member_code(code: ErrorCode) -> ErrorCode:
+    """An error of the log that a member of a group cannot act upon is a bug of the broker's to it."""
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+    return code
 
 
 def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Outcome:

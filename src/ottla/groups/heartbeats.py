@@ -1,0 +1,91 @@
+"""Heartbeat: the short way of the request that a coordinator gets most.
+
+Zone: deterministic. A member sends the same bytes again and again, so what they say is remembered by them, and an
+answer is a prefix and a code. A heartbeat that is in order only moves a deadline: that is decided and applied at once
+(`Runner.happened`); any other goes the way of all commands.
+
+API 12. Versions 0-4. 1 throttle time, 3 static members, 4 flexible.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.commands import Heartbeat
+from ottla.groups.groups import Groups
+from ottla.groups.membership import member_code
+from ottla.requests import Declaration
+from ottla.seams import Gate, Network, Slot
+from ottla.wire.apis import ApiKey
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.header import response_header
+from ottla.wire.messages import HeartbeatRequest, HeartbeatResponse
+
+DECLARATION: Final = Declaration(ApiKey.HEARTBEAT, 0, 4, resource="Group", operation="Read")
+_REMEMBERED: Final = 20_000
+"""Requests whose meaning is remembered, at most; each of at most so many bytes:"""
+_LONGEST: Final = 512
+_correlation: Final = Struct(">i").pack
+
+Beat = tuple[str, int, str, "str | None"]
+"""(group id, generation, member id, instance id)."""
+
+
+class Heartbeats:
+    """Answers Heartbeat requests."""
+
+    def __init__(self, groups: Groups, network: Network) -> None:
+        self._groups = groups
+        self._reply = network.reply
+        self._meanings: dict[tuple[int, bytes], Beat] = {}
+        """By version and body."""
+        self._endings: dict[tuple[int, ErrorCode], bytes] = {}
+        """What follows the correlation id, by version and code: there are few, and each goes out very often."""
+
+    def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Answered at once. While the group is being loaded, blindly: clients expect no error that says so.
+
+        Raises MalformedMessage.
+        """
+        key = version, bytes(frame[pos:])
+        known = self._meanings.get(key)
+        beat = known or _read(version, frame, pos)
+        code = self._groups.beat(*beat)
+        if code is None:
+            self._ask(slot, version, correlation_id, beat)
+            return Gate.NEXT
+        if known is None and len(key[1]) <= _LONGEST:
+            self._remember(key, beat)
+        ending = self._endings.get((version, code)) or self._ending(version, code)
+        self._reply(slot, [_correlation(correlation_id) + ending])
+        return Gate.NEXT
+
+    def _remember(self, key: tuple[int, bytes], beat: Beat) -> None:
+        """What a member has said; nothing of those that are none."""
+        if len(self._meanings) >= _REMEMBERED:
+            self._meanings.clear()
+        self._meanings[key] = beat
+
+    def _ask(self, slot: Slot, version: int, correlation_id: int, beat: Beat) -> None:
+        """Have the shard decide."""
+
+        def answer(outcome: ErrorCode | ApiError) -> None:
+            code = outcome.code if isinstance(outcome, ApiError) else outcome
+            self._reply(slot, [_correlation(correlation_id) + self._ending(version, code)])
+
+        self._groups.submit(Heartbeat(answer, *beat))
+
+    def _ending(self, version: int, code: ErrorCode) -> bytes:
+        found = self._endings.get((version, code))
+        if found is None:
+            told = ErrorCode.NONE if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else member_code(code)
+            head = response_header(ApiKey.HEARTBEAT, version, 0)[4:]
+            found = self._endings[version, code] = head + encode_bytes(HeartbeatResponse(error_code=told), version)
+        return found
+
+
+def _read(version: int, frame: memoryview, pos: int) -> Beat:
+    request, _ = decode(HeartbeatRequest, version, frame, pos)
+    return request.group_id, request.generation_id, request.member_id, request.group_instance_id
