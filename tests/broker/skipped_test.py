@@ -48,7 +48,7 @@ COLD = (
     ProducerHandlers,
     TransactionAdminHandlers,
 )
-HOT = ("Produce", "Fetch")
+HOT = ("Produce", "Fetch", "Heartbeat")
 
 
 def declarations() -> dict[str, Declaration]:
