@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import BatchHeader, Record, encode_batch, header_at, put_header, records_of, seal_crc
+from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc
 from ottla.record.errors import CorruptRecord
-from ottla.record.validation import check_records, recompress, validate_produced
+from ottla.record.validation import validate_produced
 
 NOW = 1_700_000_000_000
 RECORDS = [Record(i, NOW + i, b"k%d" % i, b"value " * i) for i in range(5)]
@@ -125,42 +125,3 @@ def test_any_damage_is_a_code_never_a_traceback(data: st.DataObject) -> None:
         seal_crc(damaged, 0, len(damaged))
     view = memoryview(damaged)[: data.draw(st.integers(0, len(damaged)))]
     verdict(view)
-
-
-@given(st.integers(0, 4), st.integers(0, 4))
-def test_recompression_changes_the_codec_and_nothing_else(source: int, target: int) -> None:
-    batch = encode_batch(
-        RECORDS, codec=source, producer_id=3, producer_epoch=1, base_sequence=2, transactional=True, leader_epoch=4
-    )
-    again = recompress(memoryview(batch), target, max_bytes=1000)
-    validate_produced(memoryview(again), 0, len(again), NOW)
-    before, after = header_at(batch), header_at(again)
-    assert after.codec == target
-    same = {"attributes": 0, "crc": 0, "batch_length": 0}
-    assert after._replace(**same) == before._replace(**same)
-    assert list(records_of(again, 0, max_bytes=1000)) == RECORDS
-
-
-def test_recompression_is_bounded_and_checked() -> None:
-    batch = memoryview(encode_batch([Record(0, 0, None, bytes(5000))], codec=1))
-    with pytest.raises(CorruptRecord, match="expand to more"):
-        recompress(batch, 4, max_bytes=5000)
-    with pytest.raises(CorruptRecord, match="no whole v2 batch"):
-        recompress(batch[:-1], 4, max_bytes=9000)
-    with pytest.raises(ValueError, match="no codec 9"):
-        recompress(batch, 9, max_bytes=9000)
-
-
-@pytest.mark.parametrize("codec", range(5))
-def test_the_deep_walk(codec: int) -> None:
-    good = memoryview(encode_batch(RECORDS, codec=codec))
-    assert isinstance(check_records(good, 0, max_bytes=1000, need_keys=True), BatchHeader)
-    keyless = memoryview(encode_batch([*RECORDS[:3], RECORDS[3]._replace(key=None)], codec=codec))
-    check_records(keyless, 0, max_bytes=1000)
-    with pytest.raises(ApiError, match="INVALID_RECORD: record 3 has no key"):
-        check_records(keyless, 0, max_bytes=1000, need_keys=True)
-    gap = memoryview(encode_batch([RECORDS[0], RECORDS[2]], codec=codec))
-    with pytest.raises(ApiError, match="INVALID_RECORD: offset 2 where 1 is due"):
-        check_records(gap, 0, max_bytes=1000)
-    with pytest.raises(CorruptRecord):
-        check_records(good, 0, max_bytes=50)

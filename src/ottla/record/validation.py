@@ -1,10 +1,10 @@
-"""What a broker accepts from a producer, and the record-by-record work that some topics need.
+"""What a broker accepts from a producer, by the header of the batch.
 
 Zone: pure. Checks and rebuilding of one batch; offsets, producer state and where the batch goes belong to the log.
 
 `validate_produced` is hot: one unpack, one checksum, one line of comparisons, and never a record. Only when that line
-fails does it find out which rule was broken, so the reasons cost nothing where nothing is wrong. The other functions
-walk the records: for tools, for topics that need keys (compaction), and for topics with their own compression.
+fails does it find out which rule was broken, so the reasons cost nothing where nothing is wrong. Records are looked at
+in `inspection`.
 """
 
 from __future__ import annotations
@@ -27,11 +27,10 @@ from ottla.record.batch import (
     BatchHeader,
     header_at,
     put_header,
-    records_in,
     seal_crc,
     unpack_header,
 )
-from ottla.record.compression import compress, decompress
+from ottla.record.compression import compress
 from ottla.record.crc import crc32c
 from ottla.record.errors import CorruptRecord
 
@@ -43,7 +42,7 @@ _LAST_CODEC: Final = 4
 _RECORD_SIZE_MIN: Final = 7
 _INT64_MAX: Final = 2**63 - 1
 EXPANDED_MAX: Final = 100 * 1024 * 1024
-"""Most bytes of records that a batch may expand to when the broker recompresses it."""
+"""Most bytes that the records of a batch may expand to where the broker looks at them."""
 
 
 def validate_produced(
@@ -158,54 +157,14 @@ def _invalid_timestamp(header: BatchHeader, now_ms: int, before_max_ms: int, aft
     )
 
 
-def check_records(view: memoryview, pos: int, *, max_bytes: int, need_keys: bool = False) -> BatchHeader:
-    """Walk every record of the v2 batch at `pos`, whose header was checked, and hand the header back.
+def recoded(data: bytes, header: BatchHeader, codec: int, level: int | None = None) -> bytearray:
+    """A batch of the records in `data`, compressed with a codec; all else is as in its header.
 
-    Raises CorruptRecord for records that break the format or expand to more than `max_bytes`, and ApiError
-    INVALID_RECORD for a null key when `need_keys` (a compacted topic), or deltas that are not 0, 1, 2, ….
+    ValueError for an unknown codec or level.
     """
-    header = header_at(view, pos)
-    _walk(_unpacked(view, pos, header, max_bytes), header, need_keys)
-    return header
-
-
-def recompress(
-    view: memoryview, codec: int, level: int | None = None, *, max_bytes: int, need_keys: bool = False
-) -> bytearray:
-    """The batch that fills `view`, its records compressed with another codec; everything else is kept.
-
-    The records are walked on the way, errors as in `check_records`. ValueError for an unknown codec or level.
-    """
-    header = header_at(view)
-    data = _unpacked(view, 0, header, max_bytes)
-    _walk(data, header, need_keys)
     batch = bytearray(HEADER_SIZE)
     batch += compress(codec, data, level)
-    put_header(
-        batch,
-        header._replace(
-            batch_length=len(batch) - LOG_OVERHEAD, attributes=header.attributes & ~CODEC_MASK | codec, crc=0
-        ),
-    )
+    attributes = header.attributes & ~CODEC_MASK | codec
+    put_header(batch, header._replace(batch_length=len(batch) - LOG_OVERHEAD, attributes=attributes, crc=0))
     seal_crc(batch, 0, len(batch))
     return batch
-
-
-def recompress_job(batch: bytes, codec: int, level: int | None) -> bytes:
-    """`recompress` as a job for workers. Raises CorruptRecord, also for what expands beyond EXPANDED_MAX bytes."""
-    return bytes(recompress(memoryview(batch), codec, level, max_bytes=EXPANDED_MAX))
-
-
-def _unpacked(view: memoryview, pos: int, header: BatchHeader, max_bytes: int) -> bytes:
-    if header.magic != MAGIC_V2 or not HEADER_SIZE <= header.size <= len(view) - pos:
-        raise CorruptRecord(f"no whole v2 batch at position {pos}")
-    return decompress(header.codec, view[pos + HEADER_SIZE : pos + header.size], max_bytes)
-
-
-def _walk(data: bytes, header: BatchHeader, need_keys: bool) -> None:
-    for expected, record in enumerate(records_in(data, header), header.base_offset):
-        if record.offset != expected:
-            raise ApiError(ErrorCode.INVALID_RECORD, f"offset {record.offset} where {expected} is due")
-        if need_keys and record.key is None:
-            index = record.offset - header.base_offset
-            raise ApiError(ErrorCode.INVALID_RECORD, f"record {index} has no key, a compacted topic needs one")

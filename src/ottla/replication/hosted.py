@@ -24,7 +24,7 @@ class HostedTopic:
         "internal",
         "name",
         "partitions",
-        "recoded",
+        "prepared",
         "topic_id",
         "writable",
     )
@@ -36,8 +36,8 @@ class HostedTopic:
         self.partitions: dict[int, Partition] = {}
         self.writable: dict[int, Partition] = {} if self.internal else self.partitions
         """The partitions that clients may produce to."""
-        self.recoded = False
-        """Whether batches are brought to compression.type of the topic before they are appended."""
+        self.prepared = False
+        """Whether batches are looked into before they are appended: the topic is compacted, or wants its own codec."""
         self.failed_produces = 0
         self.failed_fetches = 0
         self.heads: dict[int, bytes] = {}
@@ -47,13 +47,13 @@ class HostedTopic:
 class Hosted:
     """Topics by name and by id."""
 
-    __slots__ = ("by_id", "by_name", "recoding")
+    __slots__ = ("by_id", "by_name", "preparing")
 
     def __init__(self) -> None:
         self.by_name: dict[str, HostedTopic] = {}
         self.by_id: dict[bytes, HostedTopic] = {}
-        self.recoding = False
-        """Whether there ever was a topic whose batches are brought to another codec."""
+        self.preparing = False
+        """Whether there ever was a topic whose batches are looked into."""
 
     def topic(self, name: str, topic_id: bytes) -> HostedTopic:
         """The topic of that name, made if it is new."""

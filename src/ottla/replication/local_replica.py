@@ -95,6 +95,11 @@ class LocalReplica:
         return self._codec, levels.get(self._codec)
 
     @property
+    def needs_keys(self) -> bool:
+        """Whether the topic is compacted: then every record needs a key, and is looked at before it is appended."""
+        return self.config.compact
+
+    @property
     def limits(self) -> tuple[int, int, int]:
         """What a batch is checked against: most bytes, and how far before and after now its times may be, in ms."""
         return self._max_bytes, self._before_max_ms, self._after_max_ms

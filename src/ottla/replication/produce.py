@@ -11,14 +11,14 @@ Behaviour
 - A duplicate of an idempotent producer is answered like its original, and under acks=all not before it.
 - A batch that begins a transaction in its partition is held while the transaction's coordinator is asked (KIP-890);
   from version 12 on the partition is added to the transaction on that way. The next request waits meanwhile.
-- A batch that the topic wants in another codec is held while a worker recompresses it; the connection's next request
-  waits meanwhile, so that nothing overtakes it.
-
+- Batches of compacted topics are looked into: records without a key are refused (INVALID_RECORD), and so is what is
+  not as its header says. Larger ones are held while a worker looks, and so is a batch that the topic wants in another
+  codec while it is recompressed; the connection's next request waits meanwhile, so that nothing overtakes it.
 - Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. Leadership lost
   while a batch waits, and an ISR grown too small meanwhile, end the wait.
 
-Version notes: 8 texts of errors, 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are
-added to transactions (KIP-890), 13 topic ids (KIP-516).
+Version notes: 8 texts of errors and of single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11
+TRANSACTION_ABORTABLE, 12 partitions are added to transactions (KIP-890), 13 topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
+from ottla.record.inspection import RefusedRecords
 from ottla.replication.hosted import Hosted, HostedTopic
 from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
 from ottla.replication.partition import Partition
-from ottla.replication.recompression import Item, Recompression, Refused
+from ottla.replication.preparation import Item, Preparation, Refused
 from ottla.replication.verification import Verification, unverified
 from ottla.replication.verifier import Verifier
 from ottla.requests import Declaration
@@ -145,8 +146,8 @@ class ProduceHandler:
         transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
         if transactional_id is not None and self._verifier is not None and self._begins(version, items):
             return self._hold_and_verify(slot, frame, version, correlation_id, pos)
-        if self._hosted.recoding and self._wants_recompression(version, items):
-            return self._recompress(slot, frame, version, correlation_id, pos)
+        if self._hosted.preparing and self._wants_preparation(version, items):
+            return self._prepare_and_run(slot, frame, version, correlation_id, pos)
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
             # Most requests: one partition, which is here and waits for no disk. As `_run`, without its lists.
             name, index, records = items[0]
@@ -320,21 +321,25 @@ class ProduceHandler:
             )
             nodes[found.leader] = None
 
-    # -- another codec -------------------------------------------------------------------------------------------------
+    # -- looking into batches ------------------------------------------------------------------------------------------
 
-    def _wants_recompression(self, version: int, items: Sequence[Item]) -> bool:
+    def _wants_preparation(self, version: int, items: Sequence[Item]) -> bool:
         topics = self._topics[version]
-        return any((topic := topics.get(name)) is not None and topic.recoded for name, _, _ in items)
+        return any((topic := topics.get(name)) is not None and topic.prepared for name, _, _ in items)
 
-    def _recompress(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Hold the request, bring every batch that needs it to its topic's codec, and run it then."""
+    def _prepare_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Hold the request, look into every batch that needs it, and run it then."""
         _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
 
-        self._recode(version, items, lambda done: self._run(slot, version, correlation_id, acks, timeout_ms, done))
+        def run(items: Sequence[Item]) -> None:
+            self._world.network.release(slot)
+            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+
+        self._prepare(version, items, run)
         return Gate.WAIT
 
-    def _recode(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
-        Recompression(self._world, self._topics[version], items, run).go_on(0)
+    def _prepare(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
+        Preparation(self._world, self._topics[version], items, run).go_on(0)
 
     # -- the first batches of a transaction ----------------------------------------------------------------------------
 
@@ -342,7 +347,7 @@ class ProduceHandler:
         return next(unverified(version, self._topics[version], items), None) is not None
 
     def _hold_and_verify(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Hold the request, recompress what has to be, ask the transaction's coordinator, and run it then."""
+        """Hold the request, look into its batches, ask the transaction's coordinator, and run it then."""
         held = self._world.network.hold(slot, frame)
         transactional_id, acks, timeout_ms, items = self._decode[version](held, pos)
         assert transactional_id is not None, "only these are verified"
@@ -356,14 +361,14 @@ class ProduceHandler:
             verification = Verification(self._world.clock, version, items, run)
             verification.start(self._verifier, transactional_id, self._topics[version])
 
-        def recoded(items: Sequence[Item]) -> None:
+        def prepared(items: Sequence[Item]) -> None:
             if self._begins(version, items):  # else another connection has begun meanwhile
                 verify(items)
             else:
                 run(items)
 
-        if self._hosted.recoding and self._wants_recompression(version, items):
-            self._recode(version, items, recoded)
+        if self._hosted.preparing and self._wants_preparation(version, items):
+            self._prepare(version, items, prepared)
         else:
             verify(items)
         return Gate.WAIT
@@ -385,4 +390,12 @@ def _partition(row: Row, error: ApiError | None) -> ProduceResponse.PartitionPro
         log_append_time_ms=append_time,
         log_start_offset=log_start,
         error_message=(error.message or None) if error is not None else None,
+        record_errors=_record_errors(error) if isinstance(error, RefusedRecords) else [],
     )
+
+
+def _record_errors(error: RefusedRecords) -> list[ProduceResponse.BatchIndexAndErrorMessage]:
+    return [
+        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=f"the record {why}")
+        for index, why in error.records
+    ]

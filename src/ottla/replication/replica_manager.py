@@ -128,7 +128,7 @@ class ReplicaManager:
         self._mark_throttled(name, config)
         for partition in topic.partitions.values():
             partition.configure(config)
-            self._note_codec(topic, partition)
+            self._note_preparation(topic, partition)
 
     topic_configured = configure
 
@@ -146,9 +146,10 @@ class ReplicaManager:
         )
         self.throttles.mark(name, leaders, followers)
 
-    def _note_codec(self, topic: HostedTopic, partition: Partition) -> None:
-        topic.recoded = partition.codec_and_level[0] >= 0 and not topic.internal  # no producer writes to those
-        self._hosted.recoding = self._hosted.recoding or topic.recoded
+    def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
+        wanted = partition.needs_keys or partition.codec_and_level[0] >= 0
+        topic.prepared = wanted and not topic.internal  # no producer writes to those
+        self._hosted.preparing = self._hosted.preparing or topic.prepared
 
     # -- what a controller decided -------------------------------------------------------------------------------------
 
@@ -258,7 +259,7 @@ class ReplicaManager:
         topic = self._hosted.topic(tp.topic, topic_id)
         partition = Partition(log, config, self._fence.node_id, self.isr_changes, self.shared)
         topic.partitions[tp.partition] = partition
-        self._note_codec(topic, partition)
+        self._note_preparation(topic, partition)
         self._mark_throttled(tp.topic, config)
         return partition
 

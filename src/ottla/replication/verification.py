@@ -16,7 +16,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.replication.guards import Guard
 from ottla.replication.hosted import HostedTopic
 from ottla.replication.partition import Partition
-from ottla.replication.recompression import Item, Refused
+from ottla.replication.preparation import Item, Refused
 from ottla.replication.verifier import Codes, Question, Verifier
 from ottla.seams import Clock
 

@@ -1,0 +1,113 @@
+"""Batches that are looked into before they are appended: those of compacted topics, and those that their topic wants in
+another codec (compression.type).
+
+Zone: deterministic. What happens to a Produce request before it runs; the request itself is `produce`'s, what is looked
+for is in `record.inspection`. Small batches are looked at here and now, others in a worker, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import BatchHeader
+from ottla.record.inspection import INLINE_EXPANDED, Recoding, Refusal, RefusedRecords, Rules, inspect, is_small
+from ottla.record.validation import validate_produced
+from ottla.replication.hosted import HostedTopic
+from ottla.replication.partition import Partition
+from ottla.seams import World
+
+PREPARE_JOB: Final = "ottla.record.inspection:prepared"
+_CODEC_POS: Final = 22
+_CODEC_MASK: Final = 0x07
+
+Item = tuple[str | bytes, int, "memoryview | Refused | None"]
+"""(topic name, or id from version 13 on; partition; records, or why they were refused on the way)."""
+
+
+class Refused:
+    """Records that were refused before their turn. False, as no records are: so the hot way needs no test for it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: ApiError) -> None:
+        self.error = error
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Preparation:
+    """The batches of one request, prepared one after the other."""
+
+    def __init__(
+        self,
+        world: World,
+        topics: Mapping[Any, HostedTopic],
+        items: Sequence[Item],
+        run: Callable[[Sequence[Item]], None],
+    ) -> None:
+        self._world = world
+        self._topics = topics
+        self._items: list[Item] = list(items)
+        self._run = run
+
+    def go_on(self, at: int) -> None:
+        """From item `at`; when all are done, run the request."""
+        items = self._items
+        for position in range(at, len(items)):
+            name, index, records = items[position]
+            partition = _find(self._topics, name, index)
+            if partition is None or not isinstance(records, memoryview) or not _needs_preparation(partition, records):
+                continue
+            try:
+                if self._starts(position, partition, records):
+                    return
+            except ApiError as error:
+                items[position] = (name, index, Refused(error))
+        self._run(items)
+
+    def _starts(self, position: int, partition: Partition, records: memoryview) -> bool:
+        """Whether a worker has to look at a batch, and was asked to. Raises ApiError when the batch is refused."""
+        now_ms = self._world.clock.now().wall_ms
+        header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
+        rules = Rules(partition.needs_keys, now_ms, *partition.limits[1:])
+        recoding = _recoding(partition, records)
+        if recoding is None and is_small(BatchHeader._make(header)):
+            refusal = inspect(records, rules, INLINE_EXPANDED)
+            if refusal is None:
+                return False
+            if refusal.code != ErrorCode.CORRUPT_MESSAGE:  # that may be as much as that it expands to too much for here
+                raise RefusedRecords(refusal)
+        arguments = (bytes(records), rules, recoding)
+        self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._done(position, result))
+        return True
+
+    def _done(self, position: int, result: object) -> None:
+        name, index, _ = self._items[position]
+        if isinstance(result, bytes):
+            self._items[position] = (name, index, memoryview(bytearray(result)))
+        elif isinstance(result, Refusal):
+            self._items[position] = (name, index, Refused(RefusedRecords(result)))
+        elif result is not None:
+            error = ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch cannot be looked into: {result}")
+            self._items[position] = (name, index, Refused(error))
+        self.go_on(position + 1)
+
+
+def _find(topics: Mapping[Any, HostedTopic], name: Any, index: int) -> Partition | None:
+    topic = topics.get(name)
+    return None if topic is None else topic.writable.get(index)
+
+
+def _needs_preparation(partition: Partition, records: memoryview) -> bool:
+    return partition.is_leader and (partition.needs_keys or _recoding(partition, records) is not None)
+
+
+def _recoding(partition: Partition, records: memoryview) -> Recoding | None:
+    """The codec this batch must be brought to before it is appended; None when it is fine as it is."""
+    codec, level = partition.codec_and_level
+    if codec < 0 or len(records) <= _CODEC_POS or records[_CODEC_POS] & _CODEC_MASK == codec:
+        return None
+    return Recoding(codec, level)
