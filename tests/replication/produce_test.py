@@ -83,15 +83,6 @@ def test_acks_0_learns_of_an_error_by_losing_the_connection(node) -> None:
     assert "UNKNOWN_TOPIC_OR_PARTITION" in why
 
 
-def test_an_old_message_set_is_refused_and_never_stored(node) -> None:
-    message = bytes(8) + (22).to_bytes(4, "big") + b"\0\0\0\0" + b"\1" + b"\0" + bytes(8) + b"\xff" * 4 + b"\0\0\0\0"
-    request = node.produce_request("t", b"a")
-    request.topic_data[0].partition_data[0].records = memoryview(message)
-    row = node.ask(request, 2).responses[0].partition_responses[0]
-    assert row.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
-    assert node.values("t") == []
-
-
 def test_min_isr_refuses_acks_all_before_it_writes_and_hides_acks_1(node) -> None:
     node.create("safe", min_insync_replicas="2")
     assert node.produce("safe", b"a", acks=-1).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
@@ -213,3 +204,12 @@ def test_a_sync_that_fails_is_an_error_and_not_an_acknowledgement(node) -> None:
     row = node.produce("safe", b"a")
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert "sync failed" in row.error_message
+
+
+@pytest.mark.parametrize(
+    ("version", "code"), [(3, ErrorCode.NOT_LEADER_OR_FOLLOWER), (4, ErrorCode.KAFKA_STORAGE_ERROR)]
+)
+def test_who_does_not_know_storage_errors_is_told_to_look_for_another_leader(node, version: int, code) -> None:
+    node.create("safe", flush_messages="1")
+    node.faults.arm(DiskOperation.SYNC)
+    assert node.produce("safe", b"a", version=version).error_code == code

@@ -15,7 +15,7 @@ from struct import Struct
 from typing import Final
 
 from ottla.record.crc import Buffer
-from ottla.record.errors import CorruptRecord
+from ottla.record.errors import CorruptRecord, ExpandsTooFar
 
 
 class Codec(IntEnum):
@@ -90,7 +90,7 @@ def _bounded(data: bytes, max_bytes: int) -> bytes:
 
 
 def _too_large(max_bytes: int) -> CorruptRecord:
-    return CorruptRecord(f"the records expand to more than {max_bytes} bytes")
+    return ExpandsTooFar(f"the records expand to more than {max_bytes} bytes")
 
 
 def _compress_gzip(data: Buffer, level: int) -> bytes:

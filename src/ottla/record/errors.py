@@ -1,6 +1,6 @@
 """The error of bytes that are not what their format says.
 
-Zone: pure. One class only; what the broker answers for *valid* bytes that it refuses is in `validation`.
+Zone: pure. What the broker answers for *valid* bytes that it refuses is in `validation`.
 """
 
 from __future__ import annotations
@@ -16,3 +16,7 @@ class CorruptRecord(ApiError):
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.CORRUPT_MESSAGE, message)
+
+
+class ExpandsTooFar(CorruptRecord):
+    """Compressed bytes that may be right, but are more than the caller has room for."""

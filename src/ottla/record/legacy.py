@@ -92,7 +92,7 @@ def messages_in(message: Message, max_bytes: int) -> Iterator[Message]:
     if message.codec == 0:
         yield message
         return
-    inner = _unpacked(message, max_bytes)
+    inner = list(inner_messages(message, max_bytes))
     shift = message.offset - inner[-1].offset if message.magic and inner else 0
     append_time = message.timestamp if message.attributes & TIMESTAMP_TYPE else None
     for each in inner:
@@ -100,16 +100,16 @@ def messages_in(message: Message, max_bytes: int) -> Iterator[Message]:
         yield each._replace(offset=each.offset + shift, timestamp=timestamp)
 
 
-def _unpacked(wrapper: Message, max_bytes: int) -> list[Message]:
+def inner_messages(wrapper: Message, max_bytes: int) -> Iterator[Message]:
+    """The messages in a wrapper, as they stand there. Raises CorruptRecord as `messages_in` does."""
     packed = wrapper.value or b""
     if wrapper.codec == Codec.LZ4 and wrapper.magic == 0:
         packed = with_right_checksum(packed)
     data = decompress(wrapper.codec, packed, max_bytes)
-    inner: list[Message] = []
     pos = 0
     while pos < len(data):
-        inner.append(message_at(data, pos))
-        pos += inner[-1].size
-        if inner[-1].codec or inner[-1].magic != wrapper.magic:
+        inner = message_at(data, pos)
+        if inner.codec or inner.magic != wrapper.magic:
             raise CorruptRecord("a wrapper message holds a wrapper, or a message of another format")
-    return inner
+        yield inner
+        pos += inner.size

@@ -2,8 +2,8 @@
 
 Zone: deterministic.
 
-API 0. Versions 0-13; message sets of format v0 and v1 (all that versions 0-2 can carry, and what later ones may) are
-answered UNSUPPORTED_FOR_MESSAGE_FORMAT.
+API 0. Versions 0-13. Versions 0-2 carry message sets of formats v0 and v1, which become batches of format v2 (KIP-98);
+in later versions they are answered UNSUPPORTED_FOR_MESSAGE_FORMAT.
 
 Behaviour
 - acks 0: no answer; an error closes the connection, so that the producer learns of it (as in Kafka). acks 1: answered
@@ -16,9 +16,13 @@ Behaviour
   codec while it is recompressed; the connection's next request waits meanwhile, so that nothing overtakes it.
 - Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. Leadership lost
   while a batch waits, and an ISR grown too small meanwhile, end the wait.
+- A message set is converted at once if it is small; larger ones are held while a worker converts them. One without
+  messages is answered without an error, and with the offset -1, as old brokers did.
 
-Version notes: 8 texts of errors and of single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11
-TRANSACTION_ABORTABLE, 12 partitions are added to transactions (KIP-890), 13 topic ids (KIP-516).
+Version notes: 1 throttle time, 2 format v1 and the append time (KIP-32), 3 format v2, 4 KAFKA_STORAGE_ERROR (before:
+NOT_LEADER_OR_FOLLOWER, on which clients look for another leader, too), 5 log start offset, 8 texts of errors and of
+single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to
+transactions (KIP-890), 13 topic ids (KIP-516).
 """
 
 from __future__ import annotations
@@ -32,13 +36,14 @@ from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.record.inspection import RefusedRecords
 from ottla.replication.hosted import Hosted, HostedTopic
 from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
+from ottla.replication.message_sets import NO_MESSAGES, Conversion, converted_at_once, has_message_set
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Preparation, Refused
 from ottla.replication.verification import Verification, unverified
 from ottla.replication.verifier import Verifier
 from ottla.requests import Declaration
 from ottla.seams import Gate, Slot, World
-from ottla.types import ZERO_UUID
+from ottla.types import NO_EPOCH, ZERO_UUID
 from ottla.wire import hot
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode
@@ -52,6 +57,10 @@ DECLARATION: Final = Declaration(
 MAX_VERSION: Final = DECLARATION.max_version
 _TOPIC_ID_VERSION: Final = 13
 _LEADER_VERSION: Final = 10
+_BATCH_VERSION: Final = 3
+"""From here on records are batches of format v2."""
+_STORAGE_VERSION: Final = 4
+"""From here on clients know KAFKA_STORAGE_ERROR."""
 _ONE_VERSION: Final = 5
 """From here on the usual answer has one form."""
 _ANSWERED: Final = (1, -1)
@@ -146,6 +155,8 @@ class ProduceHandler:
         transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
         if transactional_id is not None and self._verifier is not None and self._begins(version, items):
             return self._hold_and_verify(slot, frame, version, correlation_id, pos)
+        if version < _BATCH_VERSION and has_message_set(items):
+            return self._convert_and_run(slot, frame, version, correlation_id, pos)
         if self._hosted.preparing and self._wants_preparation(version, items):
             return self._prepare_and_run(slot, frame, version, correlation_id, pos)
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
@@ -217,6 +228,10 @@ class ProduceHandler:
             try:
                 partition = None if topic is None else topic.writable.get(index)
                 if partition is None or not records or not acks_known:
+                    if records is NO_MESSAGES and partition is not None and acks_known:
+                        partition.check_leader(NO_EPOCH)
+                        rows.append((index, 0, -1, -1, partition.log.start_offset))
+                        continue
                     raise self._why_not(topic, name, index, acks, records)
                 base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
             except ApiError as error:
@@ -255,6 +270,8 @@ class ProduceHandler:
             return
 
         def answer() -> None:
+            if version < _STORAGE_VERSION and refused:
+                _as_moved(answers)
             head = _correlation(correlation_id) + self._header[version]
             if refused and version >= _MESSAGE_VERSION:
                 response = self._with_messages(answers, refused, version, slot.peer.listener)
@@ -341,6 +358,29 @@ class ProduceHandler:
     def _prepare(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
         Preparation(self._world, self._topics[version], items, run).go_on(0)
 
+    # -- message sets ------------------------------------------------------------------------------------------------
+
+    def _convert_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Make batches of message sets and run the request: at once if there is little to do, else when it is done."""
+        _, acks, timeout_ms, items = self._decode[version](frame, pos)
+        topics = self._topics[version]
+        wants_preparation = self._hosted.preparing and self._wants_preparation(version, items)
+        ready = None if wants_preparation else converted_at_once(topics, items, self._now().wall_ms)
+        if ready is not None:
+            self._run(slot, version, correlation_id, acks, timeout_ms, ready)
+            return Gate.NEXT
+        _, _, _, held = self._decode[version](self._world.network.hold(slot, frame), pos)
+
+        def run(items: Sequence[Item]) -> None:
+            self._world.network.release(slot)
+            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+
+        def converted(items: Sequence[Item]) -> None:
+            self._prepare(version, items, run)
+
+        Conversion(self._world, topics, held, converted if wants_preparation else run).go_on(0)
+        return Gate.WAIT
+
     # -- the first batches of a transaction ----------------------------------------------------------------------------
 
     def _begins(self, version: int, items: Sequence[Item]) -> bool:
@@ -379,6 +419,14 @@ def _named(answers: Answers, version: int) -> list[tuple[str, bytes, list[Row]]]
     if version < _TOPIC_ID_VERSION:
         return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
     return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
+
+
+def _as_moved(answers: Answers) -> None:
+    """Say NOT_LEADER_OR_FOLLOWER for KAFKA_STORAGE_ERROR to who does not know that."""
+    for _, _, rows in answers:
+        for at, row in enumerate(rows):
+            if row[1] == ErrorCode.KAFKA_STORAGE_ERROR:
+                rows[at] = (row[0], ErrorCode.NOT_LEADER_OR_FOLLOWER, *row[2:])
 
 
 def _partition(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:

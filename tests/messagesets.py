@@ -1,0 +1,56 @@
+"""Message sets of formats v0 and v1 as an old client writes them: the test's own encoder, not the product's."""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+
+import cramjam
+import lz4.frame
+
+from ottla.record.lz4_header import with_wrong_checksum
+
+GZIP, SNAPPY, LZ4 = 1, 2, 3
+
+
+def message(
+    magic: int, key: bytes | None, value: bytes | None, *, offset: int = 0, timestamp: int = -1, attributes: int = 0
+) -> bytes:
+    """One entry."""
+    body = struct.pack(">bb", magic, attributes) + (struct.pack(">q", timestamp) if magic else b"")
+    for content in (key, value):
+        body += struct.pack(">i", -1 if content is None else len(content)) + (content or b"")
+    return struct.pack(">qiI", offset, len(body) + 4, zlib.crc32(body)) + body
+
+
+def wrapper(
+    magic: int, codec: int, inner: bytes, *, offset: int = 0, timestamp: int = -1, broken: bool = True
+) -> bytes:
+    """A compressed set; `broken`: lz4 in v0 with the header checksum that clients of that age wrote (KAFKA-3160)."""
+    if codec == GZIP:
+        packed = gzip.compress(inner)
+    elif codec == SNAPPY:
+        block = bytes(cramjam.snappy.compress_raw(inner))
+        packed = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block
+    else:
+        packed = lz4.frame.compress(inner, block_linked=False, store_size=False)
+        if magic == 0 and broken:
+            packed = with_wrong_checksum(packed)
+    return message(magic, None, packed, offset=offset, timestamp=timestamp, attributes=codec)
+
+
+Row = tuple[bytes | None, bytes | None, int]
+"""(key, value, timestamp)"""
+
+
+def message_set(magic: int, codec: int, rows: list[Row], relative: bool = True) -> bytes:
+    """What a producer sends; `relative`: inner offsets as KIP-31 wants them, else all 0, as some clients wrote."""
+    entries = [
+        message(magic, key, value, offset=at if relative else 0, timestamp=timestamp)
+        for at, (key, value, timestamp) in enumerate(rows)
+    ]
+    inner = b"".join(entries)
+    if not codec:
+        return inner
+    return wrapper(magic, codec, inner, offset=len(rows) - 1, timestamp=max(row[2] for row in rows))
