@@ -14,8 +14,9 @@ import pytest
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import BatchHeader, Record, encode_batch, header_at, records_of
+from ottla.record.batch import BatchHeader, Record, encode_batch, header_at
 from ottla.record.control import ControlType, control_key, marker_value
+from ottla.record.entries import entries_of, records_at
 from ottla.seams import Disk, Instant
 from ottla.server.disk import RealDisk
 from ottla.server.entropy import RealEntropy
@@ -359,14 +360,12 @@ def read_all(world: SimWorld | RealWorld, log: Log, max_bytes: int = 1 << 20) ->
 
 
 def batches_in(content: bytes) -> list[tuple[BatchHeader, list[Record]]]:
-    """Headers and records of whole batches; nothing may be left over."""
-    found = []
-    at = 0
-    while at < len(content):
-        header = header_at(content, at)
-        assert at + header.size <= len(content), "a region ends inside a batch"
-        found.append((header, list(records_of(content, at, max_bytes=1 << 26))))
-        at += header.size
+    """Headers and records of whole batches, or messages of old formats; nothing may be left over."""
+    found = [
+        (BatchHeader._make(header), list(records_at(content, at, max_bytes=1 << 26)))
+        for at, header in entries_of(content)
+    ]
+    assert sum(header.size for header, _ in found) == len(content), "a region ends inside a batch"
     return found
 
 

@@ -229,7 +229,7 @@ class LogConfig(ServerConfig):
         "log.message.format.version",
         Type.STRING,
         "3.0-IV1",
-        "Message format of data that old brokers wrote; new data is always v2.",
+        "Version of Kafka whose message format is written by default: v0 below 0.10, v1 below 0.11, else v2.",
         MESSAGE_FORMATS,
     )
     log_message_downconversion_enable: bool = key(

@@ -6,6 +6,7 @@ topic stands in `broker.topic_defaults`; where a value of one topic came from is
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -30,8 +31,9 @@ from ottla.config.rows import (
 
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 GZIP_LEVEL: Final = Check("-1 or between 1 and 9", lambda value: value == -1 or 1 <= value <= 9)
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)(\.\d+)*(-IV\d+)?")
 MESSAGE_FORMATS: Final = Check(
-    "a Kafka version such as 2.8 or 3.0-IV1", lambda value: value[:1].isdigit() and "." in value
+    "a Kafka version such as 0.10.0, 2.8 or 3.0-IV1", lambda value: _VERSION.fullmatch(value) is not None
 )
 
 
@@ -195,7 +197,7 @@ class TopicConfig:
         "message.format.version",
         Type.STRING,
         "3.0-IV1",
-        "Oldest-reader format of a topic that an old broker wrote; new data is always format v2.",
+        "Version of Kafka whose message format is written: v0 below 0.10, v1 below 0.11, else v2 (record batches).",
         MESSAGE_FORMATS,
         synonyms=("log.message.format.version",),
     )
@@ -219,7 +221,7 @@ class TopicConfig:
         "message.timestamp.difference.max.ms",
         Type.LONG,
         LONG_MAX,
-        "Older key that bounds the stamp on both sides; the before and after keys win where they are set.",
+        "Older key that bounds the stamp on both sides; the before and after keys win where they are not the default.",
         at_least(0),
         synonyms=("log.message.timestamp.difference.max.ms",),
     )
@@ -335,6 +337,26 @@ class TopicConfig:
     def delete(self) -> bool:
         """Whether retention by age and size works on the topic."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def message_magic(self) -> int:
+        """The message format that is written, 0 to 2, by `message.format.version`."""
+        found = _VERSION.fullmatch(self.message_format_version)
+        assert found is not None, "the row's check has seen it"
+        version = int(found[1]), int(found[2])
+        return 0 if version < (0, 10) else 1 if version < (0, 11) else 2
+
+    @property
+    def timestamp_bounds(self) -> tuple[int, int]:
+        """How far before and after now a CreateTime stamp may be, ms (KIP-937: the older key counts for a default)."""
+        default, difference = TopicConfig(), self.message_timestamp_difference_max_ms
+        before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
+        if difference == default.message_timestamp_difference_max_ms:
+            return before, after
+        return (
+            difference if before == default.message_timestamp_before_max_ms else before,
+            difference if after == default.message_timestamp_after_max_ms else after,
+        )
 
     def with_overrides(self, overrides: Mapping[str, str]) -> TopicConfig:
         """This configuration with the topic's own settings on top. Raises ConfigError (unknown key, bad value)."""

@@ -81,9 +81,9 @@ class LocalReplica:
         self._append_time = config.message_timestamp_type == "LogAppendTime"
         self._codec = _CODEC_NUMBERS.get(config.compression_type, -1)  # -1: keep the producer's
         self._max_bytes = config.max_message_bytes
-        # LogAppendTime replaces the producer's timestamps, so they cannot be wrong.
-        self._before_max_ms = NO_LIMIT if self._append_time else config.message_timestamp_before_max_ms
-        self._after_max_ms = NO_LIMIT if self._append_time else config.message_timestamp_after_max_ms
+        self._before_max_ms, self._after_max_ms = config.timestamp_bounds
+        if self._append_time:  # it replaces the producer's timestamps, so they cannot be wrong
+            self._before_max_ms = self._after_max_ms = NO_LIMIT
         self.syncs = config.flush_messages < NO_LIMIT
         """Whether an answer may have to wait for the disk."""
 

@@ -30,10 +30,6 @@ class CorruptLog(StorageError):
     """The files of a log contradict themselves in a way that cutting does not cure."""
 
 
-class UnsupportedFormat(StorageError):
-    """The log holds message format v0 or v1, which this version does not serve: it is left untouched."""
-
-
 class WrongDirectory(StorageError):
     """A log directory belongs to another cluster or another node, as its meta.properties says."""
 

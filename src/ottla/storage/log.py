@@ -24,7 +24,7 @@ from ottla.storage.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batch
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, retire
 from ottla.storage.tail import KEPT
-from ottla.storage.timestamps import largest, later, offset_for
+from ottla.storage.timestamps import offset_for, offset_of_largest
 from ottla.storage.txn_index import AbortedTransaction
 
 _TAIL_MAX: Final = 2 * KEPT
@@ -225,11 +225,7 @@ class Log(LogFiles):
 
     def max_timestamp_offset(self, done: Done[TimestampOffset | None]) -> None:
         """The first record with the largest timestamp of all, in a later turn; None when there is none."""
-        newest = largest(self.segments)
-        if newest < 0:
-            later(self.segments, lambda: done(None))
-        else:
-            self.lookup_timestamp(newest, done)
+        offset_of_largest(self.segments, self.start_offset, done)
 
     # -- trimming ------------------------------------------------------------------------------------------------------
 
@@ -252,7 +248,7 @@ class Log(LogFiles):
             retire(self._home, segment, self.config.file_delete_delay_ms)
         segment = self.segments[slot]
         found = self._reader.find(segment, offset, patient=True)
-        end = offset if found is None else min(offset, found.base_offset)
+        end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
         segment.activate(self.config)
         segment.truncate_to(end, segment.size if found is None else found.position)
         self._reset(end)

@@ -21,7 +21,7 @@ from ottla.storage.checkpoints import (
     parse_meta_properties,
     parse_offsets,
 )
-from ottla.storage.errors import UnsupportedFormat, WrongDirectory
+from ottla.storage.errors import WrongDirectory
 from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
@@ -57,7 +57,7 @@ class LoadProgress(NamedTuple):
 class LogDir:
     """A log directory and the logs in it."""
 
-    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "refused")
+    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs")
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -65,8 +65,6 @@ class LogDir:
         home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         self.logs: dict[TopicPartition, Log] = {}
-        self.refused: dict[TopicPartition, str] = {}
-        """Partitions whose directory is there but is not served, and why."""
         self._clean = False
         self._ghosts: set[TopicPartition] = set()
         """Partitions that have no log here any more but may be named in a checkpoint."""
@@ -168,12 +166,7 @@ class LogDir:
     def _open(
         self, tp: TopicPartition, directory: str, config: TopicConfig, found: Found, scanned: Callable[[int], None]
     ) -> None:
-        try:
-            log = self.logs[tp] = open_log(self._home, tp, directory, config, found, scanned)
-        except UnsupportedFormat as error:
-            _logger.error("%s is not served: %s", tp, error)
-            self.refused[tp] = str(error)
-            return
+        log = self.logs[tp] = open_log(self._home, tp, directory, config, found, scanned)
         if log.recovery_point < log.end_offset:
             log.flush(self._home.noted)
 

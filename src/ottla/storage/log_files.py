@@ -53,6 +53,7 @@ class LogFiles:
         "end_offset",
         "epochs",
         "high_watermark",
+        "magic",
         "producers",
         "removable_below",
         "segments",
@@ -112,6 +113,8 @@ class LogFiles:
         """Take a changed configuration; sizes of index files count from the next segment on."""
         self.config = config
         self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self.magic = config.message_magic
+        """The message format that is written; what was written before may be of any."""
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush_policy.configure(config)
 

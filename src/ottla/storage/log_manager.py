@@ -169,9 +169,8 @@ class LogManager:
         if not is_new and self.offline_dirs:
             raise Failure(Kind.NOT_DONE, f"{tp} may be in {', '.join(self.offline_dirs)}")
         for each in self.dirs:
-            if tp in each.logs or tp in each.refused:
-                why = each.refused.get(tp) or f"its directory {each.name} is offline"
-                raise Failure(Kind.NOT_DONE, f"{tp} exists: {why}")
+            if tp in each.logs:
+                raise Failure(Kind.NOT_DONE, f"{tp} exists: its directory {each.name} is offline")
         working = [each for each in self.dirs if each.offline is None]
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.record.entries import first_offset_at
+from ottla.record.errors import CorruptRecord
 from ottla.seams import Region
 from ottla.storage.errors import Cold
 from ottla.storage.index import OffsetPosition
@@ -16,6 +18,8 @@ from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 from ottla.storage.tail import Tail
 
+RECORDS_MAX_BYTES: Final = 64 * 1024 * 1024
+"""No entry is unpacked to more than this for the sake of one offset."""
 HOT_BYTES: Final = 16 * 1024 * 1024
 """So much of what was appended last surely is in the page cache; anything else is probed before it is sent."""
 PROBE_STEP: Final = 512 * 1024
@@ -83,7 +87,7 @@ class Reader:
         if above > entry.position and entry.offset < offset:
             # Where every batch has an entry, the next entry's batch is the one, and one header shows it.
             found = self._batch_at(segment, above, offset, patient)
-            if found is not None and found.base_offset <= offset:
+            if found is not None and 0 <= found.base_offset <= offset:
                 return found
         first = self._entry_batch(segment, entry, patient) if entry.position else None
         if first is not None and first.last_offset >= offset:
@@ -100,6 +104,20 @@ class Reader:
         """The batch that begins at `position`, if one does that reaches `offset`."""
         found = self._scan.batch_at(segment.file, position, segment.size, patient)
         return None if found is None or found.last_offset < offset else found
+
+    @staticmethod
+    def first_offset(segment: Segment, found: Found) -> int:
+        """The first offset of a batch that was found. A wrapper message is read and unpacked for it, blocking; the last
+        one when that cannot be done.
+        """
+        if found.base_offset >= 0:
+            return found.base_offset
+        content = memoryview(bytearray(found.end - found.position))
+        segment.file.read_now(found.position, content)
+        try:
+            return first_offset_at(content, 0, max_bytes=RECORDS_MAX_BYTES)
+        except CorruptRecord:
+            return found.last_offset
 
     def _fit(self, slot: int, start: int, max_bytes: int, at_least_one: bool, patient: bool) -> int:
         """The largest size ≤ `max_bytes` (nearly: an index is sparse) that ends where a batch ends."""

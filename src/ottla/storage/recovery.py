@@ -9,18 +9,15 @@ remains. What lies below the recovery point was durable, and is believed.
 from __future__ import annotations
 
 import logging
-import zlib
 from collections.abc import Callable, Iterator
-from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import ATTRIBUTES_POS, CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
-from ottla.record.crc import crc32c
+from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
+from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Failure, File, Kind
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_partition_metadata
-from ottla.storage.errors import UnsupportedFormat
 from ottla.storage.home import Home
 from ottla.storage.index import MAX_RELATIVE_OFFSET
 from ottla.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, parse_file_name
@@ -34,11 +31,10 @@ from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, draw_jitter, retire
 from ottla.storage.segments import Segments
-from ottla.types import ZERO_UUID, TopicPartition
+from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 CHUNK: Final = 4 * 1024 * 1024
 MAX_OFFSET: Final = 2**63 - 1
-_OLD_CRC: Final = Struct(">ii")
 _logger = logging.getLogger(__name__)
 
 
@@ -61,7 +57,7 @@ def open_log(
 ) -> Log:
     """The log in `directory`, ready to be appended to; an empty directory gives an empty log.
 
-    `scanned` is told the bytes that recovery reads. Raises Failure; UnsupportedFormat and then nothing was changed.
+    `scanned` is told the bytes that recovery reads. Raises Failure.
     """
     return _Opening(home, tp, directory, config, found, scanned).log()
 
@@ -120,9 +116,6 @@ class _Opening:
         bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
         self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
         self._drop_below_start()
-        for segment in self.segments:
-            if segment.size:
-                refuse_old_format(segment, 0)
         if not self.segments:
             self._begin_at(self.found.start_offset)
         elif self.found.clean or not self.home.safeguards.recovery_scan:
@@ -273,13 +266,12 @@ class _Opening:
         valid = 0
         check_crc = self.home.safeguards.crc_check
         for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
-            if header[2] < self.epochs.latest and header[0] >= durable:
+            if NO_EPOCH < header[2] < self.epochs.latest and header[0] >= durable:
                 break
             last = header[0] + header[6]
             size = header[1] + LOG_OVERHEAD
             segment.note(position, size, last, header[8])
-            if header[2] > self.epochs.latest:
-                self.epochs.assign(header[2], header[0])
+            self._note_epoch(header)
             if header[9] >= 0:
                 self._note_producer(segment, position, header)
             valid = position + size
@@ -289,6 +281,17 @@ class _Opening:
         segment.write_out()
         self.scanned(segment.size)
         return valid
+
+    def _note_epoch(self, header: HeaderTuple) -> None:
+        """Whose an entry is. Messages of formats v0 and v1 do not tell; there the checkpoint is believed."""
+        epoch, start = header[2], header[0]
+        if header[3] != MAGIC_V2:
+            known = [entry for entry in self.stored_epochs if entry.start_offset <= header[0]]
+            if not known:
+                return
+            epoch, start = known[-1]
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, start)
 
     def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
         marker = None
@@ -301,8 +304,7 @@ class _Opening:
             segment.txn_index.append(aborted)
 
     def _cut(self, segment: Segment, valid: int) -> None:
-        """Cut the torn tail of a segment. Raises UnsupportedFormat when it is no damage but an older format."""
-        refuse_old_format(segment, valid)
+        """Cut the torn tail of a segment."""
         _logger.warning("%s: %d bytes after offset %d of %s are no whole batches and are cut off",
                         self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
         segment.file.truncate(valid)
@@ -337,29 +339,28 @@ def indexes_sane(segment: Segment) -> bool:
 
 
 def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
-    """Position and header of the whole, undamaged batches at the beginning of a log file, offsets rising.
+    """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
 
     Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
     """
     view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
     position, expected, bound = 0, base_offset, base_offset + MAX_RELATIVE_OFFSET
-    while position + HEADER_SIZE <= size:
+    while position + ENTRY_MIN <= size:
         got = file.read_now(position, view[: min(len(view), size - position)])
-        at = 0
-        while at + HEADER_SIZE <= got:
-            header: HeaderTuple = unpack_header(view, at)
-            end = at + header[1] + LOG_OVERHEAD
-            last = header[0] + header[6]
-            if end - at < HEADER_SIZE or position + end > size or header[3] != MAGIC_V2:
+        at, stop = 0, got - (HEADER_SIZE if position + got < size else ENTRY_MIN)
+        while at <= stop:
+            header = entry_at(view, at, got)
+            if header is None:
                 return
-            if header[0] < expected or header[6] < 0 or last > bound:
+            end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
+            if position + end > size or header[0] < expected or last > bound:
                 return
             if end > got:
                 if at:
-                    break  # read again, from this batch on
+                    break  # read again, from this entry on
                 if check_crc and not _large_crc_ok(file, position, header, view):
                     return
-            elif check_crc and crc32c(view[at + ATTRIBUTES_POS : end]) != header[4]:
+            elif check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
                 return
             yield position + at, header
             expected = last + 1
@@ -370,28 +371,14 @@ def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> I
 
 
 def _large_crc_ok(file: File, position: int, header: HeaderTuple, view: memoryview) -> bool:
-    """The checksum of a batch that is larger than the buffer, piece by piece."""
-    at = position + ATTRIBUTES_POS
+    """The checksum of an entry that is larger than the buffer, piece by piece."""
+    at = position + covered_from(header)
     end = position + header[1] + LOG_OVERHEAD
     crc = 0
     while at < end:
         got = file.read_now(at, view[: min(len(view), end - at)])
         if not got:
             return False
-        crc = crc32c(view[:got], crc)
+        crc = checksum(header, view[:got], crc)
         at += got
     return crc == header[4]
-
-
-def refuse_old_format(segment: Segment, position: int) -> None:
-    """Raise UnsupportedFormat when an undamaged v0 or v1 message begins at `position`: cutting would destroy it."""
-    head = bytearray(HEADER_SIZE)
-    if segment.file.read_now(position, memoryview(head)) < 17 or head[16] not in (0, 1):
-        return
-    size = int.from_bytes(head[8:12], "big", signed=True)
-    if not 14 <= size <= segment.size - position - LOG_OVERHEAD or size > CHUNK:
-        return
-    body = bytearray(size - 4)
-    segment.file.read_now(position + 16, memoryview(body))
-    if zlib.crc32(body) == int.from_bytes(head[12:16], "big"):
-        raise UnsupportedFormat(f"{segment.path} holds message format v{head[16]}, which is not supported yet")

@@ -11,7 +11,8 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
+from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
+from ottla.record.entries import ENTRY_MIN, OLD_SIZES, entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Disk, File, Region
 from ottla.storage.errors import Cold
@@ -19,15 +20,19 @@ from ottla.storage.errors import Cold
 CHUNK: Final = 8192
 WARM_BYTES: Final = 1024 * 1024
 """A cold place is warmed with what lies behind it: whoever searches there goes on reading there."""
-_FRAME: Final = Struct(">qi4xb6xi").unpack_from
-"""base offset, batch length, magic, last offset delta"""
+_FRAME: Final = Struct(">qi4xbB5xi").unpack_from
+"""base offset, batch length, magic, attributes of an old message, last offset delta of a batch"""
+
+
+_BATCH_LENGTH_MIN: Final = HEADER_SIZE - LOG_OVERHEAD
 
 
 class Found(NamedTuple):
-    """A batch in a file."""
+    """A batch in a file, or a message of an old format."""
 
     position: int
     base_offset: int
+    """-1 for a wrapper message: it would have to be unpacked."""
     last_offset: int
     end: int
     """Position after its last byte."""
@@ -39,7 +44,7 @@ class HeaderScan:
     __slots__ = ("_view",)
 
     def __init__(self) -> None:
-        self._view = memoryview(bytearray(CHUNK))
+        self._view = memoryview(bytearray(CHUNK + HEADER_SIZE))
 
     def first_reaching(self, file: File, position: int, end: int, offset: int, patient: bool = False) -> Found | None:
         """The first batch from `position` on whose last offset is ≥ `offset`; None when there is none before `end`.
@@ -48,60 +53,79 @@ class HeaderScan:
         what is there is no batch.
         """
         view = self._view
-        while position + HEADER_SIZE <= end:
+        while position + ENTRY_MIN <= end:
             got = self._fill(file, position, end, patient)
-            at = 0
-            while at + HEADER_SIZE <= got:
-                base, length, magic, delta = _FRAME(view, at)
-                size = length + LOG_OVERHEAD
-                if size < HEADER_SIZE or magic != MAGIC_V2 or delta < 0 or position + at + size > end:
+            at, stop = 0, got - (HEADER_SIZE if position + got < end else ENTRY_MIN)
+            while at <= stop:
+                base, length, magic, attributes, delta = _FRAME(view, at)
+                after = position + at + length + LOG_OVERHEAD
+                if magic != MAGIC_V2:
+                    if not _is_old(magic, length) or after > end:
+                        raise damaged(position + at)
+                    if base >= offset:
+                        return Found(position + at, -1 if attributes & CODEC_MASK else base, base, after)
+                elif length < _BATCH_LENGTH_MIN or delta < 0 or after > end:
                     raise damaged(position + at)
-                if base + delta >= offset:
-                    return Found(position + at, base, base + delta, position + at + size)
-                at += size
+                elif base + delta >= offset:
+                    return Found(position + at, base, base + delta, after)
+                at += length + LOG_OVERHEAD
             position += at
         return None
 
     def batch_at(self, file: File, position: int, end: int, patient: bool = False) -> Found | None:
         """The batch that begins at `position`, if one does. Raises Cold."""
-        view = self._view[:HEADER_SIZE]
-        if position + HEADER_SIZE > end or self._read(file, position, end, view, patient) < HEADER_SIZE:
+        if position + ENTRY_MIN > end:
             return None
-        base, length, magic, delta = _FRAME(view)
-        size = length + LOG_OVERHEAD
-        if size < HEADER_SIZE or magic != MAGIC_V2 or delta < 0 or position + size > end:
+        got = self._read(file, position, end, self._view[:HEADER_SIZE], patient)
+        if got < min(HEADER_SIZE, end - position):
             return None
-        return Found(position, base, base + delta, position + size)
+        base, length, magic, attributes, delta = _FRAME(self._view)
+        after = position + length + LOG_OVERHEAD
+        if after > end:
+            return None
+        if magic != MAGIC_V2:
+            return (
+                Found(position, -1 if attributes & CODEC_MASK else base, base, after)
+                if _is_old(magic, length)
+                else None
+            )
+        if length < _BATCH_LENGTH_MIN or delta < 0:
+            return None
+        return Found(position, base, base + delta, after)
 
     def last_fitting(self, file: File, position: int, end: int, room: int, patient: bool = False) -> int:
         """The largest boundary of batches ≤ `position + room`; `position` itself when the first batch is larger."""
         bound = position + room
-        while position + HEADER_SIZE <= end:
+        while position + ENTRY_MIN <= end:
             self._fill(file, position, end, patient)
-            _, length, magic, _ = _FRAME(self._view, 0)
-            size = length + LOG_OVERHEAD
-            if size < HEADER_SIZE or magic != MAGIC_V2:
+            _, length, magic, _, _ = _FRAME(self._view, 0)
+            if length < _BATCH_LENGTH_MIN if magic == MAGIC_V2 else not _is_old(magic, length):
                 raise damaged(position)
-            if position + size > bound:
+            if position + length + LOG_OVERHEAD > bound:
                 break
-            position += size
+            position += length + LOG_OVERHEAD
         return position
 
     def _fill(self, file: File, position: int, end: int, patient: bool) -> int:
         """Read headers from `position` on into the buffer; at least one."""
         got = self._read(file, position, end, self._view[: min(CHUNK, end - position)], patient)
-        if got < HEADER_SIZE:
+        if got < HEADER_SIZE and got < end - position:
             raise damaged(position)
         return got
 
     def _read(self, file: File, position: int, end: int, into: memoryview, patient: bool) -> int:
         got = file.try_read(position, into)
-        if got < HEADER_SIZE:
+        if got < HEADER_SIZE and got < end - position:
             if not patient:
                 size = min(WARM_BYTES, end - position)
                 raise Cold((Region(file, position, size, file.generation),))
             got = file.read_now(position, into)
         return got
+
+
+def _is_old(magic: int, length: int) -> bool:
+    """Whether a message of format v0 or v1 can have this length field."""
+    return 0 <= magic < MAGIC_V2 and length >= OLD_SIZES[magic]
 
 
 def damaged(position: int) -> ApiError:
@@ -120,25 +144,31 @@ def read_file(disk: Disk, path: str) -> bytes:
         file.close()
 
 
+def magic_at(file: File, position: int) -> int:
+    """The format of the entry at `position`, by a blocking read; that of batches where none begins."""
+    head = bytearray(MAGIC_POS + 1)
+    got = file.read_now(position, memoryview(head))
+    return head[MAGIC_POS] if got > MAGIC_POS else MAGIC_V2
+
+
 WALK_CHUNK: Final = 1024 * 1024
 
 
 def walk_headers(file: File, position: int, end: int) -> Iterator[tuple[int, HeaderTuple]]:
-    """Position and header of every batch in [position, end), by blocking reads. For start-up and truncation.
+    """Position and header of every entry in [position, end), by blocking reads. For start-up and truncation.
 
-    Ends quietly where no whole batch of format v2 begins.
+    Ends quietly where no whole batch or message begins.
     """
     view = memoryview(bytearray(max(HEADER_SIZE, min(WALK_CHUNK, end - position))))
-    while position + HEADER_SIZE <= end:
+    while position + ENTRY_MIN <= end:
         got = file.read_now(position, view[: min(len(view), end - position)])
-        at = 0
-        while at + HEADER_SIZE <= got:
-            header: HeaderTuple = unpack_header(view, at)
-            size = header[1] + LOG_OVERHEAD
-            if size < HEADER_SIZE or header[3] != MAGIC_V2 or header[6] < 0 or position + at + size > end:
+        at, stop = 0, got - (HEADER_SIZE if position + got < end else ENTRY_MIN)
+        while at <= stop:
+            header = entry_at(view, at, got)
+            if header is None or position + at + header[1] + LOG_OVERHEAD > end:
                 return
             yield position + at, header
-            at += size
+            at += header[1] + LOG_OVERHEAD
         if not at:
             return
         position += at

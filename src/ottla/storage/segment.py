@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import LOG_OVERHEAD
+from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
 from ottla.seams import Disk, Failure, File
 from ottla.storage.index import LOT_BYTES, MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from ottla.storage.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
-from ottla.storage.scan import walk_headers
+from ottla.storage.scan import magic_at, walk_headers
 from ottla.storage.txn_index import TxnIndex
 from ottla.types import NO_TIMESTAMP
 
@@ -232,7 +232,10 @@ class Segment:
 
     def truncate_to(self, offset: int, position: int) -> None:
         """Cut everything from `position` on, where the first batch at or above `offset` begins. Raises Failure."""
+        old = magic_at(self.file, position) < MAGIC_V2
         self.file.truncate(position)
+        if old:  # should a power loss undo the cut, nothing would show it: only batches tell their leader's epoch
+            self._disk.sync_now(self.path)
         self.size = position
         self.hot_from = min(self.hot_from, position)
         self.index.truncate_to(offset)

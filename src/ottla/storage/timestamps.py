@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, records_of, unpack_header
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.entries import ENTRY_MIN, entry_at, is_wrapper, records_at
 from ottla.record.errors import CorruptRecord
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure
 from ottla.storage.index import TimestampOffset
+from ottla.storage.reader import RECORDS_MAX_BYTES
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 
 READ_BYTES: Final = 64 * 1024
-RECORDS_MAX_BYTES: Final = 64 * 1024 * 1024
-"""No batch is unpacked to more than this for the sake of one timestamp."""
 
 
 def offset_for(segments: Segments, start_offset: int, timestamp: int, done: Done[TimestampOffset | None]) -> None:
@@ -44,6 +44,15 @@ def _begin(segments: Segments, start_offset: int, timestamp: int, done: Done[Tim
             _Search(list(segments)[slot:], start_offset, timestamp, done).begin()
             return
     later(segments, lambda: done(None))
+
+
+def offset_of_largest(segments: Segments, start_offset: int, done: Done[TimestampOffset | None]) -> None:
+    """The first record at or after `start_offset` with the largest timestamp of all; None when there is none."""
+    newest = largest(segments)
+    if newest < 0:
+        later(segments, lambda: done(None))
+    else:
+        offset_for(segments, start_offset, newest, done)
 
 
 def largest(segments: Segments) -> int:
@@ -90,34 +99,33 @@ class _Search:
         if isinstance(view, Failure):
             self._done(view)
             return
-        at = 0
-        while at + HEADER_SIZE <= len(view):
-            header: HeaderTuple = unpack_header(view, at)
+        at, got = 0, len(view)
+        while (header := entry_at(view, at, got)) is not None:
             size = header[1] + LOG_OVERHEAD
-            if size < HEADER_SIZE or header[3] != MAGIC_V2:
-                self._done(None)
-                return
             if self._may_hold(header):
-                if at + size > len(view):
+                if at + size > got:
                     break
                 found = self._look_into(view, at, header)
                 if found is not None:
                     self._done(found)
                     return
             at += size
-        self._go_on(at, view)
+        self._go_on(at, header, got - at)
 
     def _may_hold(self, header: HeaderTuple) -> bool:
         return header[8] >= self._timestamp and header[0] + header[6] >= self._start_offset
 
-    def _go_on(self, at: int, view: memoryview) -> None:
-        """Nothing in what was read: on with the batch at `at`, which may lie past it, or with the next segment."""
-        cut = at + HEADER_SIZE <= len(view)
-        size = unpack_header(view, at)[1] + LOG_OVERHEAD if cut else READ_BYTES
+    def _go_on(self, at: int, header: HeaderTuple | None, left: int) -> None:
+        """Nothing in what was read: on with the entry at `at`, which may lie past it, or with the next segment.
+
+        `left`: bytes that were read from there on. Where they are enough for a header and show none, there is damage.
+        """
         self._position += at
-        if self._position + HEADER_SIZE <= self._segment.size and not (
-            cut and self._position + size > self._segment.size
-        ):
+        behind = self._segment.size - self._position
+        size = READ_BYTES if header is None else header[1] + LOG_OVERHEAD
+        if header is None and ENTRY_MIN <= min(HEADER_SIZE, behind) <= left:
+            self._done(None)
+        elif behind >= ENTRY_MIN and (header is None or size <= behind):
             self._read(max(size, READ_BYTES))
         elif self._segments:
             self.begin()
@@ -125,11 +133,12 @@ class _Search:
             self._done(None)
 
     def _look_into(self, view: memoryview, at: int, header: HeaderTuple) -> TimestampOffset | None:
-        """The record inside a batch; of a batch that cannot be unpacked the first offset, which is not too late."""
+        """The record inside an entry; of one that cannot be unpacked the first offset it can have: not too late."""
         try:
-            for record in records_of(view, at, max_bytes=RECORDS_MAX_BYTES):
+            for record in records_at(view, at, max_bytes=RECORDS_MAX_BYTES):
                 if record.timestamp >= self._timestamp and record.offset >= self._start_offset:
                     return TimestampOffset(record.timestamp, record.offset)
         except CorruptRecord:
-            return TimestampOffset(header[8], max(header[0], self._start_offset))
+            first = self._segment.base_offset if is_wrapper(header) else header[0]
+            return TimestampOffset(header[8], max(first, self._start_offset))
         return None
