@@ -127,6 +127,31 @@ def test_the_first_rebalance_does_not_wait_longer_than_the_rebalance_timeout():
     assert len(joined(first).members) == 9
 
 
+def test_who_comes_while_the_first_rebalance_waits_for_nobody_any_more_begins_it_anew():
+    hall = Hall(group_initial_rebalance_delay_ms=3000)
+    first = hall.joins("a")
+    assert hall.leaves(("a-1", None)) == ["NONE"]
+    assert error(first) == "UNKNOWN_MEMBER_ID"
+    assert hall.state == "PreparingRebalance"
+    assert error(hall.joins("x", kind="")) == "INCONSISTENT_GROUP_PROTOCOL"
+    second = hall.joins("b", kind="connect", protocols=(("sticky", b"meta"),))
+    hall.pass_ms(6001)
+    result = joined(second)
+    assert (result.leader, result.protocol_type, result.protocol) == (result.member_id, "connect", "sticky")
+
+
+def test_who_comes_while_a_rebalance_waits_for_an_id_alone_is_taken():
+    hall = Hall()
+    (leader,) = hall.stable("a")
+    hall.joins("b", known=True)
+    hall.joins("a", leader)
+    assert hall.leaves((leader, None)) == ["NONE"]
+    assert hall.state == "PreparingRebalance", "an id was given out"
+    third = hall.joins("c", protocols=(("sticky", b"meta"),))
+    hall.pass_ms(60_001)
+    assert joined(third).protocol == "sticky"
+
+
 def test_a_group_that_was_left_alone_gets_the_delay_again():
     hall = Hall(group_initial_rebalance_delay_ms=3000)
     first = hall.joins("a")

@@ -31,6 +31,7 @@ class Listener(list):
 class Contact:
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
+        self.lasts = True
 
     def replaced(self) -> None:
         pass

@@ -39,6 +39,7 @@ class Contact:
 
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
+        self.lasts = True
         self.others = 0
         """How often another one's fetch came after one of this."""
 

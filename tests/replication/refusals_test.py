@@ -44,6 +44,16 @@ def joined(cluster: Cluster) -> None:
     assert len(cluster.members[1].partition.isr) == 2
 
 
+def of_a_gap(sent: Sent, cluster: Cluster) -> ErrorCode:
+    """What broker 1 says of a batch in the end that leaves a gap, while broker 2 follows it."""
+    leader, follower = cluster.members[1], cluster.members[2]
+    for _ in range(2):
+        assert refusal(sent.to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "perhaps not any more"
+        cluster.pass_seconds(0.1)
+        follower.fetch()
+    return refusal(sent.to, leader)
+
+
 @pytest.mark.parametrize("known", [True, False])
 def test_what_follows_a_batch_refused_for_too_few_in_sync_waits_for_it(known: bool) -> None:
     cluster, leader = alone()
@@ -67,7 +77,7 @@ def test_without_the_rule_the_order_is_lost() -> None:
     assert refusal(Sent(0).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     joined(cluster)
     assert Sent(2).to(leader) == 0, "before what comes first"
-    assert refusal(Sent(0).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "for good"
+    assert of_a_gap(Sent(0), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "for good"
 
 
 def test_what_came_before_it_was_the_leader() -> None:
@@ -119,7 +129,7 @@ def test_a_producer_that_gave_up_hears_the_honest_error_after_a_while() -> None:
     assert refusal(Sent(2).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     joined(cluster)
     cluster.pass_seconds(KEPT_NS // SECOND + 1)
-    assert refusal(Sent(4).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert of_a_gap(Sent(4), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_many_refused_producers_and_nonsense_take_bounded_memory() -> None:
@@ -148,16 +158,16 @@ def handed_over(**off: bool) -> tuple[Cluster, Member]:
 
 
 def test_what_overtook_others_on_the_way_to_a_new_leader_is_sent_again() -> None:
-    _, leader = handed_over()
+    cluster, leader = handed_over()
     assert refusal(Sent(8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "4 and 6 lie at the old leader"
     assert refusal(Sent(6).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert [Sent(sequence).to(leader) for sequence in (4, 6, 8)] == [4, 6, 8]
-    assert refusal(Sent(20).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has written here: a gap is a gap"
+    assert of_a_gap(Sent(20), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "it has written here: a gap is a gap"
 
 
 def test_at_a_new_leader_without_the_rule_a_gap_is_a_gap() -> None:
-    _, leader = handed_over(refused_comes_first=False)
-    assert refusal(Sent(8).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    cluster, _ = handed_over(refused_comes_first=False)
+    assert of_a_gap(Sent(8), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_producer_that_a_new_leader_does_not_know_begins_at_zero_or_waits() -> None:
@@ -180,7 +190,7 @@ def test_a_gap_at_a_new_leader_is_a_gap_after_a_while() -> None:
     assert refusal(Sent(8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     cluster.pass_seconds(KEPT_NS // SECOND + 1)
     for _ in range(2):
-        assert refusal(Sent(8).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+        assert of_a_gap(Sent(8), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert Sent(4).to(leader) == 4
 
 
@@ -195,3 +205,87 @@ def test_one_replica_has_no_old_leader() -> None:
     cluster.elect(1, isr=(1,))
     assert Sent(2).to(cluster.members[1]) == 0, "KIP-360: nothing is known of it"
     assert refusal(Sent(8).to, cluster.members[1]) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+# -- at a leader that was put aside ------------------------------------------------------------------------------------
+
+
+def put_aside(**off: bool) -> tuple[Cluster, Member]:
+    """Broker 1 leads three replicas and has sequences 0 and 1 of a producer."""
+    cluster = Cluster(3, ReplicationSafeguards(**off), TWO)
+    cluster.elect(1, isr=(1, 2, 3))
+    Sent(0).to(cluster.members[1])
+    follow(cluster, 2, 3)
+    return cluster, cluster.members[1]
+
+
+def follow(cluster: Cluster, *nodes: int) -> None:
+    """Each of them fetches, some time later."""
+    for node in nodes:
+        cluster.pass_seconds(0.1)
+        cluster.members[node].fetch()
+
+
+def elected_elsewhere(cluster: Cluster) -> None:
+    """Broker 2 leads, broker 1 has not heard of it."""
+    told = cluster.members[1]
+    told.alive = False
+    cluster.elect(2)
+    told.alive = True
+    cluster.members[2].contact.lasts = False
+
+
+def test_a_leader_that_was_put_aside_tells_nobody_of_what_it_misses() -> None:
+    cluster, leader = put_aside()
+    elected_elsewhere(cluster)
+    assert Sent(2).to(cluster.members[2]) == 2
+    for _ in range(20):
+        assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        cluster.members[2].contact.touch(leader.clock.now().mono_ns)  # it follows in other partitions
+        follow(cluster, 3)
+    assert Sent(4).to(cluster.members[2]) == 4
+
+
+def test_without_the_rule_it_does() -> None:
+    cluster, leader = put_aside(gaps_confirmed=False)
+    elected_elsewhere(cluster)
+    assert Sent(2).to(cluster.members[2]) == 2
+    assert refusal(Sent(4).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_request_that_was_on_its_way_confirms_nothing() -> None:
+    cluster, leader = put_aside()
+    elected_elsewhere(cluster)
+    Sent(2).to(cluster.members[2])
+    cluster.members[2].contact.lasts = True  # what arrives now it sent before it led
+    assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    cluster.pass_seconds(0.1)
+    cluster.members[2].contact.touch(leader.clock.now().mono_ns)
+    follow(cluster, 3, 3)
+    assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_who_is_not_in_sync_cannot_have_led_and_who_may_be_can() -> None:
+    cluster, leader = put_aside()
+    cluster.elect(1, isr=(1, 2))
+    follow(cluster, 2, 2)
+    assert refusal(Sent(8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "from the time before"
+    Sent(2).to(leader)
+    assert refusal(Sent(8).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    follow(cluster, 2, 2)
+    assert refusal(Sent(8).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    follow(cluster, 3, 3)
+    assert cluster.proposals, "it wants to be in sync, and may be by now"
+    assert refusal(Sent(9).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    follow(cluster, 2, 2)
+    assert refusal(Sent(9).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    follow(cluster, 3, 3)
+    assert refusal(Sent(9).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_gaps_without_end_take_bounded_memory() -> None:
+    cluster, leader = put_aside()
+    cluster.pass_seconds(NEW_LEADER_NS // SECOND + 1)
+    for sequence in range(KEPT_MAX + 50):
+        assert refusal(Sent(10 + sequence).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert len(leader.partition._refusals._doubted) == KEPT_MAX

@@ -295,6 +295,22 @@ def test_one_server_that_restarts_costs_its_clients_the_connection_only(world):
     }
 
 
+def test_a_server_that_restarts_while_there_is_no_quorum_serves_nobody_before_there_is_one(world):
+    one = world.client(0)
+    one.create("/e", b"", "ephemeral")
+    one.ask("get", "/e", True)
+    world.ensemble.lose_quorum(int(0.8 * SESSION_TIMEOUT_NS))
+    world.run(0.1)
+    for server in world.ensemble.servers:
+        server.restart(SECOND // 10)
+    world.run(1)
+    assert one.told.states == [Session.OPEN, Session.SUSPENDED]
+    assert not set(STORE_NODES) & set(world.network.listening)
+    world.run(3)
+    assert one.told.states == [Session.OPEN, Session.SUSPENDED, Session.OPEN]
+    assert one.create("/a") == [("/a", 0)]
+
+
 def test_completions_are_turns_of_their_own_in_the_order_of_the_requests(world):
     one = world.client(0)
     order = []

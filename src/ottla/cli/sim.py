@@ -56,6 +56,7 @@ CLUSTER_SAFEGUARDS = (
     "replication.verification_guard",
     "replication.aborted_in_order",
     "replication.refused_comes_first",
+    "replication.gaps_confirmed",
     "replication.replica_crc_check",
     "replication.control_order",
     "controller.controller_epoch_check",

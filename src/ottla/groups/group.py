@@ -159,8 +159,11 @@ class Group:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Sequence[str]) -> bool:
-        """Whether somebody with these protocols can join: all members must share one."""
-        if self.state is GroupState.EMPTY:
+        """Whether somebody with these protocols can join: all members must share one.
+
+        Without members nothing is to be shared, also while a rebalance waits that all of them have left.
+        """
+        if not self.members:
             return bool(protocol_type) and bool(names)
         return protocol_type == self.protocol_type and not self.shared_protocols().isdisjoint(names)
 

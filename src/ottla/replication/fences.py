@@ -30,6 +30,12 @@ def stranger(tp: TopicPartition, replica_id: int, leader_epoch: int) -> ApiError
     return ApiError(code, f"broker {replica_id} is not a replica of {tp}")
 
 
+def unconfirmed(gap: ApiError) -> ApiError:
+    """A leader misses what a new leader may have; whoever asked looks for that one."""
+    text = f"{gap.message}, unless another broker leads by now: this one waits for its followers"
+    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+
+
 def out_of_range(tp: TopicPartition, start_offset: int, end_offset: int, asked: int) -> ApiError:
     """An offset that the log does not have."""
     message = f"{tp} has offsets {start_offset} to {end_offset}, asked for {asked}"

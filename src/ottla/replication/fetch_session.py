@@ -93,10 +93,15 @@ class FetchPartition:
         """When its session was asked before that."""
         return self.session.previous_ns
 
+    @property
+    def lasts(self) -> bool:
+        """Whether its reader still wants it."""
+        return self.session.partitions.get((self.topic, self.index)) is self
+
     def replaced(self) -> None:
         """Another session has named this replica's partition. A request of a connection that is gone may arrive after
         those of the one that followed; whose reader lives asks again, and is noted again then."""
-        if self.session.partitions.get((self.topic, self.index)) is self:
+        if self.lasts:
             self.session.unsaid[self] = None
 
     def watch(self, partition: Partition) -> None:

@@ -77,6 +77,11 @@ class Contact(Protocol):
         """Time of the request before."""
         ...
 
+    @property
+    def lasts(self) -> bool:
+        """Whether the session still has the partition: a replica takes out what it does not follow here any more."""
+        ...
+
     def replaced(self) -> None:
         """A fetch of another session came after: if that one was late, this one has to say again where it is."""
         ...
@@ -211,6 +216,17 @@ class InSyncReplicas:
         if contact is None:
             return NEVER
         return contact.used_ns if contact.used_ns < now_ns else contact.previous_ns
+
+    def follows_since(self, ns: int) -> bool:
+        """Whether whoever might lead instead still followed after that time, so that nobody had led instead before it.
+
+        Its request before the latest came after that time; the latest was sent when that one had been answered, and
+        leaves the partition in its session.
+        """
+        if not self._safeguards.gaps_confirmed:
+            return True
+        contacts = (self._contacts.get(each) for each in self.counted)
+        return all(contact is not None and contact.lasts and contact.previous_ns > ns for contact in contacts)
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
 from ottla.record.control import Marker, marker_batch
 from ottla.record.validation import HeaderTuple, validate_produced
-from ottla.replication.fences import out_of_range, stranger
+from ottla.replication.fences import out_of_range, stranger, unconfirmed
 from ottla.replication.guards import Guards
 from ottla.replication.isr import Contact, InSyncReplicas, News, Verdict
 from ottla.replication.local_replica import NO_LIMIT, LocalReplica
@@ -325,9 +325,10 @@ class Partition(LocalReplica):
     def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
         """A gap: raises ApiError NOT_ENOUGH_REPLICAS, on which producers try again, for what may have overtaken others.
 
-        Else the error, but a producer that is not known here may begin anywhere then (KIP-360). A duplicate of a batch
-        that is not remembered is told under acks=all when it surely is committed: producers take that for success.
-        Until then NOT_ENOUGH_REPLICAS_AFTER_APPEND.
+        Else the error, NOT_LEADER_OR_FOLLOWER while a new leader may have what is missing; but a producer that is not
+        known here may begin anywhere then (KIP-360). A duplicate of a batch that is not remembered is told under
+        acks=all when it surely is committed: producers take that for success. Until then
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND.
         """
         producers = self.log.producers
         if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and acks < 0 and not self._has_committed(header[9]):
@@ -339,7 +340,8 @@ class Partition(LocalReplica):
         if producers.cautious and self._refusals.overtaken(header, producers, self._in_sync.epoch_start, now):
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}: batches before it may be on their way")
         if producers.get(header[9]) is not None:
-            raise error
+            doubted = self._refusals.doubted(header, self._in_sync.follows_since, now)
+            raise unconfirmed(error) if doubted else error
 
     def _has_committed(self, producer_id: int) -> bool:
         """Whether all is committed that this producer wrote before the oldest batch that is remembered of it."""

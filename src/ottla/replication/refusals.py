@@ -8,10 +8,14 @@ refusal, which is retriable, sends the producer back to where it was.
 
 A new leader is the same case: librdkafka turns to it while its earlier batches lie at the old one, and sends them again
 when that one has refused them, a moment too late.
+
+And so is a leader that was put aside and has not heard of it: what it misses was written at its successor. It cannot
+know, but those that might lead instead still follow it, or not (`InSyncReplicas.follows_since`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
@@ -20,6 +24,7 @@ from ottla.record.validation import HeaderTuple
 from ottla.seams import Instant
 from ottla.storage.producer_state import ProducerState
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 RETRIABLE: Final = (
@@ -50,13 +55,15 @@ class _Refused(NamedTuple):
 class Refusals:
     """The first refused batch of each producer, until it is here."""
 
-    __slots__ = ("_gave_up", "waiting")
+    __slots__ = ("_doubted", "_gave_up", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[int, _Refused] = {}
         """By producer id."""
         self._gave_up: dict[int, int] = {}
         """Producers, with their epochs, whose missing batch did not come in time."""
+        self._doubted: dict[tuple[int, int, int], int] = {}
+        """When a batch came first that leaves a gap, by producer id, epoch and sequence."""
 
     def note(self, records: memoryview, error: ApiError, now: Instant) -> None:
         """A batch was refused before anything of it was written; nothing of it is checked yet."""
@@ -88,6 +95,21 @@ class Refusals:
         _put(self.waiting, producer_id, _Refused(epoch, due, ErrorCode.NOT_ENOUGH_REPLICAS, now.mono_ns))
         return True
 
+    def doubted(self, header: HeaderTuple, follows_since: Callable[[int], bool], now: Instant) -> bool:
+        """Whether what a batch misses may have been written at another leader before it came.
+
+        `follows_since` tells whether surely nobody else had led at a time of the monotonic clock.
+        """
+        key = (header[9], header[10], header[11])
+        came_ns = self._doubted.get(key)
+        if came_ns is None or now.mono_ns - came_ns > KEPT_NS:
+            came_ns = now.mono_ns
+            _put(self._doubted, key, came_ns)
+        if not follows_since(came_ns):
+            return True
+        del self._doubted[key]
+        return False
+
     def check(self, header: HeaderTuple, producers: ProducerState, now: Instant) -> None:
         """Raise the refusal of the batch before this one, if that has still not come."""
         refused = self.waiting.get(header[9])
@@ -104,9 +126,9 @@ class Refusals:
             )
 
 
-def _put(kept: dict[int, V], producer_id: int, value: V) -> None:
-    kept.pop(producer_id, None)
-    kept[producer_id] = value
+def _put(kept: dict[K, V], key: K, value: V) -> None:
+    kept.pop(key, None)
+    kept[key] = value
     if len(kept) > KEPT_MAX:
         del kept[next(iter(kept))]
 

@@ -57,6 +57,8 @@ class ReplicationSafeguards:
     """Readers of committed records hear of aborted transactions in the order in which these begin."""
     refused_comes_first: bool = True
     """What an idempotent producer sent behind a batch that was refused is refused too, until that one is here."""
+    gaps_confirmed: bool = True
+    """A leader tells a producer that batches are missing when it surely led while they could have been written."""
     replica_crc_check: bool = True
     """A follower appends no batch whose checksum does not fit."""
     control_order: bool = True

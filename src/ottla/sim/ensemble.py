@@ -251,8 +251,15 @@ class StoreServer:
         self.ensemble.timeline.after(down_ns, "store server up", self._up, self.life)
 
     def _up(self, life: int) -> None:
-        if life == self.life:
-            self.ensemble.network.listening[self.node] = self
+        """It serves, once there is a quorum to be one of."""
+        if life != self.life:
+            return
+        ensemble = self.ensemble
+        wait_ns = ensemble.down_until_ns - ensemble.timeline.now_ns
+        if wait_ns > 0:
+            ensemble.timeline.after(wait_ns, "store server up", self._up, life)
+        else:
+            ensemble.network.listening[self.node] = self
 
 
 class Ensemble:

@@ -101,6 +101,7 @@ class _Contact:
 
     def __init__(self) -> None:
         self.used_ns = self.previous_ns = -1
+        self.lasts = True
 
     def replaced(self) -> None:
         """There is no other one."""
