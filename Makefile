@@ -18,12 +18,9 @@ help:  ## this list
 demo: $(VENV)/.demo  ## a broker, real events, PySpark, and the result (two minutes; needs only Python 3.11+)
 	@$(BIN)/ottla demo
 
-# The order is the same every time, so that a change is judged by what it changes; `make unit` draws another each time.
 test: $(VENV)/.test  ## everything: lint, types, unit, contract, simulation, clients and tools nobody here wrote
 	@testbench/setup
-	@$(MAKE) --no-print-directory lint; lint=$$?; \
-	  $(BIN)/python -m pytest tests --randomly-seed=1 --tb=short --show-capture=log --durations=40 || exit 1; \
-	  [ $$lint -eq 0 ] || { echo "the tests passed; lint did not, see above the tests" >&2; exit 1; }
+	@testbench/run_tests
 
 test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BROKER=ottla (the default) or kafka
 	@case "$(BROKER)" in ottla) ;; kafka) testbench/setup ;; *) echo "BROKER is ottla or kafka" >&2; exit 1 ;; esac
