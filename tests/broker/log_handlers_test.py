@@ -89,7 +89,8 @@ class Logs:
         )
         for index in (0, 1):
             self.lead(index, 3)
-        handlers = LogHandlers(self.hosted, manager, Purgatory(self.clock)), EpochHandlers(self.hosted, NoLeaders())
+        epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, lambda _: True)
+        handlers = LogHandlers(self.hosted, manager, Purgatory(self.clock)), epochs
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 
     def lead(self, index: int, epoch: int) -> None:

@@ -88,7 +88,8 @@ class Core:
             self.replicas, self.fence, clock, self.purgatory, self.prepare, cluster.safeguards
         )
         log_handlers = LogHandlers(self.hosted, self.logs, self.purgatory, NoLeaders())
-        self.dispatch.add([self.control, EpochHandlers(self.hosted, NoLeaders()), log_handlers])
+        epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
+        self.dispatch.add([self.control, epochs, log_handlers])
 
     def prepare(self, topics: list[str], then: Callable[[], None]) -> None:
         self.prepared.append(topics)

@@ -18,7 +18,7 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.replication.guards import Guards
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.verification import refusal
+from ottla.replication.verification import beginning, refusal
 from ottla.requests import Context, handlers_of, handles
 from ottla.seams import Gate
 from ottla.wire.apis import ApiKey
@@ -342,9 +342,9 @@ def test_of_bytes_that_are_no_batch_nobody_is_asked(content: bytes, adds: bool) 
     partition = led(1, isr=(1,)).members[1].partition
     partition.shared.verifies = True
     batch = bytearray(encode_batch([Record(0, 1, None, b"v", ())], producer_id=7, producer_epoch=0, transactional=True))
-    assert partition.unverified(memoryview(batch), adds) == (7, 0)
+    assert beginning(partition, memoryview(batch), adds) == (7, 0)
     batch[16 : 16 + len(content)] = content
-    found = partition.unverified(memoryview(batch), adds)
+    found = beginning(partition, memoryview(batch), adds)
     assert found is None or (batch[16] == 2 and min(found) >= 0)
 
 

@@ -12,7 +12,7 @@ from ottla.wire import messages
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
-from ottla.wire.schema import Field, Message, Struct, StructType, struct_class
+from ottla.wire.schema import OWN_TAG, Field, Message, Struct, StructType, struct_class
 
 ALL: list[type[Message]] = [getattr(messages, name) for name in messages.__all__]
 """Every declared message."""
@@ -38,7 +38,8 @@ def message(rng: random.Random, cls: type[Message], version: int, *, modest: boo
 def _struct(rng: random.Random, cls: StructType, version: int, modest: bool) -> Struct:
     out: Struct = cls()
     for field in cls.FIELDS:
-        if field.exists(version):
+        is_own = field.tag is not None and field.tag >= OWN_TAG  # other implementations know nothing of it
+        if field.exists(version) and not (modest and is_own):
             setattr(out, field.name, _value(rng, cls, field, version, modest))
     return out
 

@@ -202,7 +202,8 @@ class Broker:
             self._safeguards.replication,
         )
         markers = self._marker_handlers()
-        self._dispatch.add([log_handlers, EpochHandlers(self.hosted, self._leaders), orders, markers])
+        epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, self._dispatch.is_broker)
+        self._dispatch.add([log_handlers, epochs, orders, markers])
         self._dispatch.add(self._coordinators.handlers())
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here

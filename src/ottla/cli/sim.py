@@ -58,6 +58,7 @@ CLUSTER_SAFEGUARDS = (
     "replication.refused_comes_first",
     "replication.gaps_confirmed",
     "replication.replica_crc_check",
+    "replication.all_have_cleaned",
     "replication.control_order",
     "controller.controller_epoch_check",
     "controller.isr_only_election",

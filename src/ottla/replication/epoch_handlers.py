@@ -6,6 +6,7 @@ API 23. Versions 0-4. Answered by the leader alone, to followers (of before Fetc
 truncation; each partition for itself.
 
 Behaviour
+- A follower's report of how far it has cleaned its logs (`removals`) is taken from brokers alone.
 - The end of the latest epoch is the log end; of an earlier one, the start of the next. Of an epoch without an entry,
   the largest one below is answered with its own end; one above the latest is -1, -1.
 
@@ -14,12 +15,15 @@ Version notes: 1 the answer's leader epoch, 2 the asker's current leader epoch (
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
+from ottla.replication.removals import Removals
 from ottla.requests import Context, handles
+from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
 
@@ -32,9 +36,11 @@ _End = OffsetForLeaderEpochResponse.EpochEndOffset
 class EpochHandlers:
     """Answers out of the leader epochs of the logs led here."""
 
-    def __init__(self, hosted: Hosted, leaders: Leaders) -> None:
+    def __init__(self, hosted: Hosted, leaders: Leaders, removals: Removals, is_broker: Callable[[Peer], bool]) -> None:
         self._hosted = hosted
         self._leaders = leaders
+        self._removals = removals
+        self._is_broker = is_broker
 
     @handles(
         ApiKey.OFFSET_FOR_LEADER_EPOCH,
@@ -45,19 +51,22 @@ class EpochHandlers:
         also=(("Cluster", "ClusterAction"),),
     )
     def offset_for_leader_epoch(
-        self, _context: Context, request: OffsetForLeaderEpochRequest
+        self, context: Context, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
         """Where a leader epoch ended, per partition."""
         total = sum(len(topic.partitions) for topic in request.topics)
         if total > MAX_PARTITIONS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
         result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
-        return OffsetForLeaderEpochResponse(
+        response = OffsetForLeaderEpochResponse(
             topics=[
                 result(topic=topic.topic, partitions=[self._end_of(topic.topic, one) for one in topic.partitions])
                 for topic in request.topics
             ]
         )
+        if request.cleaned and self._is_broker(context.peer):
+            response.removable = self._removals.answer(request.replica_id, request.cleaned)
+        return response
 
     def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> _End:
         try:

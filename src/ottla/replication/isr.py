@@ -22,6 +22,7 @@ from ottla.replication.state import (
     maximal_isr,
     may_join,
 )
+from ottla.storage.log_files import UNBOUNDED
 from ottla.types import NO_EPOCH
 
 _UNKNOWN: Final = Replica()
@@ -99,6 +100,7 @@ class InSyncReplicas:
         "_shared",
         "_tried",
         "_was_refused",
+        "cleaned",
         "counted",
         "epoch_start",
         "isr",
@@ -116,6 +118,8 @@ class InSyncReplicas:
         """As the controller has confirmed it."""
         self.replicas: dict[int, Replica] = {}
         """The others of the assigned replicas."""
+        self.cleaned: dict[int, int] = {}
+        """How far followers have cleaned their logs, as they have said in this leader epoch."""
         self.counted: tuple[int, ...] = ()
         """The others whose end offsets hold the high watermark back: the maximal ISR."""
         self.proposed: IsrProposal | None = None
@@ -138,6 +142,7 @@ class InSyncReplicas:
         """
         if epoch_start is not None:
             self.replicas = {}
+            self.cleaned = {}
             self._contacts = {}
             self.epoch_start = epoch_start
             self._eager = {}
@@ -199,6 +204,8 @@ class InSyncReplicas:
         if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH and self._safeguards.broker_epoch_isr:
             message = f"broker {replica_id} has been reborn with epoch {before.broker_epoch}, this is {broker_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        if offset < before.end_offset or broker_epoch != before.broker_epoch:
+            self.cleaned.pop(replica_id, None)  # its log may be another than the one it spoke of
         contact_ns = self._contact_ns(replica_id, now_ns)
         self.replicas[replica_id] = after_fetch(before, offset, log_start, broker_epoch, leader_end, now_ns, contact_ns)
         known = self._contacts.get(replica_id)
@@ -227,6 +234,25 @@ class InSyncReplicas:
             return True
         contacts = (self._contacts.get(each) for each in self.counted)
         return all(contact is not None and contact.lasts and contact.previous_ns > ns for contact in contacts)
+
+    # -- cleaning ------------------------------------------------------------------------------------------------------
+
+    def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> None:
+        """A follower has cleaned its log up to `until`. Of one that was reborn since, or has not fetched, it counts
+        nothing."""
+        known = self.replicas.get(replica_id, _UNKNOWN)
+        if known.end_offset >= 0 and known.broker_epoch in (NO_EPOCH, broker_epoch):
+            self.cleaned[replica_id] = until
+
+    def cleaned_by_all(self, own: int) -> int:
+        """The lowest offset up to which a replica's log is cleaned, `own` being the leader's; 0 while one is not known.
+
+        Without followers nothing is bounded. A follower has cleaned nothing that it does not have.
+        """
+        if not self.replicas:
+            return UNBOUNDED
+        lowest = min(min(self.cleaned.get(node, 0), each.end_offset) for node, each in self.replicas.items())
+        return max(0, min(own, lowest))
 
     # -- proposals -----------------------------------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
+from ottla.record.batch import TRANSACTIONAL, set_append_time, unpack_header
 from ottla.record.control import Marker, marker_batch
 from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.fences import out_of_range, stranger, unconfirmed
@@ -32,6 +32,7 @@ from ottla.replication.state import (
 )
 from ottla.seams import Failure, Instant
 from ottla.storage.log import Log
+from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.producer_state import Duplicate
 from ottla.types import NO_EPOCH, NO_TIMESTAMP
 
@@ -151,6 +152,9 @@ class Partition(LocalReplica):
         self._changed()
 
     def _take(self, state: PartitionState) -> None:
+        if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
+            awaits_others = len(state.replicas) > 1 and self.shared.safeguards.all_have_cleaned
+            self.log.removable_below = 0 if awaits_others else UNBOUNDED
         self.leader = state.leader
         self.is_leader = state.leader == self.node_id
         self.leader_epoch = state.leader_epoch
@@ -224,28 +228,6 @@ class Partition(LocalReplica):
             if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
                 self._advance()
         return base_offset, stamp, base_offset + header[12]
-
-    def unverified(self, records: memoryview, adds: bool) -> tuple[int, int] | None:
-        """Producer id and epoch of a batch that begins a transaction here: its coordinator has to be asked first.
-
-        None: it is of none, of one that is open here, written already, or refused anyway. `adds`: its producer leaves
-        it to the leader to add the partition, so it is asked about even if nothing is verified.
-        """
-        if not (adds or self.shared.verifies) or not self.is_leader or len(records) < HEADER_SIZE:
-            return None
-        header = unpack_header(records, 0)
-        producer_id, epoch = header[9], header[10]
-        if header[3] != MAGIC_V2 or header[5] & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
-            return None
-        if producer_id < 0 or epoch < 0:
-            return None
-        log = self.log
-        try:
-            if log.producers.is_open(producer_id, epoch) or log.check_producer(header) is not None:
-                return None
-        except ApiError:
-            return None
-        return producer_id, epoch
 
     def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
         """Raises ApiError INVALID_TXN_STATE for a batch that opens a transaction its coordinator may not know of.
@@ -453,6 +435,17 @@ class Partition(LocalReplica):
         if replica_id not in in_sync.isr:
             self._propose(in_sync.join(replica_id, self.high_watermark, now.mono_ns))
         return None
+
+    def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> int:
+        """Leader: a follower has cleaned its log up to `until`; returns `bound_removals`."""
+        self._in_sync.note_cleaned(replica_id, broker_epoch, until)
+        return self.bound_removals()
+
+    def bound_removals(self) -> int:
+        """Leader: below this offset every assigned replica has cleaned its log; the own cleaner keeps to it."""
+        log = self.log
+        log.removable_below = self._in_sync.cleaned_by_all(log.cleaned_until)
+        return log.removable_below
 
     def shrink_if_lagging(self, now: Instant) -> None:
         """Propose an ISR without those that have not been caught up for replica.lag.time.max.ms; else with joiners."""

@@ -23,6 +23,7 @@ from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
 from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.hosted import Hosted, HostedTopic
 from ottla.replication.partition import Partition
+from ottla.replication.removals import Removals
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.shared import Shared
 from ottla.replication.state import PartitionState
@@ -87,13 +88,23 @@ class ReplicaManager:
         self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
         throttle = self.throttles.follower
         self.fetchers = ReplicaFetchers(config, clock, peers, purgatory, fence, throttle, later, safeguards)
+        waits_ms = config.log_cleaner_backoff_ms, config.request_timeout_ms
+        self.removals = Removals(hosted, fence, peers, purgatory, *waits_ms)
         self.broker_configured(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
     # -- from time to time ---------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to look, every half replica.lag.time.max.ms, who has fallen out of sync."""
+        """Begin to look from time to time who has fallen out of sync, and how far the others have cleaned."""
+        self._look_at_isr()
+        if self._safeguards.all_have_cleaned:
+            for log in self._logs.logs():
+                log.removable_below = 0  # nobody has said yet who else has a replica
+            self.removals.start()
+
+    def _look_at_isr(self) -> None:
+        """Every half replica.lag.time.max.ms."""
         self._purgatory.after(self._shrink_check_ms, self._check_in_sync)
 
     def _check_in_sync(self) -> None:
@@ -103,11 +114,12 @@ class ReplicaManager:
         for partition in list(self._hosted):
             if partition.is_leader:
                 partition.shrink_if_lagging(now)
-        self.start()
+        self._look_at_isr()
 
     def shut_down(self) -> None:
         """Follow nobody any more: the logs are about to be closed."""
         self._stopped = True
+        self.removals.stop()
         for partition in list(self._hosted):
             self.fetchers.unfollow(partition)
 

@@ -61,5 +61,7 @@ class ReplicationSafeguards:
     """A leader tells a producer that batches are missing when it surely led while they could have been written."""
     replica_crc_check: bool = True
     """A follower appends no batch whose checksum does not fit."""
+    all_have_cleaned: bool = True
+    """A tombstone, or a transaction's marker, is not cleaned away before every replica has cleaned past it."""
     control_order: bool = True
     """Orders of a controller that it sent before one that is here already are refused, whichever way they came."""

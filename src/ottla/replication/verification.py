@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, unpack_header
 from ottla.replication.guards import Guard
 from ottla.replication.hosted import HostedTopic
 from ottla.replication.partition import Partition
@@ -42,9 +43,32 @@ def unverified(version: int, topics: Topics, items: Sequence[Item]) -> Iterator[
         topic = topics.get(name)
         partition = None if topic is None else topic.writable.get(index)
         if partition is not None and isinstance(records, memoryview):
-            identity = partition.unverified(records, version >= ADDING_VERSION)
+            identity = beginning(partition, records, version >= ADDING_VERSION)
             if identity is not None:
                 yield at, partition, identity
+
+
+def beginning(partition: Partition, records: memoryview, adds: bool) -> tuple[int, int] | None:
+    """Producer id and epoch of a batch that begins a transaction here: its coordinator has to be asked first.
+
+    None: it is of none, of one that is open here, written already, or refused anyway. `adds`: its producer leaves
+    it to the leader to add the partition, so it is asked about even if nothing is verified.
+    """
+    if not (adds or partition.shared.verifies) or not partition.is_leader or len(records) < HEADER_SIZE:
+        return None
+    header = unpack_header(records, 0)
+    producer_id, epoch = header[9], header[10]
+    if header[3] != MAGIC_V2 or header[5] & (TRANSACTIONAL | CONTROL) != TRANSACTIONAL:
+        return None
+    if producer_id < 0 or epoch < 0:
+        return None
+    log = partition.log
+    try:
+        if log.producers.is_open(producer_id, epoch) or log.check_producer(header) is not None:
+            return None
+    except ApiError:
+        return None
+    return producer_id, epoch
 
 
 class Verification:

@@ -28,6 +28,8 @@ from typing import Any, ClassVar, Final, cast, dataclass_transform
 from ottla.seams import Part
 
 ZERO_UUID: Final = bytes(16)
+OWN_TAG: Final = 10_000
+"""Tagged fields from here on are between brokers of this kind alone; Kafka's are numbered from 0 on."""
 LATEST: Final = 0x7FFF
 """The open end of a range such as "3+"."""
 

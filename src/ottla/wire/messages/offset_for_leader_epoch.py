@@ -5,7 +5,7 @@ Zone: pure. Declarations only: what bytes there are in which version.
 
 from __future__ import annotations
 
-from ottla.wire.schema import Message, Struct, array, int16, int32, int64, string
+from ottla.wire.schema import OWN_TAG, Message, Struct, array, int16, int32, int64, octets, string
 
 
 class OffsetForLeaderEpochRequest(Message, api_key=23, versions="0-4", flexible="4+"):
@@ -25,6 +25,7 @@ class OffsetForLeaderEpochRequest(Message, api_key=23, versions="0-4", flexible=
 
     replica_id: int = int32("3+", -2, ignorable=True)
     topics: list[OffsetForLeaderTopic] = array("0+")
+    cleaned: bytes = octets("4+", tag=OWN_TAG, ignorable=True)
 
 
 class OffsetForLeaderEpochResponse(Message, api_key=23, versions="0-4", flexible="4+"):
@@ -42,3 +43,4 @@ class OffsetForLeaderEpochResponse(Message, api_key=23, versions="0-4", flexible
 
     throttle_time_ms: int = int32("2+")
     topics: list[OffsetForLeaderTopicResult] = array("0+")
+    removable: bytes = octets("4+", tag=OWN_TAG, ignorable=True)
