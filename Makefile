@@ -37,9 +37,9 @@ lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each
 	@$(BIN)/python -m pytest tests -m "$(FAST)"
 
-bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, CLUSTER, CLIENTS and SPARK.md in bench
+bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS and SPARK.md
 	@testbench/setup
-	@bad=0; for part in run coordinators cluster clients spark; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+	@bad=0; for part in run coordinators storage cluster clients spark; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
 
 chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults each (MINUTES=, SEED=; needs root)
 	@testbench/setup

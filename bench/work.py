@@ -26,10 +26,10 @@ TOPIC = "bench"
 PARTITIONS = 4
 
 
-def make_topic(port: int, name: str, partitions: int = PARTITIONS) -> None:
+def make_topic(port: int, name: str, partitions: int = PARTITIONS, config: dict[str, str] | None = None) -> None:
     """Create a topic and wait until it can be used."""
     admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
-    for future in admin.create_topics([NewTopic(name, partitions, 1)]).values():
+    for future in admin.create_topics([NewTopic(name, partitions, 1, config=config or {})]).values():
         future.result(30)
 
 

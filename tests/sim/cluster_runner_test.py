@@ -91,8 +91,8 @@ def test_results_add_up_and_tell_how_to_replay():
     coverage = Coverage()
     for result in (good, bad, calm):
         coverage.add(result)
-    options = ClusterOptions(seconds=30, without="dedupe", brokers=4, strikes=())
-    command = "ottla sim --cluster --brokers 4 --seed 2 --seconds 30 --ablate dedupe --faults none"
+    options = ClusterOptions(seconds=30, without="dedupe", brokers=4, strikes=(), flush=True)
+    command = "ottla sim --cluster --brokers 4 --flush --seed 2 --seconds 30 --ablate dedupe --faults none"
     assert replay_command(bad, options) == command
     text = "\n".join(coverage_lines(coverage, options))
     assert command in text

@@ -66,10 +66,14 @@ def test_a_swarm_gives_what_single_runs_give():
     assert together == {seed: fingerprint(run(seed, SHORT)) for seed in range(1, 4)}
 
 
+FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5}
+"""Seeds that notice, where the first ones do not; the code goes on, and seeds with it."""
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("safeguard", SAFEGUARDS)
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
-    for seed in range(1, 201):
+    for seed in (FIRST.get(safeguard, 1), *range(1, 201)):
         found = {name for name, _ in run(seed, Options(without=safeguard)).violations} - BESIDE
         if found:
             return

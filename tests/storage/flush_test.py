@@ -45,6 +45,16 @@ def test_those_who_ask_meanwhile_share_the_next_flush(world, kit, shelf) -> None
     assert answers == [1, 5, 5, 5, 5]
 
 
+def test_those_who_wait_for_one_flush_are_called_once(world, kit) -> None:
+    shelf = kit.Shelf(world, TopicConfig(flush_messages=1))
+    called: list[int] = []
+    shelf.log.on_synced(lambda: called.append(shelf.log.recovery_point))
+    for _ in range(50):
+        shelf.put(kit.batch(1))
+    world.settle()
+    assert called == [1, 50]
+
+
 def test_flush_messages(world, kit) -> None:
     shelf = kit.Shelf(world, TopicConfig(flush_messages=3))
     shelf.put(kit.batch(2))
@@ -127,3 +137,13 @@ def test_without_its_order_the_recovery_point_runs_ahead_of_the_sync(world, kit)
     shelf.put(kit.batch(3))
     shelf.log.flush(kit.Answers())
     assert shelf.log.recovery_point == 3
+
+
+def test_without_waiting_for_the_disk_nobody_awaits_a_flush(sim, kit) -> None:
+    for guards, awaited in ((Safeguards(), 2), (Safeguards(flush_before_ack=False), 0)):
+        shelf = kit.Shelf(sim, TopicConfig(flush_messages=1), safeguards=guards)
+        shelf.log.restart_at(0)
+        shelf.put(kit.batch(2))
+        assert (shelf.log.sync_awaited, shelf.log.recovery_point) == (awaited, 0)
+        sim.settle()
+        shelf.manager.delete(kit.TP)

@@ -31,6 +31,8 @@ SAFEGUARDS = (
     "dedupe",
     "fsync_before_recovery_point",
     "region_generation",
+    "flush_before_ack",
+    "failed_sync_is_final",
 )
 """Of the log. A single broker has these."""
 CLUSTER_SAFEGUARDS = (
@@ -109,6 +111,9 @@ SHRINK_RUNS = 60
 @click.option("--transactions", is_flag=True, help="A cluster whose clients use transactions and groups.")
 @click.option("--clients", is_flag=True, help="A cluster whose clients are the product's own.")
 @click.option(
+    "--flush", is_flag=True, help="Of a cluster: acknowledged means durable, and all brokers lose power at once."
+)
+@click.option(
     "--brokers", type=click.IntRange(min=1, max=9), help="How many in the cluster; by default the seed decides."
 )
 @click.option("--faults", metavar="N,N", help="Of a cluster: only these of the planned faults; 'none' for none.")
@@ -131,6 +136,7 @@ def sim(
     cluster: bool,
     transactions: bool,
     clients: bool,
+    flush: bool,
     brokers: int | None,
     faults: str | None,
     kinds: str | None,
@@ -157,7 +163,9 @@ def sim(
         raise click.UsageError(
             "--brokers, --faults, --kinds and the safeguards of a cluster need --cluster, --transactions or --clients"
         )
-    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds)
+    if flush and kind not in ("cluster", "transactions"):
+        raise click.UsageError("--flush needs --cluster or --transactions")
+    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush)
     with silent_broker():
         if seed is not None:
             return _one(seed, options, output, shrink)
@@ -173,6 +181,7 @@ def _options(
     brokers: int | None,
     faults: str | None,
     kinds: str | None,
+    flush: bool,
 ) -> AnyOptions:
     from ottla.sim.clients.runner import ClientOptions
     from ottla.sim.cluster.runner import ClusterOptions
@@ -181,7 +190,7 @@ def _options(
 
     if kind:
         chosen = {"transactions": TransactionOptions, "clients": ClientOptions}.get(kind, ClusterOptions)
-        return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds))
+        return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds), flush)
     return Options(seconds=seconds, without=without, trace=trace)
 
 

@@ -25,6 +25,8 @@ def replay_command(result: Result, options: Options | ClusterOptions) -> str:
         words.append(_clients_of(options))
         if options.brokers:
             words.append(f"--brokers {options.brokers}")
+        if options.flush:
+            words.append("--flush")
     words.append(f"--seed {result.seed}")
     if options.seconds != 60:
         words.append(f"--seconds {options.seconds}")
@@ -69,9 +71,16 @@ def _cluster_lines(result: Result) -> list[str]:
     return [
         f"  elections     {result.elections}, {result.controllers} of a controller",
         f"  excused       {result.excused} logs lost data on all in-sync replicas",
+        *_flush_lines(result),
         *_transaction_lines(result),
         *_client_lines(result),
     ]
+
+
+def _flush_lines(result: ClusterResult) -> list[str]:
+    if not result.durable and not result.whole_losses:
+        return []
+    return [f"  flushed       {result.durable:,} records acknowledged, {result.whole_losses} losses of power of all"]
 
 
 def _client_lines(result: ClusterResult) -> list[str]:
@@ -133,7 +142,11 @@ def _speed(coverage: Coverage) -> str:
 def _cluster_totals(coverage: Coverage, options: Options | ClusterOptions) -> list[str]:
     if not isinstance(options, ClusterOptions):
         return []
-    lines = [f"elections     {coverage.elections:,}", f"excused       {coverage.excused:,} logs"]
+    lines = [
+        f"elections     {coverage.elections:,}",
+        f"excused       {coverage.excused:,} logs",
+        f"flushed       {coverage.durable:,} records acknowledged, {coverage.whole_losses:,} losses of power of all",
+    ]
     if isinstance(options, ClientOptions):
         lines.append(
             f"producers     {coverage.accepted:,} records accepted, {coverage.failed_records:,} failed,"
@@ -175,6 +188,8 @@ def _cluster_value(result: Result) -> dict[str, Value]:
         "elections": result.elections,
         "controllers": result.controllers,
         "excused": result.excused,
+        "whole_losses": result.whole_losses,
+        "durable": result.durable,
         "strikes": [
             {"number": strike.number, "at_seconds": strike.at_ns / SECOND, "kind": strike.kind}
             for strike in result.strikes
@@ -220,6 +235,8 @@ def coverage_value(coverage: Coverage) -> dict[str, Value]:
         "acknowledged": coverage.acknowledged,
         "read": coverage.read,
         "recoveries": coverage.recoveries,
+        "whole_losses": coverage.whole_losses,
+        "durable": coverage.durable,
         "commits": coverage.commits,
         "aborts": coverage.aborts,
         "offset_commits": coverage.offset_commits,

@@ -79,6 +79,8 @@ class Coverage:
     recoveries: int = 0
     elections: int = 0
     excused: int = 0
+    whole_losses: int = 0
+    durable: int = 0
     commits: int = 0
     aborts: int = 0
     offset_commits: int = 0
@@ -101,6 +103,8 @@ class Coverage:
         if isinstance(result, ClusterResult):
             self.elections += result.elections
             self.excused += result.excused
+            self.whole_losses += result.whole_losses
+            self.durable += result.durable
         if isinstance(result, TransactionResult):
             self.commits += result.commits
             self.aborts += result.aborts

@@ -59,8 +59,10 @@ class Flush:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
 
         `everything`: the indexes of the active segment, too, as a clean stop needs it (else they are rebuilt anyway).
+        Who asks again before that flush has begun, with the same object, is told once.
         """
-        self._asking.append(done)
+        if not self._asking or self._asking[-1] is not done:
+            self._asking.append(done)
         self._everything = self._everything or everything
         if not self._home.safeguards.fsync_before_recovery_point:
             self.recovery_point = self._end_offset()
@@ -115,7 +117,7 @@ class Flush:
         return segment.syncs(with_indexes=everything or not segment.active)
 
     def _one_done(self, outcome: object) -> None:
-        if isinstance(outcome, Failure) and not self._gone(outcome):
+        if isinstance(outcome, Failure) and not self._gone(outcome) and self._home.safeguards.failed_sync_is_final:
             self._failure = outcome
         self._open -= 1
         if not self._open:

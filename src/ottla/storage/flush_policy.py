@@ -24,7 +24,18 @@ NEVER: Final = sys.maxsize
 class FlushPolicy:
     """Counts records since the last flush, and the time since the first record that none has covered."""
 
-    __slots__ = ("_armed", "_config", "_end_offset", "_flush", "_flushed", "_home", "at", "awaited", "on_synced")
+    __slots__ = (
+        "_armed",
+        "_config",
+        "_end_offset",
+        "_flush",
+        "_flushed",
+        "_home",
+        "_tell",
+        "at",
+        "awaited",
+        "on_synced",
+    )
 
     def __init__(self, home: Home, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]) -> None:
         self._home = home
@@ -32,6 +43,8 @@ class FlushPolicy:
         self._end_offset = end_offset
         self._flushed = end_offset()
         self._armed = False
+        self._tell = self._ended
+        """One object: hundreds of appends that wait for one flush are told of it once."""
         self.awaited = end_offset()
         """Records below it are acknowledged when they are durable: flush.messages asked for that. What a recovery
         found is not durable either: a retry of it waits for the flush with which a log begins."""
@@ -57,7 +70,8 @@ class FlushPolicy:
             self._home.timers.add(now.mono_ns + self._config.flush_ms * 1_000_000, self._deadline)
         if self._end_offset() - self._flushed >= self._config.flush_messages:
             self._start()
-            self.awaited = self._flushed
+            if self._home.safeguards.flush_before_ack:
+                self.awaited = self._flushed
         self._arm()
 
     def request(self, done: Done[int]) -> None:
@@ -71,7 +85,7 @@ class FlushPolicy:
 
     def _start(self) -> None:
         self._flushed = self._end_offset()
-        self._flush.request(self._ended)
+        self._flush.request(self._tell)
 
     def _ended(self, outcome: int | Failure) -> None:
         self._home.noted(outcome)

@@ -24,3 +24,7 @@ class Safeguards:
     """The recovery point moves when a sync has completed, not when it was asked for."""
     region_generation: bool = True
     """A region of a file that was cut since is not sent. Asked by the shells."""
+    flush_before_ack: bool = True
+    """With flush.messages nobody is told of records, nor counts them, before they are durable."""
+    failed_sync_is_final: bool = True
+    """A directory where a sync has failed is offline: what that sync was to save is not believed to be there later."""

@@ -14,6 +14,7 @@ from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.strikes import (
     PAUSES_NS,
+    WHOLE_LOSS,
     Deed,
     DriveStrikes,
     LinkStrikes,
@@ -33,6 +34,8 @@ ALWAYS: Final = ("kill", "isolated broker", "pause past the session", "preferred
 """Kinds that no seed leaves out."""
 QUIET: Final = 0.2
 """Chance that a strike is followed by a time in which the cluster may recover."""
+WHOLE_LOSSES: Final = 4
+"""How often all brokers lose power at once in a run that is about that."""
 
 
 class Strike(NamedTuple):
@@ -129,6 +132,16 @@ class Nemesis:
             if at_ns >= end_ns:
                 return planned
             planned.append(Strike(len(planned), at_ns, self._draw(total)))
+
+    def plan_whole_losses(self, begin_ns: int, end_ns: int, first: int) -> list[Strike]:
+        """Losses of power of all brokers at once, one in each part of the run, beside what else is planned.
+
+        first: the number of the first one.
+        """
+        random = self._streams.stream("whole losses")
+        part_ns = (end_ns - begin_ns) // WHOLE_LOSSES
+        begins = (begin_ns + at * part_ns for at in range(WHOLE_LOSSES))
+        return [Strike(first + at, begin + random.below(part_ns), WHOLE_LOSS) for at, begin in enumerate(begins)]
 
     def _draw(self, total: int) -> str:
         draw = self._random.below(total)

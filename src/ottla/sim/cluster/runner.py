@@ -19,6 +19,7 @@ from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.nemesis import Nemesis, Strike
 from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.safeguards import without
+from ottla.sim.cluster.strikes import WHOLE_LOSS
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.ensemble import Ensemble
 from ottla.sim.entropy import Streams
@@ -52,6 +53,8 @@ class ClusterOptions:
     """Receives one line per noted event."""
     kinds: tuple[str, ...] = ()
     """Only these kinds of faults, each as often as the others; none: the seed decides."""
+    flush: bool = False
+    """Whether acknowledged means durable whatever the seed says, and all brokers lose power at once several times."""
 
     def start(self, seed: int) -> ClusterResult:
         """Run a seed to its verdict."""
@@ -66,6 +69,10 @@ class ClusterResult(Result):
     controllers: int = 0
     excused: int = 0
     """Logs that lost data with an excuse."""
+    whole_losses: int = 0
+    """How often all brokers lost power at once."""
+    durable: int = 0
+    """Records that were acknowledged where that means durable."""
     strikes: list[Strike] = field(default_factory=list)
     """Those that struck."""
 
@@ -97,7 +104,7 @@ class ClusterRun:
         random = self.streams.stream("config")
         self.numbers = range(1, 1 + (options.brokers or random.choice(self.sizes)))
         self.replication = 3 if random.chance(0.85) else 2
-        self.flush = random.chance(0.2)
+        self.flush = random.chance(0.2) or options.flush
         """Whether acknowledged means durable in this run, so that all brokers may lose power at once."""
         self._session_ns = random.choice((1500, 2000, 3000)) * MS
         self.timeline = Timeline(options.trace)
@@ -115,6 +122,8 @@ class ClusterRun:
         self.nemesis = self._make_nemesis()
         self._end_ns = START_NS + options.seconds * SECOND
         planned = self.nemesis.plan(START_NS // 4, self._end_ns)
+        if options.flush:
+            planned += self.nemesis.plan_whole_losses(START_NS, self._end_ns, len(planned))
         self.strikes = [s for s in planned if options.strikes is None or s.number in options.strikes]
 
     def _make_history(self) -> ClusterHistory:
@@ -234,6 +243,11 @@ class ClusterRun:
     def _topics(self) -> list[Topic]:
         return self.catalog.topics
 
+    def _durable(self) -> int:
+        history = self.history
+        kept = (write for write in history.writes if write.log in history.flushed and history.promised(write))
+        return sum(len(write.values) for write in kept)
+
     def _result(self) -> ClusterResult:
         for node in self.nodes:
             self.history.crashes.extend(f"broker {node.number}: {crash}" for crash in node.machine.crashes)
@@ -250,6 +264,8 @@ class ClusterRun:
             elections=self.ledger.elections,
             controllers=self.ledger.controllers,
             excused=len(self.history.excused),
+            whole_losses=self.nemesis.fired.counts.get(WHOLE_LOSS, 0),
+            durable=self._durable(),
             strikes=self.strikes,
         )
 

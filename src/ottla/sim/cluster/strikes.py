@@ -22,6 +22,7 @@ from ottla.sim.network import Network
 from ottla.sim.world import MS, SECOND
 
 Deed = Callable[[Stream], None]
+WHOLE_LOSS: Final = "power loss of all"
 
 
 class Victims:
@@ -70,7 +71,7 @@ class ProcessStrikes:
             "wall clock jump": self._jump,
         }
         if self._flush:
-            table["power loss of all"] = self._power_loss_of_all
+            table[WHOLE_LOSS] = self._power_loss_of_all
         return table
 
     def _die(self, random: Stream, death: Death) -> None:
@@ -104,10 +105,13 @@ class ProcessStrikes:
             process.fuse, process.fuse_death = random.below(60), death
 
     def _power_loss_of_all(self, random: Stream) -> None:
-        self._fired("power loss of all")
+        self._fired(WHOLE_LOSS)
         for node in self._victims.nodes:
             _choose_loss(node, random)
-            node.kill(Death.POWER_LOSS)
+            if node.machine.process is not None:
+                node.kill(Death.POWER_LOSS)
+            else:
+                node.unplug()
 
     def _stop(self, random: Stream) -> None:
         node = self._victims.one(random)

@@ -1,0 +1,133 @@
+"""Opening data directories: one log after an unclean stop, and thousands of clean ones."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from testbench.apache_kafka.packages import BenchError
+
+from bench.peers import Process, ottla
+from bench.wire import Crowd, Script
+from bench.work import make_topic
+from ottla.record.batch import Record, encode_batch
+from ottla.storage.layout import CLEAN_SHUTDOWN, RECOVERY_POINTS
+from ottla.wire.messages import ListOffsetsRequest, ProduceRequest
+
+TOPIC = "opened"
+BATCH_BYTES = 16 * 1024
+RECORDS = 16
+GIB = 1 << 30
+AT_ONCE = 500
+"""Partitions of one Produce request."""
+
+
+class Unclean:
+    """A broker with one log, none of which any recovery point covers when it starts again."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        self._directory = directory
+        broker = ottla(directory)
+        make_topic(broker.port, TOPIC, 1)
+        broker.stop()
+        self.batches = size // BATCH_BYTES
+        self.bytes = self._fill(_only(directory, f"{TOPIC}-0/*.log"))
+        self._forget()
+        self._recover()
+
+    def _fill(self, path: Path) -> int:
+        batch = bytearray(encode_batch([Record(at, 1_700_000_000_000, None, b"x" * 1010, ()) for at in range(RECORDS)]))
+        with path.open("wb", buffering=1 << 20) as log:
+            for at in range(self.batches):
+                # The base offset is its first field, and outside of its checksum.
+                batch[:8] = (at * RECORDS).to_bytes(8, "big")
+                log.write(batch)
+        return path.stat().st_size
+
+    def start(self) -> float:
+        """Seconds that a start takes longer than one after a clean stop, for each GiB that has to be read."""
+        clean = ottla(self._directory)
+        clean.stop()
+        self._forget()
+        seconds = self._recover()
+        return (seconds - clean.start_seconds) / (self.bytes / GIB)
+
+    def _forget(self) -> None:
+        data = self._directory / "data"
+        for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS):
+            for found in data.rglob(name):
+                found.unlink()
+        for pattern in ("*.index", "*.timeindex", "*.snapshot"):
+            for found in data.rglob(f"{TOPIC}-0/{pattern}"):
+                found.unlink()
+
+    def _recover(self) -> float:
+        broker = ottla(self._directory)
+        try:
+            end = sum(_ends(broker, 1))
+        finally:
+            broker.stop()
+        if end != self.batches * RECORDS:
+            raise BenchError(f"the log ends at {end} and not at {self.batches * RECORDS}")
+        return broker.start_seconds
+
+
+class Clean:
+    """A broker with many partitions, all of which have records, that was stopped as it should be."""
+
+    def __init__(self, directory: Path, partitions: int) -> None:
+        self._directory = directory
+        self.partitions = partitions
+        broker = ottla(directory)
+        make_topic(broker.port, TOPIC, partitions)
+        crowd = Crowd()
+        try:
+            crowd.run([(crowd.connect(broker.port), self._produce())], 300, "filling partitions")
+        finally:
+            crowd.close()
+            broker.stop()
+
+    def _produce(self) -> Script:
+        batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())]))
+        for first in range(0, self.partitions, AT_ONCE):
+            data = [
+                ProduceRequest.PartitionProduceData(index=at, records=memoryview(batch))
+                for at in range(first, min(self.partitions, first + AT_ONCE))
+            ]
+            topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=data)
+            answer = yield ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9
+            bad = {part.error_code for part in answer.responses[0].partition_responses} - {0}
+            if bad:
+                raise BenchError(f"Produce met errors {bad}")
+
+    def start(self) -> float:
+        """Seconds from the command until requests are answered."""
+        broker = ottla(self._directory)
+        try:
+            ends = _ends(broker, self.partitions)
+        finally:
+            broker.stop()
+        if ends != [1] * self.partitions:
+            raise BenchError(f"{sum(end != 1 for end in ends)} partitions do not end at 1")
+        return broker.start_seconds
+
+
+def _only(directory: Path, pattern: str) -> Path:
+    (found,) = directory.rglob(pattern)
+    return found
+
+
+def _ends(broker: Process, partitions: int) -> list[int]:
+    """The log ends of the topic's partitions."""
+    crowd = Crowd()
+
+    def ask() -> Script:
+        wanted = [ListOffsetsRequest.ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=wanted)
+        answer = yield ListOffsetsRequest(replica_id=-1, topics=[topic]), 5
+        return [part.offset for part in sorted(answer.topics[0].partitions, key=lambda part: part.partition_index)]
+
+    try:
+        (ends,) = crowd.run([(crowd.connect(broker.port), ask())], 60, "asking for log ends")
+        return ends
+    finally:
+        crowd.close()
