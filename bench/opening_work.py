@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 from testbench.apache_kafka.packages import BenchError
@@ -19,6 +20,8 @@ RECORDS = 16
 GIB = 1 << 30
 AT_ONCE = 500
 """Partitions of one Produce request."""
+STOP_S = 600
+"""A clean stop syncs every file that was written, which may take long on a busy disk."""
 
 
 class Unclean:
@@ -26,9 +29,9 @@ class Unclean:
 
     def __init__(self, directory: Path, size: int) -> None:
         self._directory = directory
-        broker = ottla(directory)
+        broker, _ = _started(directory)
         make_topic(broker.port, TOPIC, 1)
-        broker.stop()
+        broker.stop(STOP_S)
         self.batches = size // BATCH_BYTES
         self.bytes = self._fill(_only(directory, f"{TOPIC}-0/*.log"))
         self._forget()
@@ -45,11 +48,10 @@ class Unclean:
 
     def start(self) -> float:
         """Seconds that a start takes longer than one after a clean stop, for each GiB that has to be read."""
-        clean = ottla(self._directory)
-        clean.stop()
+        clean, seconds = _started(self._directory)
+        clean.stop(STOP_S)
         self._forget()
-        seconds = self._recover()
-        return (seconds - clean.start_seconds) / (self.bytes / GIB)
+        return (self._recover() - seconds) / (self.bytes / GIB)
 
     def _forget(self) -> None:
         data = self._directory / "data"
@@ -61,14 +63,14 @@ class Unclean:
                 found.unlink()
 
     def _recover(self) -> float:
-        broker = ottla(self._directory)
+        broker, seconds = _started(self._directory)
         try:
             end = sum(_ends(broker, 1))
         finally:
-            broker.stop()
+            broker.stop(STOP_S)
         if end != self.batches * RECORDS:
             raise BenchError(f"the log ends at {end} and not at {self.batches * RECORDS}")
-        return broker.start_seconds
+        return seconds
 
 
 class Clean:
@@ -77,14 +79,14 @@ class Clean:
     def __init__(self, directory: Path, partitions: int) -> None:
         self._directory = directory
         self.partitions = partitions
-        broker = ottla(directory)
+        broker, _ = _started(directory)
         make_topic(broker.port, TOPIC, partitions)
         crowd = Crowd()
         try:
             crowd.run([(crowd.connect(broker.port), self._produce())], 300, "filling partitions")
         finally:
             crowd.close()
-            broker.stop()
+            broker.stop(STOP_S)
 
     def _produce(self) -> Script:
         batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())]))
@@ -101,14 +103,25 @@ class Clean:
 
     def start(self) -> float:
         """Seconds from the command until requests are answered."""
-        broker = ottla(self._directory)
+        broker, seconds = _started(self._directory)
         try:
             ends = _ends(broker, self.partitions)
         finally:
-            broker.stop()
+            broker.stop(STOP_S)
         if ends != [1] * self.partitions:
             raise BenchError(f"{sum(end != 1 for end in ends)} partitions do not end at 1")
-        return broker.start_seconds
+        return seconds
+
+
+def _started(directory: Path) -> tuple[Process, float]:
+    """A broker, and the seconds from its command until it says that it is ready."""
+    began = time.monotonic()
+    broker = ottla(directory)
+    while b"ready bootstrap=" not in (directory / "log").read_bytes():
+        if time.monotonic() - began > STOP_S:
+            raise BenchError(f"the broker is not ready after {STOP_S} s; see {directory / 'log'}")
+        time.sleep(0.01)
+    return broker, time.monotonic() - began
 
 
 def _only(directory: Path, pattern: str) -> Path:

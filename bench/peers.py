@@ -83,11 +83,11 @@ class Process:
         self._process.wait()
         self._log.close()
 
-    def stop(self) -> None:
-        """End it and wait."""
+    def stop(self, patience_s: float = 30) -> None:
+        """End it and wait; one that takes longer is killed."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(30)
+            self._process.wait(patience_s)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
