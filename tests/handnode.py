@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
-from ottla.record.batch import Record, batches_of, encode_batch, records_of
+from ottla.record.batch import Record, encode_batch
+from ottla.record.entries import entries_of, records_at
 from ottla.seams import Failure, Kind, Region, World
 from ottla.sim.disk import SimDisk
 from ottla.sim.drive import Drive
@@ -358,6 +359,6 @@ class Node:
 def records(content) -> list[Record]:
     content = memoryview(bytes(content or b""))
     found: list[Record] = []
-    for pos, _ in batches_of(content):
-        found += records_of(content, pos, max_bytes=1 << 24)
+    for pos, _ in entries_of(content):
+        found += records_at(content, pos, max_bytes=1 << 24)
     return found

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Sequence
 
 import cramjam
 import lz4.frame
 
+from ottla.record.batch import Record
 from ottla.record.lz4_header import with_wrong_checksum
 
 GZIP, SNAPPY, LZ4 = 1, 2, 3
@@ -54,3 +56,15 @@ def message_set(magic: int, codec: int, rows: list[Row], relative: bool = True) 
     if not codec:
         return inner
     return wrapper(magic, codec, inner, offset=len(rows) - 1, timestamp=max(row[2] for row in rows))
+
+
+def kept_set(magic: int, codec: int, records: Sequence[Record]) -> bytes:
+    """What a broker keeps in its log: real offsets, in a wrapper of v1 counted from 0."""
+    base = records[0].offset if magic and codec else 0
+    inner = b"".join(
+        message(magic, each.key, each.value, offset=each.offset - base, timestamp=each.timestamp) for each in records
+    )
+    if not codec:
+        return inner
+    latest = max(each.timestamp for each in records)
+    return wrapper(magic, codec, inner, offset=records[-1].offset, timestamp=latest)

@@ -267,6 +267,34 @@ def test_a_topic_refuses_what_cannot_be(overrides, key):
     assert error.value.key == key
 
 
+@pytest.mark.parametrize(
+    ("version", "magic"),
+    [
+        *(("0.8.2", 0), ("0.9.0", 0), ("0.9.0.1", 0), ("0.10.0-IV0", 1), ("0.10.2.2", 1)),
+        *(("0.11.0-IV0", 2), ("1.0", 2), ("2.8", 2), ("3.0-IV1", 2), ("10.0", 2)),
+    ],
+)
+def test_the_message_format_of_a_version(version, magic):
+    assert TopicConfig().with_overrides({"message.format.version": version}).message_magic == magic
+
+
+@pytest.mark.parametrize("version", ["", "0", "1.x", "0.10.0-", "v2", "0.10.0 IV1", "\u0661.0"])
+def test_what_is_no_version_is_no_message_format(version):
+    with pytest.raises(ConfigError, match=r"message\.format\.version"):
+        TopicConfig().with_overrides({"message.format.version": version})
+
+
+def test_the_older_key_of_timestamps_counts_where_the_newer_ones_have_their_defaults():
+    difference = {"message.timestamp.difference.max.ms": "5"}
+    assert TopicConfig().timestamp_bounds == (2**63 - 1, 3_600_000)
+    assert TopicConfig().with_overrides(difference).timestamp_bounds == (5, 5)
+    before, after = ({f"message.timestamp.{side}.max.ms": "7"} for side in ("before", "after"))
+    assert TopicConfig().with_overrides(difference | before).timestamp_bounds == (7, 5)
+    assert TopicConfig().with_overrides(difference | after).timestamp_bounds == (5, 7)
+    broker, _ = BrokerConfig.from_properties({"log.message.timestamp.difference.max.ms": "5"})
+    assert broker.topic_defaults.timestamp_bounds == (5, 5)
+
+
 def test_throttles_take_kafkas_forms():
     for text in ("*", "", "0:1,1:2"):
         TopicConfig().with_overrides({"follower.replication.throttled.replicas": text})

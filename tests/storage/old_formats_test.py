@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.oldsets import GZIP, LZ4, NONE, SNAPPY, message_set
+from tests.messagesets import GZIP, LZ4, SNAPPY, kept_set
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import Record, encode_batch
 
+NONE = 0
 CONFIG = TopicConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1, segment_ms=2**40)
 T = 1_700_000_000_000
 STAMPS = st.lists(st.tuples(st.integers(T, T + 8000), st.integers(0, 200)), min_size=1, max_size=5)
@@ -27,7 +28,7 @@ STEP = st.one_of(
 def made(magic: int, codec: int, records: list[Record]) -> bytes:
     if magic == 2:
         return bytes(encode_batch(records, base_offset=records[0].offset, codec=codec, leader_epoch=0))
-    return message_set(magic, records, codec)
+    return kept_set(magic, codec, records)
 
 
 class Model:
@@ -124,9 +125,9 @@ def shelf(world, kit):
 @pytest.mark.parametrize("codec", [NONE, GZIP])
 def test_a_torn_tail_is_cut_off(world, shelf, kit, magic, codec) -> None:
     path = f"{kit.TP}/00000000000000000000.log"
-    whole = message_set(magic, records(4), codec)
+    whole = kept_set(magic, codec, records(4))
     shelf.log.append_replica(memoryview(whole))
-    shelf.log.append_replica(memoryview(message_set(magic, records(1, 4))))
+    shelf.log.append_replica(memoryview(kept_set(magic, NONE, records(1, 4))))
     world.settle()
     content = world.contents(path)
     assert len(content) > len(whole)
@@ -140,7 +141,7 @@ def test_a_torn_tail_is_cut_off(world, shelf, kit, magic, codec) -> None:
 
 
 def test_an_old_message_with_a_wrong_checksum_is_not_taken_from_a_leader(shelf) -> None:
-    sent = bytearray(message_set(1, records(2)))
+    sent = bytearray(kept_set(1, NONE, records(2)))
     sent[-1] ^= 1
     with pytest.raises(ApiError, match="checksum") as caught:
         shelf.log.append_replica(memoryview(sent))
@@ -150,8 +151,8 @@ def test_an_old_message_with_a_wrong_checksum_is_not_taken_from_a_leader(shelf) 
 
 def test_whose_old_messages_are_is_known_after_a_crash(world, kit, shelf) -> None:
     """They do not tell their leader's epoch: the follower notes whom it got them from, and recovery believes that."""
-    shelf.log.append_replica(memoryview(message_set(0, records(3))), 4)
-    shelf.log.append_replica(memoryview(message_set(1, records(3, 3), GZIP)), 6)
+    shelf.log.append_replica(memoryview(kept_set(0, NONE, records(3))), 4)
+    shelf.log.append_replica(memoryview(kept_set(1, GZIP, records(3, 3))), 6)
     world.settle()
     world.kill()
     again = kit.Shelf(world, CONFIG)
@@ -161,14 +162,14 @@ def test_whose_old_messages_are_is_known_after_a_crash(world, kit, shelf) -> Non
 
 def test_old_messages_before_a_batch_are_not_newer_than_it(shelf) -> None:
     batch = encode_batch(records(1, 2), base_offset=2, leader_epoch=5)
-    shelf.log.append_replica(memoryview(message_set(0, records(2)) + bytes(batch)), 9)
+    shelf.log.append_replica(memoryview(kept_set(0, NONE, records(2)) + bytes(batch)), 9)
     assert shelf.log.epochs.entries == ((5, 0),)
 
 
 def test_a_cut_of_old_messages_is_durable_at_once(sim, kit) -> None:
     """What a power loss brings back would be taken for the new leader's."""
     shelf = kit.Shelf(sim, CONFIG)
-    shelf.log.append_replica(memoryview(message_set(1, records(6))), 4)
+    shelf.log.append_replica(memoryview(kept_set(1, NONE, records(6))), 4)
     shelf.flush()
     shelf.log.truncate_to(3)
     file = sim.drives[0].file(f"{kit.TP}/00000000000000000000.log")
@@ -177,9 +178,9 @@ def test_a_cut_of_old_messages_is_durable_at_once(sim, kit) -> None:
 
 def test_segments_without_timestamps_go_by_the_time_of_their_file(world, kit, shelf) -> None:
     log = shelf.log
-    log.append_replica(memoryview(message_set(0, records(3))))
+    log.append_replica(memoryview(kept_set(0, NONE, records(3))))
     log.roll()
-    log.append_replica(memoryview(message_set(0, records(3, 3))))
+    log.append_replica(memoryview(kept_set(0, NONE, records(3, 3))))
     log.high_watermark = log.end_offset
     modified = world.disk.modified_ms(log.segments.first.path)
     assert log.segments.first.largest_timestamp == modified
@@ -194,7 +195,7 @@ def test_indexes_of_earlier_brokers_name_the_first_offset_of_a_wrapper(world, ki
     """Up to 0.10 an entry held the first offset of what was appended; the wrapper there is named by its last one."""
     log = shelf.log
     for first in range(0, 40, 4):
-        log.append_replica(memoryview(message_set(1, records(4, first), GZIP)))
+        log.append_replica(memoryview(kept_set(1, GZIP, records(4, first))))
     segment = log.segments.active
     positions = [segment.index.entry(slot) for slot in range(segment.index.entries)]
     assert positions
@@ -212,6 +213,6 @@ def test_a_new_leaders_segment_begins_where_the_log_ends_when_a_wrapper_comes_fi
     log = shelf.log
     first = 0
     while len(log.segments) < 3:
-        log.append_replica(memoryview(message_set(1, records(5, first), GZIP)))
+        log.append_replica(memoryview(kept_set(1, GZIP, records(5, first))))
         first += 5
     assert [segment.base_offset % 5 for segment in log.segments] == [0, 0, 0]

@@ -31,7 +31,7 @@ from ottla.config.rows import (
 
 CODECS: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", "producer")
 GZIP_LEVEL: Final = Check("-1 or between 1 and 9", lambda value: value == -1 or 1 <= value <= 9)
-_VERSION: Final = re.compile(r"(\d+)\.(\d+)(\.\d+)*(-IV\d+)?")
+_VERSION: Final = re.compile(r"([0-9]+)\.([0-9]+)(\.[0-9]+)*(-IV[0-9]+)?")
 MESSAGE_FORMATS: Final = Check(
     "a Kafka version such as 0.10.0, 2.8 or 3.0-IV1", lambda value: _VERSION.fullmatch(value) is not None
 )

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import TRANSACTIONAL, set_append_time, unpack_header
+from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
 from ottla.record.control import Marker, marker_batch
 from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.fences import out_of_range, stranger, unconfirmed
@@ -212,8 +212,9 @@ class Partition(LocalReplica):
         if self._append_time:
             stamp = now.wall_ms
             set_append_time(records, 0, stamp)
+        write = log.append if log.magic == MAGIC_V2 else log.append_lowered
         try:
-            base_offset = log.append(records, header, self.leader_epoch, now)
+            base_offset = write(records, header, self.leader_epoch, now)
         except ApiError as error:
             self._refuse(records, error, now)
         self.bytes_in += size

@@ -14,6 +14,7 @@ from typing import Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, patch_offset_and_epoch
 from ottla.record.control import Marker
+from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Region
 from ottla.storage.index import TimestampOffset
@@ -87,6 +88,22 @@ class Log(LogFiles):
         self.end_offset = last + 1
         if last >= self._flush_policy.at:
             self._flush_policy.appended(now)
+        return base
+
+    def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
+        """`append` where an older format is written: the batch becomes messages of it. Returns their first offset.
+
+        Raises ApiError as `append` and `record.lowering` do.
+        """
+        base = self.end_offset
+        patch_offset_and_epoch(view, 0, base, leader_epoch)
+        content = lowered(view, header, self.magic)
+        if len(content) > self.config.segment_bytes:
+            text = f"{len(content)} bytes of messages do not fit a segment of {self.config.segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)
+        if leader_epoch != self.epochs.latest:
+            self.epochs.assign(leader_epoch, base)
+        self.append_replica(memoryview(content), check_crc=False)
         return base
 
     def append_replica(self, view: memoryview, newest_epoch: int = ANY_EPOCH, check_crc: bool = True) -> int:

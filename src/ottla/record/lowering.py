@@ -1,0 +1,49 @@
+"""A produced batch for a topic that is written in message format v0 or v1 (message.format.version below 0.11).
+
+Zone: pure. What Apache Kafka 3.x refused there, and limits for work that is done between two turns of the loop; the
+conversion itself is `conversion`'s.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import CODEC_MASK, BatchHeader, fields_in, open_batch
+from ottla.record.compression import Codec
+from ottla.record.conversion import downgraded
+from ottla.record.validation import HeaderTuple
+
+EXPANDED_MAX: Final = 16 * 1024 * 1024
+"""A batch that expands beyond this is refused."""
+RECORDS_MAX: Final = 100_000
+"""So is one of more records."""
+
+
+def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
+    """The batch that fills `view`, whose header was validated, as messages of format `magic`, at the batch's offsets.
+
+    A compressed one becomes a wrapper in its codec. What the format has no place for is refused, not lost; but v0 has
+    none for timestamps, and they go. Raises ApiError:
+
+    UNSUPPORTED_FOR_MESSAGE_FORMAT  of an idempotent or transactional producer; with record headers
+    UNSUPPORTED_COMPRESSION_TYPE    zstd
+    MESSAGE_TOO_LARGE               more than RECORDS_MAX records
+    CORRUPT_MESSAGE                 records that break the format, or expand beyond EXPANDED_MAX bytes
+    """
+    if header[9] >= 0:
+        raise _unsupported("idempotent and transactional producers", magic)
+    if header[5] & CODEC_MASK == Codec.ZSTD:
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd does not exist in message format v{magic}")
+    if header[12] > RECORDS_MAX:
+        text = f"{header[12]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
+    data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
+    if any(fields[4] for fields in fields_in(data, BatchHeader._make(header))):
+        raise _unsupported("record headers", magic)
+    return downgraded(view, magic, max_bytes=EXPANDED_MAX)
+
+
+def _unsupported(what: str, magic: int) -> ApiError:
+    text = f"the topic is written in message format v{magic}, which has no place for {what}"
+    return ApiError(ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT, text)

@@ -1,0 +1,124 @@
+"""Topics with `message.format.version` below 0.11: what is produced is written as messages of format v0 or v1."""
+
+from __future__ import annotations
+
+import pytest
+from tests.messagesets import GZIP, message_set
+
+from ottla.errors import ErrorCode
+from ottla.record.batch import Record, encode_batch
+from ottla.record.entries import entries_of, records_at
+from ottla.record.legacy import message_at
+from ottla.record.lowering import EXPANDED_MAX, RECORDS_MAX
+
+VERSIONS = {"0.8.2": 0, "0.9.0.1": 0, "0.10.0-IV0": 1, "0.10.2": 1}
+
+
+def stored(node, name: str = "old") -> list[tuple[int, Record]]:
+    """(format, record) of all that a reader gets."""
+    content = bytes(node.fetch(name, 0).records or b"")
+    return [
+        (header[3], record)
+        for at, header in entries_of(content)
+        for record in records_at(content, at, max_bytes=1 << 24)
+    ]
+
+
+def produce(node, batch: bytearray | bytes, name: str = "old", version: int = 9):
+    request = node.produce_request(name, b"a")
+    request.topic_data[0].partition_data[0].records = memoryview(bytes(batch))
+    return node.ask(request, version).responses[0].partition_responses[0]
+
+
+def records(node, count: int, **more) -> list[Record]:
+    now = node.process.clock.now().wall_ms
+    return [Record(at, now + at, b"k%d" % at, b"v" * 50, **more) for at in range(count)]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_batches_are_written_in_the_topics_format(node, version: str, codec: int) -> None:
+    magic = VERSIONS[version]
+    node.create("old", message_format_version=version)
+    sent = records(node, 3)
+    rows = [produce(node, encode_batch(sent, codec=codec)) for _ in range(2)]
+    assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 3)]
+    found = stored(node)
+    assert [(format_, record.offset) for format_, record in found] == [(magic, at) for at in range(6)]
+    expected = [record._replace(timestamp=record.timestamp if magic else -1) for record in sent] * 2
+    assert [record[1:] for _, record in found] == [record[1:] for record in expected]
+    content = bytes(node.fetch("old", 0).records)
+    messages = [message_at(content, at) for at, _ in entries_of(content)]
+    assert {message.codec for message in messages} == {codec}
+    assert all(message.valid for message in messages)
+    assert len(messages) == (2 if codec else 6)
+
+
+def test_what_an_old_client_sends_is_what_the_topic_gets(node) -> None:
+    node.create("old", message_format_version="0.9.0")
+    for codec in (0, GZIP):
+        assert produce(node, message_set(0, codec, [(b"k", b"v", -1)] * 2), version=0).error_code == 0
+    assert [(magic, record[:4]) for magic, record in stored(node)] == [(0, (at, -1, b"k", b"v")) for at in range(4)]
+
+
+def test_the_leaders_time_is_that_of_the_messages(node) -> None:
+    node.create("old", message_format_version="0.10.1", message_timestamp_type="LogAppendTime")
+    for codec in (0, GZIP):
+        row = produce(node, encode_batch(records(node, 2), codec=codec))
+        assert row.log_append_time_ms == node.process.clock.now().wall_ms
+    content = bytes(node.fetch("old", 0).records)
+    assert {message_at(content, at).attributes & 8 for at, _ in entries_of(content)} == {8}
+    assert {record.timestamp for _, record in stored(node)} == {row.log_append_time_ms}
+
+
+@pytest.mark.parametrize(
+    ("batch", "code"),
+    [
+        ({"producer_id": 7, "producer_epoch": 0, "base_sequence": 0}, ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
+        ({"codec": 4}, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    ],
+)
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
+def test_what_the_format_has_no_place_for_is_refused(node, version: str, batch: dict, code: ErrorCode) -> None:
+    node.create("old", message_format_version=version)
+    row = produce(node, encode_batch(records(node, 2), **batch))
+    assert (row.error_code, row.base_offset) == (code, -1)
+    row = produce(node, encode_batch(records(node, 2, headers=(("h", b"x"),))))
+    assert row.error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    assert "headers" in row.error_message
+    assert stored(node) == []
+    assert node.produce("old", b"a").base_offset == 0
+
+
+def test_what_takes_too_long_between_two_turns_is_refused(node) -> None:
+    node.create("old", message_format_version="0.10.0")
+    many = [Record(at, 5, None, None) for at in range(RECORDS_MAX + 1)]
+    assert produce(node, encode_batch(many, codec=1)).error_code == ErrorCode.MESSAGE_TOO_LARGE
+    large = [Record(0, 5, None, bytes(EXPANDED_MAX))]
+    assert produce(node, encode_batch(large, codec=1)).error_code == ErrorCode.CORRUPT_MESSAGE
+    assert stored(node) == []
+
+
+def test_the_format_of_a_topic_may_change(node) -> None:
+    node.create("old", message_format_version="0.9.0")
+    partition = node.broker.hosted.find("old", 0)
+    for version in ("0.9.0", "0.10.2", "2.8", "0.10.2"):
+        partition.configure(partition.config.with_overrides({"message.format.version": version}))
+        assert produce(node, encode_batch(records(node, 2), codec=1)).error_code == 0
+    assert [magic for magic, _ in stored(node)] == [0, 0, 1, 1, 2, 2, 1, 1]
+    assert [record.offset for _, record in stored(node)] == list(range(8))
+
+
+def test_a_set_larger_than_a_segment_is_refused(node) -> None:
+    node.create("old", message_format_version="0.10.0", segment_bytes="1000")
+    row = produce(node, encode_batch([Record(0, 5, None, b"v" * 990)]))
+    assert row.error_code in (ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.MESSAGE_TOO_LARGE)
+    assert stored(node) == []
+
+
+def test_a_coordinator_keeps_its_records_in_batches_whatever_the_brokers_default(node) -> None:
+    partition = node.broker.hosted.find("t", 0)
+    partition.configure(partition.config.with_overrides({"message.format.version": "0.9.0"}))
+    batch = encode_batch(records(node, 1), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
+    assert partition.append_own(memoryview(batch), node.process.clock.now()) == 0
+    assert [magic for magic, _ in stored(node, "t")] == [2]
