@@ -1,0 +1,117 @@
+"""All crash points of all scripts, in as many processes as there are cores to spare.
+
+Zone: real. Which points are tried, counting, progress; what is right is `judge`'s.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from testbench.crash.judge import Fate, judge
+from testbench.crash.scripts import SCRIPTS
+from testbench.crash.story import Story
+
+from ottla.storage.safeguards import Safeguards
+
+
+class Finding(NamedTuple):
+    """A crash that was not recovered from."""
+
+    script: str
+    point: int
+    step: str
+    change: str
+    fate: str
+    seed: int
+    what: str
+
+
+@dataclass
+class Result:
+    """Counts, and what was found."""
+
+    scripts: int = 0
+    points: int = 0
+    starts: int = 0
+    changes: Counter[str] = field(default_factory=Counter)
+    fates: Counter[str] = field(default_factory=Counter)
+    findings: list[Finding] = field(default_factory=list)
+
+    def add(self, other: Result) -> None:
+        """Sum up."""
+        self.scripts += other.scripts
+        self.points += other.points
+        self.starts += other.starts
+        self.changes += other.changes
+        self.fates += other.fates
+        self.findings += other.findings
+
+    def json(self) -> dict[str, object]:
+        """For machines."""
+        counts = {name: getattr(self, name) for name in ("scripts", "points", "starts")}
+        tables = {"changes": dict(self.changes), "fates": dict(self.fates)}
+        return {**counts, **tables, "findings": [finding._asdict() for finding in self.findings]}
+
+
+class Share(NamedTuple):
+    """One script's part of a campaign."""
+
+    script: str
+    every: int
+    """Every how manieth point is tried; 1: all."""
+    seed: int
+    fates: tuple[Fate, ...]
+    safeguards: Safeguards
+
+
+def play(share: Share) -> Result:
+    """Play a script and try its points."""
+    story = Story(SCRIPTS[share.script], share.seed, share.safeguards)
+    crashes = story.play()
+    result = Result(scripts=1, changes=story.changes)
+    result.findings += [Finding(share.script, -1, "the script itself", "", "", share.seed, text) for text in crashes]
+    offset = zlib.crc32(share.script.encode()) % share.every
+    for point in story.points[offset :: share.every]:
+        result.points += 1
+        for fate in share.fates:
+            seed = zlib.crc32(f"{share.script}/{point.number}/{fate.value}/{share.seed}".encode())
+            result.starts += 1
+            result.fates[fate.value] += 1
+            for what in judge(point, fate, seed, share.safeguards):
+                result.findings.append(
+                    Finding(share.script, point.number, point.step, point.change, fate.value, share.seed, what)
+                )
+    return result
+
+
+def run(
+    names: Sequence[str],
+    *,
+    every: int = 1,
+    seed: int = 1,
+    fates: Sequence[Fate] = tuple(Fate),
+    jobs: int = 1,
+    safeguards: Safeguards | None = None,
+    told: Callable[[Result], None] = lambda _: None,
+) -> Result:
+    """The whole campaign; `told` gets the sum after every script."""
+    shares = [Share(name, every, seed, tuple(fates), safeguards or Safeguards()) for name in names]
+    total = Result()
+    for part in _parts(shares, jobs):
+        total.add(part)
+        told(total)
+    return total
+
+
+def _parts(shares: list[Share], jobs: int) -> Iterator[Result]:
+    if jobs == 1:
+        yield from map(play, shares)
+        return
+    with multiprocessing.get_context("spawn").Pool(jobs, logging.disable, (logging.CRITICAL,)) as pool:
+        yield from pool.imap_unordered(play, shares)

@@ -1,0 +1,108 @@
+"""What ought to be in a log: lists of what was written, kept beside the log and independent of it.
+
+Zone: deterministic. Knows nothing of segments, indexes or files; `judge` compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from ottla.types import TopicPartition
+
+
+class Written(NamedTuple):
+    """A batch as it ought to lie in the log."""
+
+    base: int
+    last: int
+    epoch: int
+    """Of the leader."""
+    timestamp: int
+    """The largest."""
+    producer: int
+    """Its id; -1: none."""
+    producer_epoch: int
+    sequence: int
+    kind: str
+    """`data`, `txn`, `commit` or `abort`."""
+    data: bytes
+
+
+@dataclass
+class State:
+    """A log as it was at some time. `starts`: every offset that was its start, or was told to be."""
+
+    batches: list[Written] = field(default_factory=list)
+    starts: list[int] = field(default_factory=lambda: [0])
+
+    def copy(self) -> State:
+        """As it is now."""
+        return State(list(self.batches), list(self.starts))
+
+
+@dataclass
+class Life:
+    """A partition from its creation to its deletion."""
+
+    topic_id: bytes
+    state: State = field(default_factory=State)
+    older: list[State] = field(default_factory=list)
+    """What a cut took away, and no sync has made gone for good: a power loss may bring it back."""
+    synced: int = 0
+    """A flush that was asked for since the last cut has reported this offset."""
+    appended: int = 0
+    """Appends up to here have returned: the process may die, and they are there."""
+    least_start: int = 0
+    """The log start that a completed checkpoint holds."""
+    named: bool = False
+    """A flush has made the directory's name durable."""
+    gone: bool = False
+    """It was told to go."""
+    cuts: int = 0
+
+    def cut(self, offset: int, *, whole: bool = False) -> None:
+        """From `offset` on everything goes; `whole`: the log begins anew there."""
+        self.older.append(self.state.copy())
+        kept = [] if whole else [batch for batch in self.state.batches if batch.last < offset]
+        self.state = State(kept, [offset] if whole else list(self.state.starts))
+        self.synced = min(self.synced, offset)
+        self.appended = min(self.appended, offset)
+        self.cuts += 1
+        if whole:
+            self.least_start = min(self.least_start, offset)
+
+    def flushed(self, offset: int, cuts: int) -> None:
+        """A flush that was asked for after so many cuts has reported `offset`."""
+        self.named = True
+        if cuts == self.cuts:
+            self.synced = max(self.synced, offset)
+            self.older.clear()
+
+    def copy(self) -> Life:
+        """As it is now."""
+        return replace(self, state=self.state.copy(), older=[state.copy() for state in self.older])
+
+
+class Model:
+    """All partitions, each with the lives that may be found on the drive; the last one is the newest."""
+
+    def __init__(self) -> None:
+        self.lives: dict[TopicPartition, list[Life]] = {}
+
+    def life(self, tp: TopicPartition) -> Life:
+        """The newest."""
+        return self.lives[tp][-1]
+
+    def flushed(self, tp: TopicPartition, life: Life, offset: int, cuts: int) -> None:
+        """A flush of that life came back: what was before it is gone for good."""
+        life.flushed(offset, cuts)
+        lives = self.lives[tp]
+        if life in lives:
+            del lives[: lives.index(life)]
+
+    def copy(self) -> Model:
+        """As it is now."""
+        other = Model()
+        other.lives = {tp: [life.copy() for life in lives] for tp, lives in self.lives.items()}
+        return other
