@@ -48,8 +48,8 @@ def main(arguments: list[str]) -> int:
         if not options.quiet:
             done = "#" * (40 * total.scripts // len(names))
             print(
-                f"\r[{done:40}] {total.scripts}/{len(names)} scripts, {total.points:,} points, {total.starts:,} crashes, "
-                f"{len(total.findings)} found, {time.monotonic() - began:.0f} s",
+                f"\r[{done:40}] {total.scripts}/{len(names)} scripts, {total.points:,} points, "
+                f"{total.starts:,} crashes, {len(total.findings)} found, {time.monotonic() - began:.0f} s",
                 end="", file=sys.stderr, flush=True,
             )  # fmt: skip
 
@@ -59,9 +59,15 @@ def main(arguments: list[str]) -> int:
     if options.output:
         options.output.write_text(json.dumps(total.json(), indent=1) + "\n")
     for finding in total.findings[:FINDINGS_SHOWN]:
-        print(f"{finding.script}, point {finding.point} ({finding.change} in `{finding.step}`), {finding.fate}: {finding.what}")
+        print(
+            f"{finding.script}, point {finding.point} ({finding.change} in `{finding.step}`), "
+            f"{finding.fate}: {finding.what}"
+        )
     changes = ", ".join(f"{count:,} {name}" for name, count in sorted(total.changes.items()))
-    print(f"{total.points:,} points of {total.scripts} scripts ({changes}), {total.starts:,} crashes, {len(total.findings)} found")
+    print(
+        f"{total.points:,} points of {total.scripts} scripts ({changes}), "
+        f"{total.starts:,} crashes, {len(total.findings)} found"
+    )
     return int(bool(total.findings))
 
 

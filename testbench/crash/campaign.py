@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ottla.storage.safeguards import Safeguards
 from testbench.crash.judge import Fate, judge
 from testbench.crash.scripts import SCRIPTS
 from testbench.crash.story import Story
-
-from ottla.storage.safeguards import Safeguards
 
 
 class Finding(NamedTuple):

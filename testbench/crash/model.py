@@ -35,10 +35,12 @@ class State:
 
     batches: list[Written] = field(default_factory=list)
     starts: list[int] = field(default_factory=lambda: [0])
+    doomed: bool = False
+    """All of it was to go, for a log that begins anew: any of its segments may be left."""
 
     def copy(self) -> State:
         """As it is now."""
-        return State(list(self.batches), list(self.starts))
+        return State(list(self.batches), list(self.starts), self.doomed)
 
 
 @dataclass
@@ -53,8 +55,6 @@ class Life:
     """A flush that was asked for since the last cut has reported this offset."""
     appended: int = 0
     """Appends up to here have returned: the process may die, and they are there."""
-    least_start: int = 0
-    """The log start that a completed checkpoint holds."""
     named: bool = False
     """A flush has made the directory's name durable."""
     gone: bool = False
@@ -66,11 +66,10 @@ class Life:
         self.older.append(self.state.copy())
         kept = [] if whole else [batch for batch in self.state.batches if batch.last < offset]
         self.state = State(kept, [offset] if whole else list(self.state.starts))
-        self.synced = min(self.synced, offset)
-        self.appended = min(self.appended, offset)
+        self.synced = 0 if whole else min(self.synced, offset)
+        self.appended = 0 if whole else min(self.appended, offset)
+        self.older[-1].doomed = whole
         self.cuts += 1
-        if whole:
-            self.least_start = min(self.least_start, offset)
 
     def flushed(self, offset: int, cuts: int) -> None:
         """A flush that was asked for after so many cuts has reported `offset`."""

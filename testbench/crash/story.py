@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from testbench.crash.model import Life, Model, Written
-
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch, header_at
@@ -28,6 +26,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
 from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
+from testbench.crash.model import Life, Model, Written
 
 CONFIG = TopicConfig(
     segment_bytes=6000,
@@ -71,13 +70,17 @@ class Watched(Process):
 class Computer(Machine):
     """A machine whose processes are watched."""
 
-    told: Callable[[], None] = staticmethod(lambda: None)
+    watcher: Callable[[], None] | None = None
+
+    def _told(self) -> None:
+        if self.watcher is not None:
+            self.watcher()
 
     def boot(self) -> Process:
         """A new process."""
         assert self.process is None
         self.lives += 1
-        self.process = Watched(self, self.lives, lambda: self.told())
+        self.process = Watched(self, self.lives, self._told)
         return self.process
 
 
@@ -129,7 +132,7 @@ class Story:
         self.changes: Counter[str] = Counter()
         self._steps = list(steps_of(script))
         self._site = Site(Drive("data"), seed, safeguards)
-        self._site.machine.told = self._look
+        self._site.machine.watcher = self._look
         self._step = "start"
         self._seen = _Look(self._site.drive)
         self._tp = TopicPartition(_TOPIC, 0)
@@ -143,7 +146,8 @@ class Story:
         """Run the whole script; tracebacks of what left a turn (there ought to be none)."""
         self._site.load()
         self._do("create", [])
-        for self._step, verb, numbers in self._steps:
+        for step, verb, numbers in self._steps:
+            self._step = step
             if self._site.machine.crashes:
                 break
             self._do(verb, numbers)
@@ -219,9 +223,10 @@ class Story:
         self._again(Death.KILL)
 
     def _remove_indexes(self) -> None:
-        for path, _ in list(self._site.drive.walk()):
-            if path.endswith("index"):
-                self._site.disk.unlink_now(path)
+        paths = [path for path, _ in self._site.drive.walk() if path.endswith("index")]
+        for path in sorted(paths, key=lambda path: not path.endswith(".index")):
+            self._site.disk.unlink_now(path)
+            self._site.disk.sync_now(path.rpartition("/")[0])
 
     # -- steps of the log ----------------------------------------------------------------------------------------------
 
@@ -385,8 +390,7 @@ class _Look:
         self.journal = tuple(id(operation) for operation in drive.journal)
         self.last = drive.journal[-1] if drive.journal else None
         self.files = {
-            id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow))
-            for _, inode in drive.walk()
+            id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow)) for _, inode in drive.walk()
         }
 
     def since(self, before: _Look) -> str | None:

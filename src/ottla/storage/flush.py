@@ -29,10 +29,12 @@ class Flush:
         "_failure",
         "_home",
         "_names",
+        "_names_on_way",
         "_open",
         "_segments",
         "_target",
         "_waiting",
+        "cut",
         "recovery_point",
     )
 
@@ -43,6 +45,9 @@ class Flush:
         self.recovery_point = recovery_point
         """Below it everything is durable: recovery need not look there."""
         self._names: dict[str, None] = {}
+        self._names_on_way: dict[str, None] = {}
+        self.cut = False
+        """Whether the active segment was cut since the last flush: it is synced, even with nothing left in it."""
         self._asking: list[Done[int]] = []
         self._waiting: list[Done[int]] = []
         self._everything = False
@@ -54,6 +59,20 @@ class Flush:
         """Files were created, renamed or removed in these directories: their names are synced, too."""
         for directory in directories:
             self._names[directory] = None
+
+    def doubt(self, directory: str) -> None:
+        """A process before this one may have created, renamed or cut here, and died before it was durable."""
+        self.note_names(directory, ROOT)
+        self.cut = True
+
+    def secure_names(self, directory: str) -> None:
+        """Have all names in a directory durable before the next one is added, waiting for it when they are not.
+
+        A file of later batches whose name is kept by a power cut that loses the one of earlier batches would be a log
+        without its beginning. Nearly always a flush has been there before. Raises Failure.
+        """
+        if directory in self._names or directory in self._names_on_way:
+            self._home.disk.sync_now(directory)
 
     def request(self, done: Done[int], everything: bool = False) -> None:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
@@ -72,7 +91,7 @@ class Flush:
     @property
     def clean(self) -> bool:
         """Whether nothing is on its way and everything is durable."""
-        return not self._open and not self._names and self.recovery_point >= self._end_offset()
+        return not self._open and not self._names and not self.cut and self.recovery_point >= self._end_offset()
 
     def _start(self) -> None:
         self._waiting, self._asking = self._asking, []
@@ -90,10 +109,11 @@ class Flush:
         # At a clean stop the root is synced once, for all logs, by the log directory.
         names = [name for name in self._names if not (everything and name == ROOT)]
         jobs: list[Job] = [partial(disk.sync_dir, name) for name in names]
-        self._names.clear()
+        self._names, self._names_on_way = {}, self._names
+        cut, self.cut = self.cut, False
         for slot in range(self._first_unsaved(), len(self._segments)):
             segment = self._segments[slot]
-            if segment.base_offset < self._target or (segment.active and everything):
+            if segment.base_offset < self._target or (segment.active and (everything or cut)):
                 jobs += self._syncs(segment, everything)
         return jobs or [self._segments.active.file.sync]
 
@@ -134,6 +154,7 @@ class Flush:
             outcome = self._failure
         else:
             outcome = self.recovery_point = max(self.recovery_point, self._target)
+        self._names_on_way = {}
         waiting, self._waiting = self._waiting, []
         if self._asking:
             self._start()
@@ -143,6 +164,7 @@ class Flush:
     def truncated(self, offset: int) -> None:
         """The log was cut: from `offset` on, nothing that was asked for before is durable."""
         self._target = min(self._target, offset)
+        self.cut = True
         self._back_to(offset)
 
     def restarted(self, offset: int) -> None:

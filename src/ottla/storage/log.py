@@ -261,8 +261,10 @@ class Log(LogFiles):
             self.restart_at(offset)
             return
         slot = self.segments.floor(offset)
-        for segment in self.segments.drop_from(slot + 1):
+        for segment in reversed(self.segments.drop_from(slot + 1)):
+            # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
             retire(self._home, segment, self.config.file_delete_delay_ms)
+            self.disk.sync_now(self.directory)
         segment = self.segments[slot]
         found = self._reader.find(segment, offset, patient=True)
         end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
@@ -276,7 +278,7 @@ class Log(LogFiles):
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`: a leader no longer has this log's end. Raises Failure."""
-        for segment in self.segments.drop_from(0):
+        for segment in reversed(self.segments.drop_from(0)):
             retire(self._home, segment, self.config.file_delete_delay_ms)
         self.segments.add(create_segment(self._home, self.directory, offset, self.config))
         self._reset(offset)

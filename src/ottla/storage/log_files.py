@@ -180,6 +180,7 @@ class LogFiles:
         old, base = self._active, self.end_offset
         if not old.size and old.base_offset == base:
             return
+        self._flush.secure_names(self.directory)
         fresh = create_segment(self._home, self.directory, base, self.config)
         try:
             old.seal()
@@ -212,7 +213,15 @@ class LogFiles:
         self._write_epochs(self.epochs.entries)
 
     def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
-        self._epochs_file.write(format_epochs(entries))
+        if not self._flush.cut:
+            self._epochs_file.write(format_epochs(entries))
+            return
+        # Behind a cut that may not be durable: a power loss can leave new batches behind those that were cut off, and
+        # only where their epoch began tells (`recovery`). So that is on the disk before they are.
+        try:
+            self._epochs_file.write_now(format_epochs(entries))
+        except Failure as failure:
+            self._home.failed(failure)
 
     def write_metadata(self) -> None:
         """Write `partition.metadata` and have the names of a log just created made durable with its first flush."""
@@ -221,13 +230,17 @@ class LogFiles:
             path = f"{self.directory}/{PARTITION_METADATA}"
             self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
 
+    def doubt(self) -> None:
+        """The last stop was none in order: what is seen here need not be on the disk, until the next flush."""
+        self._flush.doubt(self.directory)
+
     def stop(self, barrier: Barrier) -> None:
         """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
         if self.end_offset > max(self._snapshot_offset, self.start_offset):
             self.write_snapshot(barrier.expect())
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())
-        if self._active.unsaved or not self._flush.clean:
+        if any(segment.unsaved for segment in self.segments) or not self._flush.clean:
             self._flush.request(barrier.expect(), everything=True)
 
     def close(self) -> None:

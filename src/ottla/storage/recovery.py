@@ -16,7 +16,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
-from ottla.seams import Failure, File, Kind
+from ottla.seams import File
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_partition_metadata
 from ottla.storage.home import Home
 from ottla.storage.index import MAX_RELATIVE_OFFSET
@@ -26,6 +26,7 @@ from ottla.storage.leftovers import tidy
 from ottla.storage.log import Log
 from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
 from ottla.storage.producer_state import ProducerState, marker_of, replay
+from ottla.storage.rebuild import indexes_sane, rebuild_beside
 from ottla.storage.retention import before_start
 from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
@@ -88,6 +89,10 @@ class _Opening:
         self.state = ProducerState()
         self.segments: list[Segment] = []
         self.recovery_point = found.recovery_point
+        self.batches_end = 0
+        """After the last batch that was read; a compacted log may go on further behind it."""
+        self.renamed = False
+        """Whether names in the directory have changed: they are durable before the log is used."""
 
     # -- small files -----------------------------------------------------------------------------------------------
 
@@ -124,12 +129,14 @@ class _Opening:
             self._recover()
         if self.found.start_offset > self.end_offset:
             self._start_above_end()
+        if self.renamed:
+            self.home.disk.sync_now(self.directory)
         return self._assemble()
 
     def _assemble(self) -> Log:
         start_offset = max(self.found.start_offset, self.segments[0].base_offset)
-        self.epochs.truncate_from_end(self.end_offset)
         self.epochs.truncate_from_start(start_offset)
+        self.epochs.truncate_from_end(self.end_offset)
         bases = [segment.base_offset for segment in self.segments]
         prune(self.home, self.directory, self.snapshots, bases)
         self._load_active()
@@ -138,6 +145,8 @@ class _Opening:
             self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
             max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
         )  # fmt: skip
+        if not self.found.clean:
+            log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
         if list(log.epochs.entries) != self.stored_epochs:
             log.write_epochs()
@@ -149,15 +158,18 @@ class _Opening:
         for segment in self.segments[:count]:
             retire(self.home, segment, 0)
         del self.segments[:count]
+        self.renamed = self.renamed or count > 0
 
     def _begin_at(self, offset: int) -> None:
         self.segments = [create_segment(self.home, self.directory, offset, self.config)]
+        self.renamed = self.renamed or not self.found.clean
         self.end_offset = self.state.end_offset = offset
 
     def _start_above_end(self) -> None:
         """The log start is beyond all that survived: begin there, the records before it were deleted on purpose."""
         for segment in self.segments:
             retire(self.home, segment, 0)
+        self.renamed = True
         self.state = ProducerState()
         self._begin_at(self.found.start_offset)
 
@@ -201,8 +213,7 @@ class _Opening:
         """Compute the indexes of one sealed segment anew."""
         _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, segment.path)
         self._load_producers(segment.base_offset)
-        self._go_through(segment)
-        segment.seal()
+        rebuild_beside(self.home.disk, segment, self._go_through)
 
     # -- after any other stop --------------------------------------------------------------------------------------
 
@@ -231,7 +242,7 @@ class _Opening:
         self._load_producers(self.segments[slot].base_offset)
         # The checkpoint may know of a cut that a power loss has undone: who wrote what is left, only that itself tells.
         self.epochs.truncate_from_end(self.segments[slot].base_offset)
-        kept = slot
+        kept, self.batches_end = slot, 0
         while kept < len(self.segments):
             segment = self.segments[kept]
             if kept > slot:
@@ -266,7 +277,7 @@ class _Opening:
         valid = 0
         check_crc = self.home.safeguards.crc_check
         for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
-            if NO_EPOCH < header[2] < self.epochs.latest and header[0] >= durable:
+            if header[0] >= durable and self._is_of_another_life(header):
                 break
             last = header[0] + header[6]
             size = header[1] + LOG_OVERHEAD
@@ -275,7 +286,7 @@ class _Opening:
             if header[9] >= 0:
                 self._note_producer(segment, position, header)
             valid = position + size
-            self.end_offset = last + 1
+            self.end_offset = self.batches_end = last + 1
         self.state.end_offset = self.end_offset
         segment.close_time_index()
         segment.write_out()
@@ -292,6 +303,13 @@ class _Opening:
             epoch, start = known[-1]
         if epoch > self.epochs.latest:
             self.epochs.assign(epoch, start)
+
+    def _is_of_another_life(self, header: HeaderTuple) -> bool:
+        """Whether a batch cannot follow the one before it: what had been cut off stands behind new batches, or before
+        them (the checkpoint knows that this epoch began further ahead)."""
+        if header[2] <= self.epochs.latest:
+            return NO_EPOCH < header[2] < self.epochs.latest
+        return any(epoch == header[2] and start < self.batches_end for epoch, start in self.stored_epochs)
 
     def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
         marker = None
@@ -326,16 +344,6 @@ class _Opening:
             if offset > self.end_offset:
                 self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")
         self.snapshots = [offset for offset in self.snapshots if offset <= self.end_offset]
-
-
-def indexes_sane(segment: Segment) -> bool:
-    """Whether the index files of a segment are there and can be right."""
-    try:
-        return segment.index.sane(segment.size) and segment.time_index.sane() and segment.txn_index.sane
-    except Failure as failure:
-        if failure.kind is Kind.NOT_DONE:
-            return False
-        raise
 
 
 def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:

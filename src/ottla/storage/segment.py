@@ -40,6 +40,7 @@ class Segment:
         "first_timestamp",
         "hot_from",
         "index_interval",
+        "index_state",
         "jitter_ms",
         "max_offset",
         "max_timestamp",
@@ -65,6 +66,8 @@ class Segment:
         self._index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
+        self.index_state = ""
+        """Behind the names of the index files while they are built anew."""
         self._index_limit = config.segment_index_bytes
         self.index_interval = config.index_interval_bytes
         self.bytes_since_index = 0
@@ -100,21 +103,21 @@ class Segment:
     def txn_index(self) -> TxnIndex:
         """Aborted transactions."""
         if self._txn_index is None:
-            self._txn_index = TxnIndex(self._disk, self.path_of(TXN_INDEX))
+            self._txn_index = TxnIndex(self._disk, self.path_of(TXN_INDEX) + self.index_state)
         return self._txn_index
 
     def _opening(self, suffix: str) -> tuple[Disk, str, int, int, bool]:
         limit = self._index_limit if self.active else 0
-        return self._disk, self.path_of(suffix), self.base_offset, limit, self.active
+        return self._disk, self.path_of(suffix) + self.index_state, self.base_offset, limit, self.active
 
     def activate(self, config: TopicConfig, keep_entries: bool = True) -> None:
         """Make the segment appendable: its indexes are opened anew, for writing. Raises Failure."""
         if keep_entries:
             self.write_out()
-        self._close_indexes()
+        self.close_indexes()
         if not keep_entries:
             for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
-                self._empty(self.path_of(suffix))
+                self._empty(self.path_of(suffix) + self.index_state)
         self.active = True
         self._index_limit = config.segment_index_bytes
         if self.index.full or self.time_index.full:
@@ -278,7 +281,8 @@ class Segment:
 
     # -- end of life ---------------------------------------------------------------------------------------------------
 
-    def _close_indexes(self) -> None:
+    def close_indexes(self) -> None:
+        """Give the indexes' files back; they are opened again when they are needed."""
         for index in (self._index, self._time_index, self._txn_index):
             if index is not None:
                 index.close()
@@ -286,5 +290,5 @@ class Segment:
 
     def close(self) -> None:
         """Give all files back."""
-        self._close_indexes()
+        self.close_indexes()
         self.file.close()
