@@ -90,9 +90,8 @@ def _start(site: Site) -> tuple[dict[TopicPartition, Facts], list[str]]:
     directory = site.manager.dirs[0]
     if directory.offline is not None:
         return {}, [f"the directory is offline: {directory.offline}"]
-    wrong = [f"{tp} is refused: {why}" for tp, why in directory.refused.items()]
     found = {tp: _facts(log) for tp, log in sorted(directory.logs.items())}
-    return found, wrong
+    return found, []
 
 
 def _facts(log: Log) -> Facts:
