@@ -1,4 +1,4 @@
-"""What one Produce costs, and a Heartbeat and a transaction, counted in Python calls: the budgets that keep the hot
+"""What one Produce costs, and a Fetch, a Heartbeat and a transaction, counted in Python calls: the budgets that keep the hot
 paths hot; timing decides nothing."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ottla.wire.header import encode_request_header, response_body_pos
 from ottla.wire.messages import (
     CreateTopicsRequest,
     EndTxnRequest,
+    FetchRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
     InitProducerIdRequest,
@@ -34,6 +35,8 @@ from ottla.wire.messages import (
 
 BUDGET = 40
 """Python calls per one-record Produce, socket to socket."""
+FETCH_BUDGET = 95
+"""Python calls per Fetch of one partition, of records that an index has to find."""
 HEARTBEAT_BUDGET = 30
 """Python calls per Heartbeat."""
 TRANSACTION_BUDGET = 700
@@ -123,6 +126,29 @@ def test_a_one_record_produce_keeps_the_budget(acks: int, version: int, producer
     assert struct.pack(">q", last[0]) in last[1], "the last record has the last offset"
     per_request = count.calls.total() / REQUESTS
     assert per_request <= BUDGET, f"{per_request:.1f} Python calls per request:\n{listing}"
+
+
+@pytest.mark.slow
+def test_a_fetch_of_older_records_keeps_its_budget() -> None:
+    records = [Record(at, 1_700_000_000_000, None, b"x" * 1024, ()) for at in range(16)]
+    data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(encode_batch(records))))
+    topic = ProduceRequest.TopicProduceData(name="hot", partition_data=[data])
+    full = framed(0, 7, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]))
+    wanted = FetchRequest.FetchPartition(partition=0, fetch_offset=1000, partition_max_bytes=65536)
+    asked = [FetchRequest.FetchTopic(topic="hot", partitions=[wanted])]
+    frame = framed(1, 11, FetchRequest(max_wait_ms=100, min_bytes=1, max_bytes=1 << 20, session_epoch=-1, topics=asked))
+
+    def work(_: int) -> None:
+        peer.sendall(frame)
+        assert len(answer(peer)) > 48 * 1024
+
+    with counted() as (count, peer):
+        for _ in range(300):
+            peer.sendall(full)
+            answer(peer)
+        listing = a_round(count, work)
+    per_fetch = count.calls.total() / REQUESTS
+    assert per_fetch <= FETCH_BUDGET, f"{per_fetch:.1f} Python calls per fetch:\n{listing}"
 
 
 def until_taken(peer: socket.socket, request: Any, version: int) -> Any:

@@ -224,7 +224,8 @@ class FetchSessions:
         INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516): the reader starts a new one.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
-            self.close(session_id)
+            if session_id != NO_SESSION:
+                self.close(session_id)
             new_id = NO_SESSION if epoch == FINAL_EPOCH or not asked else self._free_id()
             session = FetchSession(new_id, asked, by_id)
             self._use(session)

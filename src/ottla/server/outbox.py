@@ -54,16 +54,17 @@ class Outbox:
     def __bool__(self) -> bool:
         return bool(self._parts)
 
-    def add(self, part: Part) -> None:
-        """Queue a part. Regions were pinned by who queued the answer."""
-        if isinstance(part, Region):
-            if part.size:
+    def add(self, *parts: Part) -> None:
+        """Queue parts. Regions were pinned by who queued the answer."""
+        for part in parts:
+            if type(part) is Region:
+                if part.size:
+                    self._parts.append(part)
+                else:
+                    _unpin(part)
+            elif part:
                 self._parts.append(part)
-            else:
-                _unpin(part)
-        elif part:
-            self._parts.append(part)
-            self.memory += len(part)
+                self.memory += len(part)
 
     def send(self, sock: socket.socket) -> bool:
         """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, Stale."""

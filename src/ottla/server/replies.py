@@ -161,8 +161,14 @@ class Replies:
 
     def _put(self, parts: Sequence[Part], pinned: bool) -> None:
         """Queue one answer behind its length prefix; `answer` itself does that for one small part in good time."""
-        size = memory_of(parts)
-        if Region not in map(type, parts):
+        size, regions = 0, False
+        for part in parts:
+            if type(part) is Region:
+                size += part.size
+                regions = True
+            else:
+                size += len(part)
+        if not regions:
             if size < LARGE and self._outbox is None:
                 self._out.append(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 self._owed += size + 4
@@ -172,9 +178,7 @@ class Replies:
         outbox = self._outbox
         if outbox is None:
             outbox = self._open_outbox()
-        outbox.add(_size_of(size + sum(part.size for part in parts if isinstance(part, Region))))
-        for part in parts:
-            outbox.add(part)
+        outbox.add(_size_of(size), *parts)
         if self._owed + outbox.memory > MAX_OWED:
             self._blocked |= OUTPUT
 

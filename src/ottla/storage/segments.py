@@ -16,10 +16,12 @@ from ottla.storage.txn_index import AbortedTransaction
 class Segments:
     """Ordered by base offset; the last one is the active one. Never empty once a log is open."""
 
-    __slots__ = ("_bases", "_segments")
+    __slots__ = ("_bases", "_segments", "slots")
 
     def __init__(self, segments: list[Segment]) -> None:
         self._segments = segments
+        self.slots: Sequence[Segment] = segments
+        """All of them, only to be read: without a call for each look, which every fetch saves."""
         self._bases = [segment.base_offset for segment in segments]
         assert self._bases == sorted(set(self._bases))
 
