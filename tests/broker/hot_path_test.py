@@ -1,5 +1,5 @@
-"""What one Produce costs, and a Fetch, a Heartbeat and a transaction, counted in Python calls: the budgets that keep the hot
-paths hot; timing decides nothing."""
+"""What one Produce costs, and a Fetch, a Heartbeat and a transaction, counted in Python calls: the budgets that keep
+the hot paths hot; timing decides nothing."""
 
 from __future__ import annotations
 
