@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import struct
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.peak import peak_of
 
-from ottla.record.batch import Record, batches_of, encode_batch, records_of
-from ottla.record.conversion import downgraded, messages_of, upgraded
-from ottla.record.errors import CorruptRecord
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import Record, encode_batch, records_of
+from ottla.record.conversion import lower_job, lowered, messages_of
+from ottla.record.errors import CorruptRecord, ExpandsTooFar
 from ottla.record.legacy import messages_in
+from ottla.record.produced import Rules, converted
 
 LIMIT = 1 << 20
 
@@ -29,10 +30,18 @@ def flat(message_set: bytes) -> list[tuple[int, int, bytes | None, bytes | None]
     ]
 
 
+def down(content: bytes, magic: int, first_offset: int = 0) -> bytes:
+    return lowered(memoryview(content), magic, first_offset, LIMIT).content
+
+
+def up(message_set: bytes, codec: int) -> bytearray:
+    return converted(memoryview(message_set), Rules(codec), LIMIT)
+
+
 @pytest.mark.parametrize(("name", "magic"), [("format-0.9.0", 0), ("format-0.10.0", 1)])
 def test_a_batch_goes_down_as_apache_kafka_takes_it_down(golden, name: str, magic: int) -> None:
     """The same records, plain messages to the byte; how many a wrapper holds was its client's choice."""
-    theirs, ours = log_of(golden, name), downgraded(log_of(golden, "format-2.8"), magic, max_bytes=LIMIT)
+    theirs, ours = log_of(golden, name), down(log_of(golden, "format-2.8"), magic)
     assert flat(ours) == flat(theirs)
     found, expected = ({m.offset: m for m in messages_of(one) if not m.codec} for one in (ours, theirs))
     both = found.keys() & expected.keys()
@@ -42,12 +51,19 @@ def test_a_batch_goes_down_as_apache_kafka_takes_it_down(golden, name: str, magi
 
 @pytest.mark.parametrize("name", ["format-0.9.0", "format-0.10.0"])
 def test_what_an_old_broker_wrote_goes_up_and_reads_the_same(golden, name: str) -> None:
-    batch = upgraded(log_of(golden, name), 4, max_bytes=LIMIT)
-    found = list(records_of(batch, max_bytes=LIMIT))
+    found = list(records_of(up(log_of(golden, name), 4), max_bytes=LIMIT))
     expected = list(golden(name).records())
     assert [(r.key, r.value) for r in found] == [(r.key, r.value) for r in expected]
     assert [r.timestamp for r in found] == [r.timestamp if r.timestamp_type else -1 for r in expected]
     assert [r.offset for r in found] == list(range(len(expected)))
+
+
+@pytest.mark.parametrize("name", ["format-0.9.0", "format-0.10.0"])
+def test_what_is_old_enough_stays_as_it_is_and_v1_goes_to_v0(golden, name: str) -> None:
+    content = log_of(golden, name)
+    assert down(content, 1) == content
+    assert flat(down(content, 0)) == [(offset, -1, key, value) for offset, _, key, value in flat(content)]
+    assert {entry.magic for entry in messages_of(down(content, 0))} == {0}
 
 
 RECORDS = st.lists(
@@ -62,53 +78,91 @@ def test_down_and_up_again_keeps_what_there_is(rows, codec: int, magic: int, app
     records = [Record(base + 2 * n, stamp, key, value, (("h", b"x"),)) for n, (key, value, stamp) in enumerate(rows)]
     batch = encode_batch(records, base_offset=base, codec=codec, timestamp_type=int(append_time))
     stamps = [record.timestamp for record in records_of(batch, max_bytes=LIMIT)]
-    down = downgraded(batch, magic, max_bytes=LIMIT)
+    message_set = down(batch, magic)
     expected = [
         (record.offset, stamp if magic else -1, record.key, record.value)
         for record, stamp in zip(records, stamps, strict=True)
     ]
-    assert flat(down) == expected
-    up = list(records_of(upgraded(down, codec, max_bytes=LIMIT), max_bytes=LIMIT))
-    assert [(n, *row[1:]) for n, row in enumerate(expected)] == [(r.offset, r.timestamp, r.key, r.value) for r in up]
+    assert flat(message_set) == expected
+    if append_time and magic:
+        return  # no producer may send that
+    again = records_of(up(message_set, codec), max_bytes=LIMIT)
+    assert [(r.offset, r.timestamp, r.key, r.value) for r in again] == [(n, *row[1:]) for n, row in enumerate(expected)]
+
+
+@given(st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.sampled_from([0, 1, 2, 3]), RECORDS), max_size=5), st.data())
+def test_a_log_of_several_formats_goes_down_as_one(entries, data) -> None:
+    content, expected, offset, magic = b"", [], 0, data.draw(st.sampled_from([0, 1]))
+    for one, codec, rows in entries:
+        records = [Record(offset + n, stamp, key, value) for n, (key, value, stamp) in enumerate(rows)]
+        batch = bytes(encode_batch(records, base_offset=offset, codec=codec))
+        content += down(batch, one) if one < 2 else batch
+        kept = min(magic, one)
+        expected += [(r.offset, r.timestamp if kept else -1, r.key, r.value) for r in records]
+        offset += len(rows)
+    first = data.draw(st.integers(0, offset))
+    found = lowered(memoryview(content), magic, first, LIMIT)
+    assert [row for row in flat(found.content) if row[0] >= first] == [row for row in expected if row[0] >= first]
+    assert {entry.magic for entry in messages_of(found.content)} <= {0, magic}
+    assert not entries or found.next_offset == offset
+    cut = data.draw(st.integers(0, len(content)))
+    seen = flat(lowered(memoryview(content[:cut]), magic, 0, LIMIT).content)
+    assert seen == expected[: len(seen)]
 
 
 def test_plain_messages_below_the_offset_that_was_asked_for_are_left_out() -> None:
     batch = encode_batch([Record(n, 5, None, b"v") for n in range(5)])
-    assert [m.offset for m in messages_of(downgraded(batch, 1, max_bytes=LIMIT, first_offset=3))] == [3, 4]
+    assert [m.offset for m in messages_of(down(batch, 1, 3))] == [3, 4]
     packed = encode_batch([Record(n, 5, None, b"v") for n in range(5)], codec=1)
-    assert len(flat(downgraded(packed, 1, max_bytes=LIMIT, first_offset=3))) == 5, "a wrapper goes whole"
+    assert len(flat(down(packed, 1, 3))) == 5, "a wrapper goes whole"
 
 
 def test_control_records_and_empty_batches_do_not_exist_below() -> None:
-    control = encode_batch([Record(0, 5, b"\0\0\0\1", b"")], control=True, transactional=True, producer_id=1)
-    assert downgraded(control, 1, max_bytes=LIMIT) == b""
+    control = encode_batch([Record(7, 5, b"\0\0\0\1", b"")], base_offset=7, control=True, producer_id=1)
+    assert lowered(memoryview(control), 1, 7, LIMIT) == (b"", 8)
+    empty = encode_batch([], base_offset=3, last_offset_delta=4)
+    assert lowered(memoryview(empty), 0, 3, LIMIT) == (b"", 8)
 
 
-def test_zstd_does_not_go_down() -> None:
-    with pytest.raises(ValueError, match="zstd"):
-        downgraded(encode_batch([Record(0, 5, None, b"v")], codec=4), 1, max_bytes=LIMIT)
+def test_zstd_does_not_go_down_and_ends_the_set() -> None:
+    packed = bytes(encode_batch([Record(1, 5, None, b"v")], base_offset=1, codec=4))
+    with pytest.raises(ApiError, match="zstd") as caught:
+        down(packed, 1)
+    assert caught.value.code == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert lower_job(packed, 1, 0)[0] == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    before = bytes(encode_batch([Record(0, 5, None, b"v")]))
+    assert len(flat(down(before + packed, 1))) == 1
+    assert lower_job(before + packed, 1, 0) == (down(before, 1), 1)
 
 
-def test_damage_is_named() -> None:
-    good = downgraded(encode_batch([Record(0, 5, None, b"value")]), 1, max_bytes=LIMIT)
-    with pytest.raises(CorruptRecord, match="checksum"):
-        upgraded(good[:-1] + b"\0", 0, max_bytes=LIMIT)
-    with pytest.raises(CorruptRecord, match="without messages"):
-        upgraded(good[:-1], 0, max_bytes=LIMIT)
-    with pytest.raises(CorruptRecord, match="size -5"):
-        upgraded(struct.pack(">qi", 0, -5) + bytes(40), 0, max_bytes=LIMIT)
-    bomb = downgraded(encode_batch([Record(0, 5, None, bytes(100_000))], codec=1), 1, max_bytes=LIMIT)
-    with pytest.raises(CorruptRecord, match=r"more than|beyond"):
-        upgraded(bomb, 0, max_bytes=1000)
-    many = good * 100
-    with pytest.raises(CorruptRecord, match="beyond"):
-        upgraded(many, 0, max_bytes=1000)
+@pytest.mark.parametrize("magic", [0, 1])
+def test_damage_gets_no_new_checksum(magic: int) -> None:
+    batch = encode_batch([Record(0, 5, b"k", b"value")])
+    old = bytearray(down(batch, 1))
+    for content in (batch, old):
+        content[-3] ^= 1
+        with pytest.raises(CorruptRecord, match="checksum"):
+            down(content, magic)
+    with pytest.raises(CorruptRecord, match="magic 3"):
+        down(bytes(16) + b"\3" + bytes(50), magic)
+    with pytest.raises(CorruptRecord, match="0 bytes"):
+        down(bytes(8) + (-12).to_bytes(4, "big", signed=True) + bytes(50), magic)
 
 
-@given(st.binary(max_size=200))
-def test_whatever_comes_is_a_batch_or_a_named_error(data: bytes) -> None:
+def test_what_expands_is_bounded() -> None:
+    bomb = encode_batch([Record(0, 5, None, bytes(30_000_000))], codec=1)
+    with pytest.raises(ExpandsTooFar):
+        down(bomb, 1)
+    assert peak_of(lambda: lower_job(bytes(bomb[:-1]), 1, 0)) < LIMIT
+    many = encode_batch([Record(n, 5, None, None) for n in range(100_000)], codec=1)
+    with pytest.raises(ExpandsTooFar):
+        down(many, 1)
+
+
+@given(st.binary(max_size=200), st.sampled_from([0, 1]))
+def test_whatever_is_there_is_a_set_or_a_typed_error(data: bytes, magic: int) -> None:
     try:
-        batch = upgraded(data, 0, max_bytes=LIMIT)
-    except CorruptRecord:
+        found = down(data, magic)
+    except ApiError:
         return
-    assert list(batches_of(batch))
+    assert {entry.magic for entry in messages_of(found)} <= {0, 1}

@@ -18,14 +18,6 @@ def test_every_version_brings_the_same_bytes(node, version: int, records_in) -> 
     assert (seen.error_code, seen.high_watermark, seen.last_stable_offset) == (0, 2, 2)
 
 
-@pytest.mark.parametrize("version", range(4))
-def test_a_reader_of_old_formats_is_told_so_instead_of_getting_bytes(node, version: int) -> None:
-    node.produce("t", b"a")
-    seen = node.fetch("t", 0, version)
-    assert seen.error_code == ErrorCode.UNSUPPORTED_VERSION
-    assert not seen.records
-
-
 def test_nothing_to_read_waits_until_something_is_there(node) -> None:
     waiting = node.send(node.fetch_request("t", 0, max_wait_ms=500), 12)
     assert waiting.gate is Gate.WAIT

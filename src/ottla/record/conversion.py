@@ -1,8 +1,8 @@
-"""Record batches to message sets of formats v0 and v1, and back.
+"""Record batches to message sets of formats v0 and v1, and what format v1 holds to v0: what old readers are given.
 
-Zone: pure. What old clients read and write: a fetch below version 4 gets v1 (from version 2 on) or v0, a produce below
-version 3 brings them. Headers, sequence numbers and transactions do not exist there and are lost on the way down;
-control records are left out (SEMANTICS "Log"; KIP-31, KIP-32).
+Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; the way up is `produced`. Headers, sequence
+numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS "Log"; KIP-31,
+KIP-32). Checksums are looked at: what is damaged does not get a new one.
 """
 
 from __future__ import annotations
@@ -10,14 +10,25 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
-from ottla.record.batch import Record, batches_of, encode_batch, header_at, records_of
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import (
+    HEADER_SIZE,
+    LOG_OVERHEAD,
+    MAGIC_POS,
+    MAGIC_V2,
+    BatchHeader,
+    crc_ok,
+    header_at,
+    records_of,
+)
 from ottla.record.compression import Codec, compress
 from ottla.record.crc import Buffer
-from ottla.record.errors import CorruptRecord
+from ottla.record.errors import CorruptRecord, ExpandsTooFar
 from ottla.record.legacy import TIMESTAMP_TYPE, Message, message_at, messages_in
 from ottla.record.lz4_header import with_wrong_checksum
+from ottla.record.validation import EXPANDED_MAX
 from ottla.types import NO_TIMESTAMP
 
 _HEAD: Final = Struct(">qi")
@@ -26,43 +37,128 @@ _ATTRIBUTES: Final = Struct(">bb")
 _INT64: Final = Struct(">q")
 _INT32: Final = Struct(">i")
 
+Plain = tuple[int, int, bytes | None, bytes | None]
+"""(offset, timestamp, key, value) of a record."""
 
-def downgraded(view: Buffer, magic: int, *, max_bytes: int, first_offset: int = 0) -> bytes:
-    """The v2 batches in `view` as a message set of format `magic` (0 or 1), each in its codec.
+
+class Lowered(NamedTuple):
+    """A piece of a log as an older format has it."""
+
+    content: bytes
+    """A message set; empty when there is nothing in the piece that this format knows."""
+    next_offset: int
+    """Behind the last entry of the piece."""
+
+
+def lowered(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> Lowered:
+    """The entries of a log in `view`, of whatever format, in format `magic` (0 or 1) at most, each in its codec.
 
     Records below `first_offset` are left out where they stand by themselves: old clients take the first message they
-    get for the one they asked for. Raises CorruptRecord, also for records that expand beyond `max_bytes`, and
-    ValueError for zstd, which clients of that age do not know.
+    get for the one they asked for. An entry that is cut short at the end is left out. Raises ApiError for the first
+    entry (a later one ends the set): CORRUPT_MESSAGE, UNSUPPORTED_COMPRESSION_TYPE (zstd, which clients of that age do
+    not know), ExpandsTooFar for one that expands, or grows, beyond `max_bytes`.
     """
     assert magic in (0, 1)
-    return b"".join(
-        _downgraded(view, pos, magic, max_bytes, first_offset)
-        for pos, header in batches_of(view)
-        if not header.is_control and header.record_count
-    )
+    content, next_offset = bytearray(), first_offset
+    try:
+        for pos, end in _entries(view):
+            if view[pos + MAGIC_POS] == MAGIC_V2:
+                header = header_at(view, pos)
+                content += _batch(view, pos, header, magic, first_offset, max_bytes)
+                next_offset = header.last_offset + 1
+            else:
+                entry = message_at(view, pos)
+                content += _old(view[pos:end], entry, magic, first_offset, max_bytes)
+                next_offset = entry.offset + 1
+    except ApiError:
+        if not content:
+            raise
+    return Lowered(bytes(content), next_offset)
 
 
-def _downgraded(view: Buffer, pos: int, magic: int, max_bytes: int, first_offset: int) -> bytes:
-    header = header_at(view, pos)
+def lower_job(view: bytes, magic: int, first_offset: int) -> tuple[bytes, int] | tuple[int, str]:
+    """`lowered` as a job for workers: its two values, or the error's code and text."""
+    try:
+        return tuple(lowered(memoryview(view), magic, first_offset, EXPANDED_MAX))
+    except ApiError as error:
+        return int(error.code), error.message
+
+
+def _entries(view: memoryview) -> Iterator[tuple[int, int]]:
+    """Where the whole entries begin and end."""
+    pos = 0
+    while len(view) - pos > MAGIC_POS:
+        magic = view[pos + MAGIC_POS]
+        size = _HEAD.unpack_from(view, pos)[1] + LOG_OVERHEAD
+        if magic > MAGIC_V2 or size < (HEADER_SIZE if magic == MAGIC_V2 else MAGIC_POS):
+            raise CorruptRecord(f"an entry of magic {magic} and {size} bytes at position {pos}")
+        if pos + size > len(view):
+            return
+        yield pos, pos + size
+        pos += size
+
+
+def _batch(
+    view: memoryview, pos: int, header: BatchHeader, magic: int, first_offset: int, max_bytes: int
+) -> bytes | bytearray:
+    """The messages of a v2 batch."""
+    if header.is_control or not header.record_count:
+        return b""
     if header.codec == Codec.ZSTD:
-        raise ValueError("zstd does not exist in message formats v0 and v1")
-    records = list(records_of(view, pos, max_bytes=max_bytes))
+        raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd does not exist in message format v{magic}")
+    if not crc_ok(view, pos, pos + header.size):
+        raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
+    records: Iterable[Plain] = (record[:4] for record in records_of(view, pos, max_bytes=max_bytes))
     kind = TIMESTAMP_TYPE if header.is_append_time and magic else 0
-    if not header.codec:
-        return b"".join(_message(r, r.offset, magic, kind) for r in records if r.offset >= first_offset)
-    base = records[0].offset if magic else 0
-    inner = b"".join(_message(record, record.offset - base, magic, kind) for record in records)
-    packed = compress(header.codec, inner)
-    if header.codec == Codec.LZ4 and magic == 0:
+    if header.codec:
+        return _wrapped(records, magic, kind, header.codec, max_bytes)
+    return _plain(records, magic, kind, first_offset, max_bytes)
+
+
+def _old(view: memoryview, entry: Message, magic: int, first_offset: int, max_bytes: int) -> memoryview | bytearray:
+    """An entry of format v0 or v1: as it is, or from v1 to v0."""
+    if not entry.valid:
+        raise CorruptRecord(f"the message at offset {entry.offset} does not match its checksum")
+    if entry.magic <= magic:
+        return view
+    records = ((m.offset, m.timestamp, m.key, m.value) for m in messages_in(entry, max_bytes))
+    if entry.codec:
+        return _wrapped(records, magic, 0, entry.codec, max_bytes)
+    return _plain(records, magic, 0, first_offset, max_bytes)
+
+
+def _plain(records: Iterable[Plain], magic: int, kind: int, first_offset: int, max_bytes: int) -> bytearray:
+    """Records as messages one after the other."""
+    content = bytearray()
+    for offset, timestamp, key, value in records:
+        if offset >= first_offset:
+            content += _message(offset, timestamp, key, value, magic, kind)
+        if len(content) > max_bytes:
+            raise ExpandsTooFar(f"the messages have more than {max_bytes} bytes")
+    return content
+
+
+def _wrapped(records: Iterable[Plain], magic: int, kind: int, codec: int, max_bytes: int) -> bytearray:
+    """Records in a wrapper message: in v1 their offsets count from its first one, in v0 they are as they are."""
+    inner, base, offset, latest = bytearray(), -1, 0, NO_TIMESTAMP
+    for offset, timestamp, key, value in records:
+        if base < 0:
+            base = offset if magic else 0
+        latest = max(latest, timestamp)
+        inner += _message(offset - base, timestamp, key, value, magic, kind)
+        if len(inner) > max_bytes:
+            raise ExpandsTooFar(f"the messages have more than {max_bytes} bytes")
+    if not inner:
+        return inner
+    packed = compress(codec, inner)
+    if codec == Codec.LZ4 and magic == 0:
         packed = with_wrong_checksum(packed)
-    latest = max(record.timestamp for record in records)
-    wrapper = Record(records[-1].offset, latest, None, packed)
-    return _message(wrapper, wrapper.offset, magic, kind | header.codec)
+    return bytearray(_message(offset, latest, None, packed, magic, kind | codec))
 
 
-def _message(record: Record, offset: int, magic: int, attributes: int) -> bytes:
-    stamp = _INT64.pack(record.timestamp) if magic else b""
-    body = b"".join((_ATTRIBUTES.pack(magic, attributes), stamp, *_field(record.key), *_field(record.value)))
+def _message(offset: int, timestamp: int, key: bytes | None, value: bytes | None, magic: int, attributes: int) -> bytes:
+    stamp = _INT64.pack(timestamp) if magic else b""
+    body = b"".join((_ATTRIBUTES.pack(magic, attributes), stamp, *_field(key), *_field(value)))
     return b"".join((_HEAD.pack(offset, len(body) + 4), _CRC.pack(zlib.crc32(body)), body))
 
 
@@ -85,32 +181,3 @@ def messages_of(view: Buffer) -> Iterator[Message]:
             raise CorruptRecord(f"the message at offset {message.offset} does not match its checksum")
         yield message
         pos += message.size
-
-
-def upgraded(view: Buffer, codec: int, level: int | None = None, *, max_bytes: int) -> bytearray:
-    """One v2 batch of all records of a message set, numbered from 0, compressed with `codec`.
-
-    Records of format v0 have no timestamp (-1). Raises CorruptRecord, also for an empty set and for records that expand
-    beyond `max_bytes` in all; ValueError for an unknown codec or level.
-    """
-    records = list(_numbered(_inner(view, max_bytes)))
-    if not records:
-        raise CorruptRecord("a message set without messages")
-    return encode_batch(records, codec=codec, level=level)
-
-
-def _inner(view: Buffer, max_bytes: int) -> Iterator[Message]:
-    for entry in messages_of(view):
-        for message in messages_in(entry, max_bytes):
-            if not message.valid:
-                raise CorruptRecord(f"a message in the wrapper at offset {entry.offset} does not match its checksum")
-            max_bytes -= message.size
-            if max_bytes < 0:
-                raise CorruptRecord("a message set expands beyond what is allowed")
-            yield message
-
-
-def _numbered(messages: Iterable[Message]) -> Iterator[Record]:
-    for number, message in enumerate(messages):
-        timestamp = message.timestamp if message.magic else NO_TIMESTAMP
-        yield Record(number, timestamp, message.key, message.value)

@@ -2,8 +2,8 @@
 
 Zone: deterministic.
 
-API 1. Versions 0-18; a reader older than version 10 that meets zstd, or older than 4 that meets format v2, is
-answered with an error instead of bytes it cannot read.
+API 1. Versions 0-18. Readers older than version 4 get message sets of format v0 or v1 (from version 2 on) instead of
+batches; a reader older than version 10 is answered with an error in a topic whose compression.type is zstd.
 
 Behaviour
 - Answered when `min_bytes` are there, a partition has an error, or `max_wait_ms` has passed; until then the request
@@ -15,8 +15,10 @@ Behaviour
 - Consumers may read from followers from version 11 on, up to the high watermark those know; with a rack and
   replica.selector.class the leader names the replica to read from instead of sending bytes (KIP-392).
 
-Version notes: 7 sessions (KIP-227), 9 leader epochs (KIP-320), 11 rack, 12 flexible, diverging epoch, 13 topic ids
-(KIP-516), 15 the replica's broker epoch (KIP-903), 16 current leaders and their addresses (KIP-951).
+Version notes: 1 throttle time, 2 format v1, 3 most bytes of an answer (KIP-74), 4 format v2 and isolation, 5 log start
+offset, 6 KAFKA_STORAGE_ERROR (before: NOT_LEADER_OR_FOLLOWER), 7 sessions (KIP-227), 9 leader epochs (KIP-320),
+11 rack, 12 flexible, diverging epoch, 13 topic ids (KIP-516), 15 the replica's broker epoch (KIP-903), 16 current
+leaders and their addresses (KIP-951).
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from ottla.replication.fetch_answers import Told, is_rare, rare_answer
 from ottla.replication.fetch_session import END, MARK, FetchPartition, FetchSession, FetchSessions, Row
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, ZSTD_VERSION, Lowerings, old_readers_region
 from ottla.replication.partition import Partition
 from ottla.replication.selector import ReplicaView, Selector
 from ottla.replication.throttle import Throttle
@@ -50,11 +53,10 @@ MAX_VERSION: Final = DECLARATION.max_version
 _TOPIC_ID_VERSION: Final = 13
 _FOLLOWER_VERSION: Final = 11
 """From here on consumers know that they may read from a follower."""
-_V2_VERSION: Final = 4
-"""The first version that carries record batches of format v2."""
+_STORAGE_VERSION: Final = 6
+"""From here on readers know KAFKA_STORAGE_ERROR."""
 READ_COMMITTED: Final = 1
 _NO_REPLICA: Final = -1
-_MAX_BYTES: Final = 2**31 - 1
 NO_RECORDS: Final = b""
 """Nothing to read is an empty field, as Kafka sends it: librdkafka takes a null one for a parse error."""
 
@@ -181,6 +183,7 @@ class FetchHandler:
         self._sessions = sessions
         self.later = later
         self._waiting: dict[Peer, PendingFetch] = {}
+        self._lowerings = Lowerings(world, hosted)
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(1, version, 0)[4:] for version in range(MAX_VERSION + 1)]
@@ -198,7 +201,10 @@ class FetchHandler:
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
-        pending.max_bytes = max_bytes if version >= 3 else _MAX_BYTES
+        pending.max_bytes = max_bytes
+        if version < V2_VERSION:  # its answer is made in memory
+            pending.min_bytes, pending.max_bytes = min(pending.min_bytes, ANSWER_MAX), min(max_bytes, ANSWER_MAX)
+            session.dirty = self._lowerings.rotated(session.dirty)
         if request.replica_id > _NO_REPLICA:
             self._for_replica(pending, request)
         elif self._selector is not None:
@@ -207,7 +213,7 @@ class FetchHandler:
 
     def _start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         if pending.try_complete():
-            return Gate.NEXT
+            return Gate.NEXT if pending.version >= V2_VERSION else self._lowerings.gate(pending.slot.peer)
         pending.session.on_dirty = pending.wake
         self._waiting[pending.slot.peer] = pending
         self._purgatory.arm(pending, max(0, max_wait_ms))
@@ -229,6 +235,7 @@ class FetchHandler:
         pending = self._waiting.pop(peer, None)
         if pending is not None:
             pending.abandon()
+        self._lowerings.on_gone(peer)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
@@ -325,8 +332,16 @@ class FetchHandler:
     # -- answering -------------------------------------------------------------------------------------------------
 
     def answer(self, pending: PendingFetch) -> None:
-        """Send what was collected; keep the session ready for its next request."""
+        """Send what was collected, to old readers once it is converted."""
         self._waiting.pop(pending.slot.peer, None)
+        if pending.version < V2_VERSION:
+            pending.session.close()
+            self._lowerings.start(pending.slot.peer, pending.version, pending.touched, lambda: self._answer(pending))
+        else:
+            self._answer(pending)
+
+    def _answer(self, pending: PendingFetch) -> None:
+        """Keep the session ready for its next request."""
         session = pending.session
         topics: list[tuple[Any, bytes, list[Row]]] = []
         told: list[Told] = []
@@ -404,14 +419,14 @@ def _read(
         return
     size = min(budget, each.max_bytes)
     region = partition.read(each.fetch_offset, size, limit, pending.bytes_read == 0, each.warmed)
+    if region is not None and pending.version < ZSTD_VERSION:
+        region = old_readers_region(pending.version, each, partition, region, size, limit)
     each.warmed = False
     if region is None:
-        if each.fetch_offset >= limit:
+        if each.fetch_offset >= limit or pending.version < V2_VERSION:
             del pending.session.dirty[each]
             each.watch(partition)
         return
-    if pending.version < _V2_VERSION:
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, "this reader cannot take record batches of format v2")
     if pending.committed:
         found = log.segments.aborted_in(region, each.fetch_offset, limit, log.end_offset)
         aborted = [(one.producer_id, one.first_offset) for one in found]
@@ -449,6 +464,8 @@ def _say_only(pending: PendingFetch, each: FetchPartition, partition: Partition,
 
 
 def _fail(pending: PendingFetch, each: FetchPartition, code: ErrorCode) -> None:
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and pending.version < _STORAGE_VERSION:
+        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     each.row = (each.index, code, -1, -1, -1, None, -1, NO_RECORDS)
     each.region = each.diverging = None
     pending.settled = True
