@@ -1,16 +1,20 @@
-"""Message sets of formats v0 and v1 as an old client writes them: the test's own encoder, not the product's."""
+"""Message sets of formats v0 and v1 as an old client writes them: the test's own encoder, not the product's.
+
+Zone: pure.
+"""
 
 from __future__ import annotations
 
 import gzip
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import cramjam
 import lz4.frame
 
 from ottla.record.batch import Record
+from ottla.record.legacy import Message, message_at
 from ottla.record.lz4_header import with_wrong_checksum
 
 GZIP, SNAPPY, LZ4 = 1, 2, 3
@@ -48,11 +52,10 @@ Row = tuple[bytes | None, bytes | None, int]
 
 def message_set(magic: int, codec: int, rows: list[Row], relative: bool = True) -> bytes:
     """What a producer sends; `relative`: inner offsets as KIP-31 wants them, else all 0, as some clients wrote."""
-    entries = [
+    inner = b"".join(
         message(magic, key, value, offset=at if relative else 0, timestamp=timestamp)
         for at, (key, value, timestamp) in enumerate(rows)
-    ]
-    inner = b"".join(entries)
+    )
     if not codec:
         return inner
     return wrapper(magic, codec, inner, offset=len(rows) - 1, timestamp=max(row[2] for row in rows))
@@ -68,3 +71,13 @@ def kept_set(magic: int, codec: int, records: Sequence[Record]) -> bytes:
         return inner
     latest = max(each.timestamp for each in records)
     return wrapper(magic, codec, inner, offset=records[-1].offset, timestamp=latest)
+
+
+def entries(content: bytes) -> Iterator[Message]:
+    """The entries of a set, wrappers as they are; each is whole and has its checksum."""
+    pos = 0
+    while pos < len(content):
+        entry = message_at(content, pos)
+        assert entry.valid
+        yield entry
+        pos += entry.size

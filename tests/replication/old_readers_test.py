@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.messagesets import entries
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
-from ottla.record.conversion import messages_of
 from ottla.record.legacy import messages_in
 from ottla.replication.lowering import ANSWER_MAX, AT_ONCE
 from ottla.seams import Gate
@@ -19,7 +19,7 @@ LIMIT = 1 << 26
 
 
 def messages(row) -> list:
-    return [one for entry in messages_of(bytes(row.records)) for one in messages_in(entry, LIMIT)]
+    return [one for entry in entries(bytes(row.records)) for one in messages_in(entry, LIMIT)]
 
 
 def values(row) -> list[bytes | None]:
@@ -59,8 +59,7 @@ def test_batches_come_as_message_sets(node, version: int, codec: int) -> None:
     assert (seen.error_code, seen.high_watermark) == (0, 6)
     assert [(m.offset, m.key, m.value) for m in messages(seen)] == [(n, b"k", b"v%d" % (n % 3)) for n in range(6)]
     assert {(m.magic, m.timestamp) for m in messages(seen)} == {(magic, now + n if magic else -1) for n in range(3)}
-    entries = list(messages_of(bytes(seen.records)))
-    assert [entry.codec for entry in entries] == [codec] * (2 if codec else 6)
+    assert [entry.codec for entry in entries(bytes(seen.records))] == [codec] * (2 if codec else 6)
 
 
 def test_reading_from_the_midst_of_a_batch_begins_there(node) -> None:

@@ -8,15 +8,12 @@ KIP-32). Checksums are looked at: what is damaged does not get a new one.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from struct import Struct
 from typing import Final, NamedTuple
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import (
-    HEADER_SIZE,
-    LOG_OVERHEAD,
-    MAGIC_POS,
     MAGIC_V2,
     BatchHeader,
     crc_ok,
@@ -24,7 +21,7 @@ from ottla.record.batch import (
     records_of,
 )
 from ottla.record.compression import Codec, compress
-from ottla.record.crc import Buffer
+from ottla.record.entries import entries_of
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
 from ottla.record.legacy import TIMESTAMP_TYPE, Message, message_at, messages_in
 from ottla.record.lz4_header import with_wrong_checksum
@@ -41,7 +38,7 @@ Plain = tuple[int, int, bytes | None, bytes | None]
 """(offset, timestamp, key, value) of a record."""
 
 
-class Lowered(NamedTuple):
+class ForOldReader(NamedTuple):
     """A piece of a log as an older format has it."""
 
     content: bytes
@@ -50,7 +47,7 @@ class Lowered(NamedTuple):
     """Behind the last entry of the piece."""
 
 
-def lowered(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> Lowered:
+def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> ForOldReader:
     """The entries of a log in `view`, of whatever format, in format `magic` (0 or 1) at most, each in its codec.
 
     Records below `first_offset` are left out where they stand by themselves: old clients take the first message they
@@ -61,41 +58,33 @@ def lowered(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> 
     assert magic in (0, 1)
     content, next_offset = bytearray(), first_offset
     try:
-        for pos, end in _entries(view):
-            if view[pos + MAGIC_POS] == MAGIC_V2:
-                header = header_at(view, pos)
+        for pos, fields in entries_of(view):
+            if fields[3] == MAGIC_V2:
+                header = BatchHeader._make(fields)
                 content += _batch(view, pos, header, magic, first_offset, max_bytes)
                 next_offset = header.last_offset + 1
             else:
                 entry = message_at(view, pos)
-                content += _old(view[pos:end], entry, magic, first_offset, max_bytes)
+                content += _old(view[pos : pos + entry.size], entry, magic, first_offset, max_bytes)
                 next_offset = entry.offset + 1
     except ApiError:
         if not content:
             raise
-    return Lowered(bytes(content), next_offset)
+    return ForOldReader(bytes(content), next_offset)
 
 
-def lower_job(view: bytes, magic: int, first_offset: int) -> tuple[bytes, int] | tuple[int, str]:
-    """`lowered` as a job for workers: its two values, or the error's code and text."""
+def for_old_reader_job(view: bytes, magic: int, first_offset: int) -> tuple[bytes, int] | tuple[int, str]:
+    """`for_old_reader` as a job for workers: its two values, or the error's code and text."""
     try:
-        return tuple(lowered(memoryview(view), magic, first_offset, EXPANDED_MAX))
+        content, next_offset = for_old_reader(memoryview(view), magic, first_offset, EXPANDED_MAX)
     except ApiError as error:
         return int(error.code), error.message
+    return content, next_offset
 
 
-def _entries(view: memoryview) -> Iterator[tuple[int, int]]:
-    """Where the whole entries begin and end."""
-    pos = 0
-    while len(view) - pos > MAGIC_POS:
-        magic = view[pos + MAGIC_POS]
-        size = _HEAD.unpack_from(view, pos)[1] + LOG_OVERHEAD
-        if magic > MAGIC_V2 or size < (HEADER_SIZE if magic == MAGIC_V2 else MAGIC_POS):
-            raise CorruptRecord(f"an entry of magic {magic} and {size} bytes at position {pos}")
-        if pos + size > len(view):
-            return
-        yield pos, pos + size
-        pos += size
+def downgraded(view: memoryview, magic: int, *, max_bytes: int) -> bytes:
+    """The v2 batch that fills `view` in format `magic` (0 or 1), with its offsets. Raises ApiError, as above."""
+    return bytes(_batch(view, 0, header_at(view), magic, 0, max_bytes))
 
 
 def _batch(
@@ -164,20 +153,3 @@ def _message(offset: int, timestamp: int, key: bytes | None, value: bytes | None
 
 def _field(content: bytes | None) -> tuple[bytes, ...]:
     return (b"\xff\xff\xff\xff",) if content is None else (_INT32.pack(len(content)), content)
-
-
-def messages_of(view: Buffer) -> Iterator[Message]:
-    """The entries of a message set, wrappers as they are; one that is cut short at the end is left out.
-
-    Raises CorruptRecord for damage: a length, a format or a checksum that cannot be.
-    """
-    pos = 0
-    while len(view) - pos >= _HEAD.size:
-        (_, size) = _HEAD.unpack_from(view, pos)
-        if size >= 0 and pos + _HEAD.size + size > len(view):
-            return
-        message = message_at(view, pos)
-        if not message.valid:
-            raise CorruptRecord(f"the message at offset {message.offset} does not match its checksum")
-        yield message
-        pos += message.size

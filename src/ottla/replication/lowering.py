@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, unpack_header
-from ottla.record.conversion import lowered
+from ottla.record.conversion import for_old_reader
 from ottla.record.errors import ExpandsTooFar
 from ottla.replication.fetch_session import FetchPartition
 from ottla.replication.hosted import Hosted
@@ -25,7 +25,7 @@ V2_VERSION: Final = 4
 """The first version of Fetch that carries record batches of format v2."""
 ZSTD_VERSION: Final = 10
 """The first version whose readers know zstd."""
-LOWER_JOB: Final = "ottla.record.conversion:lower_job"
+LOWER_JOB: Final = "ottla.record.conversion:for_old_reader_job"
 ANSWER_MAX: Final = 2 * 1024 * 1024
 """Most bytes of log that go into one answer, unless the first batch is larger."""
 AT_ONCE: Final = 32 * 1024
@@ -146,7 +146,7 @@ class Lowering:
         if region.file.try_read(region.pos, content) < region.size:
             return None
         try:
-            found = lowered(content, self._magic, each.fetch_offset, self._room)
+            found = for_old_reader(content, self._magic, each.fetch_offset, self._room)
         except ExpandsTooFar:
             return None
         except ApiError as error:
