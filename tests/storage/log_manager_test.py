@@ -313,3 +313,25 @@ def test_many_logs_take_several_idle_moments(sim, kit) -> None:
     sim.advance(5 * MINUTE)
     shelf.manager.on_time()
     assert shelf.manager.background(1_000_000) is True
+
+
+def test_retention_does_not_wait_for_idle_moments_that_never_come(sim, kit) -> None:
+    """Requests put every idle moment off: only what the alarm brings is done."""
+    shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
+    logs = [shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config) for number in range(40)]
+    for log in logs:
+        kit.append(log, kit.batch(1), 0, sim.clock.now())
+        log.high_watermark = 1
+    sim.advance(5 * MINUTE)
+    for _ in range(10):
+        shelf.manager.on_time()
+        sim.advance(100)
+    assert all(log.start_offset == 1 for log in logs)
+
+
+def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1))
+    for _ in range(3):
+        shelf.manager._check_retention()
+    assert len(shelf.manager._chores) == 1

@@ -1,20 +1,19 @@
 """All logs of a broker, over all its log directories, and what they need from time to time.
 
 Zone: deterministic. Finding, creating, deleting logs; the calendar of checkpoints, retention and expiry. Work that
-goes over all logs is done a few logs at a time, in idle moments.
+goes over all logs is done a few logs at a time, in idle moments (`chores`).
 """
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.storage.chores import Chores
 from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
@@ -24,14 +23,12 @@ from ottla.storage.timers import Timers
 from ottla.types import ZERO_UUID, TopicPartition
 
 _logger = logging.getLogger(__name__)
-LOGS_PER_STEP: Final = 16
-"""How many logs one call of `background` looks after."""
 
 
 class LogManager:
     """The logs of one broker."""
 
-    __slots__ = ("_clock", "_config", "_homes", "_queue", "dirs", "timers")
+    __slots__ = ("_chores", "_clock", "_config", "_homes", "dirs", "timers")
 
     def __init__(
         self,
@@ -49,7 +46,7 @@ class LogManager:
         self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan) for disk in disks]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
-        self._queue: deque[Callable[[], None]] = deque()
+        self._chores = Chores(clock, self.timers)
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -111,7 +108,7 @@ class LogManager:
 
     def stop(self, done: Done[None]) -> None:
         """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
-        self._queue.clear()
+        self._chores.clear()
         self.timers.clear()
         barrier = Barrier(done)
         working = [each for each in self.dirs if each.offline is None]
@@ -202,9 +199,7 @@ class LogManager:
     def background(self, budget_ns: int) -> bool:
         """Look after a few logs; True when more wait. The budget is counted in logs: a turn has no clock."""
         del budget_ns
-        for _ in range(min(LOGS_PER_STEP, len(self._queue))):
-            self._queue.popleft()()
-        return bool(self._queue)
+        return self._chores.step()
 
     def _set_calendar(self) -> None:
         config = self._config
@@ -238,8 +233,7 @@ class LogManager:
             each.checkpoint_high_watermarks()
 
     def _check_retention(self) -> None:
-        for log in self.logs():
-            self._queue.append(lambda log=log: self._retain(log))  # type: ignore[misc]
+        self._chores.add(self._retain, self.logs())
 
     def _retain(self, log: Log) -> None:
         if log.closed:
@@ -253,12 +247,10 @@ class LogManager:
             _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
 
     def _expire_producers(self) -> None:
-        after_ms = self._config.producer_id_expiration_ms
-        for log in self.logs():
-            self._queue.append(lambda log=log: self._expire(log, after_ms))  # type: ignore[misc]
+        self._chores.add(self._expire, self.logs())
 
-    def _expire(self, log: Log, after_ms: int) -> None:
-        log.producers.expire(self._clock.now().wall_ms, after_ms)
+    def _expire(self, log: Log) -> None:
+        log.producers.expire(self._clock.now().wall_ms, self._config.producer_id_expiration_ms)
 
 
 def _unseen(_: LoadProgress) -> None:

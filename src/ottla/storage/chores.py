@@ -1,0 +1,69 @@
+"""What every log needs from time to time, one log after the other: in idle moments, and when there are none, anyway.
+
+Zone: deterministic. What is done to a log is the manager's; here is only when. Under load a broker may have no idle
+moment for hours, and a disk would fill with what retention has long given up: so some logs have their turn regardless.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from ottla.seams import Clock
+from ottla.storage.log import Log
+from ottla.storage.timers import Timers
+
+LOGS_PER_STEP: Final = 16
+"""A step is a millisecond or two."""
+PATIENCE_NS: Final = 100_000_000
+"""So long idle moments are waited for, then a step is taken without one."""
+
+Chore = Callable[[Log], None]
+
+
+class Chores:
+    """The work that waits."""
+
+    __slots__ = ("_clock", "_queue", "_queued", "_timers", "_watching")
+
+    def __init__(self, clock: Clock, timers: Timers) -> None:
+        self._clock = clock
+        self._timers = timers
+        self._queue: deque[tuple[Chore, Log]] = deque()
+        self._queued: set[tuple[Chore, Log]] = set()
+        self._watching = False
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def add(self, chore: Chore, logs: Iterable[Log]) -> None:
+        """Do this to each of the logs, once, even if it was asked for before."""
+        for log in logs:
+            if (chore, log) not in self._queued:
+                self._queued.add((chore, log))
+                self._queue.append((chore, log))
+        self._watch()
+
+    def step(self) -> bool:
+        """Look after a few logs; True when more wait."""
+        for _ in range(min(LOGS_PER_STEP, len(self._queue))):
+            chore, log = self._queue.popleft()
+            self._queued.discard((chore, log))
+            chore(log)
+        return bool(self._queue)
+
+    def clear(self) -> None:
+        """Nothing is to happen any more."""
+        self._queue.clear()
+        self._queued.clear()
+
+    def _watch(self) -> None:
+        if self._queue and not self._watching:
+            self._watching = True
+            self._timers.add(self._clock.now().mono_ns + PATIENCE_NS, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._watching = False
+        self.step()
+        self._watch()
