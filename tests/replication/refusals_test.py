@@ -48,7 +48,7 @@ def of_a_gap(sent: Sent, cluster: Cluster) -> ErrorCode:
     """What broker 1 says of a batch in the end that leaves a gap, while broker 2 follows it."""
     leader, follower = cluster.members[1], cluster.members[2]
     for _ in range(2):
-        assert refusal(sent.to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER, "perhaps not any more"
+        assert refusal(sent.to, leader) is ErrorCode.LEADER_NOT_AVAILABLE, "perhaps another one leads"
         cluster.pass_seconds(0.1)
         follower.fetch()
     return refusal(sent.to, leader)
@@ -240,7 +240,7 @@ def test_a_leader_that_was_put_aside_tells_nobody_of_what_it_misses() -> None:
     elected_elsewhere(cluster)
     assert Sent(2).to(cluster.members[2]) == 2
     for _ in range(20):
-        assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(Sent(4).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
         cluster.members[2].contact.touch(leader.clock.now().mono_ns)  # it follows in other partitions
         follow(cluster, 3)
     assert Sent(4).to(cluster.members[2]) == 4
@@ -258,11 +258,11 @@ def test_a_request_that_was_on_its_way_confirms_nothing() -> None:
     elected_elsewhere(cluster)
     Sent(2).to(cluster.members[2])
     cluster.members[2].contact.lasts = True  # what arrives now it sent before it led
-    assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(Sent(4).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     cluster.pass_seconds(0.1)
     cluster.members[2].contact.touch(leader.clock.now().mono_ns)
     follow(cluster, 3, 3)
-    assert refusal(Sent(4).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(Sent(4).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
 
 
 def test_who_is_not_in_sync_cannot_have_led_and_who_may_be_can() -> None:
@@ -271,14 +271,14 @@ def test_who_is_not_in_sync_cannot_have_led_and_who_may_be_can() -> None:
     follow(cluster, 2, 2)
     assert refusal(Sent(8).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "from the time before"
     Sent(2).to(leader)
-    assert refusal(Sent(8).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(Sent(8).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     follow(cluster, 2, 2)
     assert refusal(Sent(8).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     follow(cluster, 3, 3)
     assert cluster.proposals, "it wants to be in sync, and may be by now"
-    assert refusal(Sent(9).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(Sent(9).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     follow(cluster, 2, 2)
-    assert refusal(Sent(9).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert refusal(Sent(9).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     follow(cluster, 3, 3)
     assert refusal(Sent(9).to, leader) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -287,5 +287,5 @@ def test_gaps_without_end_take_bounded_memory() -> None:
     cluster, leader = put_aside()
     cluster.pass_seconds(NEW_LEADER_NS // SECOND + 1)
     for sequence in range(KEPT_MAX + 50):
-        assert refusal(Sent(10 + sequence).to, leader) is ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert refusal(Sent(10 + sequence).to, leader) is ErrorCode.LEADER_NOT_AVAILABLE
     assert len(leader.partition._refusals._doubted) == KEPT_MAX

@@ -31,9 +31,12 @@ def stranger(tp: TopicPartition, replica_id: int, leader_epoch: int) -> ApiError
 
 
 def unconfirmed(gap: ApiError) -> ApiError:
-    """A leader misses what a new leader may have; whoever asked looks for that one."""
+    """A leader misses what a new leader may have; whoever asked looks for that one.
+
+    Not NOT_LEADER_OR_FOLLOWER, on which a producer has to take the batch for written, perhaps.
+    """
     text = f"{gap.message}, unless another broker leads by now: this one waits for its followers"
-    return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)
+    return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, text)
 
 
 def out_of_range(tp: TopicPartition, start_offset: int, end_offset: int, asked: int) -> ApiError:

@@ -308,7 +308,7 @@ class Partition(LocalReplica):
     def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
         """A gap: raises ApiError NOT_ENOUGH_REPLICAS, on which producers try again, for what may have overtaken others.
 
-        Else the error, NOT_LEADER_OR_FOLLOWER while a new leader may have what is missing; but a producer that is not
+        Else the error, LEADER_NOT_AVAILABLE while a new leader may have what is missing; but a producer that is not
         known here may begin anywhere then (KIP-360). A duplicate of a batch that is not remembered is told under
         acks=all when it surely is committed: producers take that for success. Until then
         NOT_ENOUGH_REPLICAS_AFTER_APPEND.
