@@ -23,7 +23,6 @@ E = ErrorCode
 @pytest.mark.parametrize(
     ("code", "facts", "expected"),
     [
-        (E.NONE, {}, Meaning.APPENDED),
         (E.DUPLICATE_SEQUENCE_NUMBER, {}, Meaning.DUPLICATE),
         (E.MESSAGE_TOO_LARGE, {}, Meaning.SPLIT),
         (E.RECORD_LIST_TOO_LARGE, {"may_retry": False}, Meaning.SPLIT),

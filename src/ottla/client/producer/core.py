@@ -25,6 +25,7 @@ from ottla.record.batch import Headers
 from ottla.types import NO_OFFSET, NO_TIMESTAMP
 
 _LAST_EPOCH = 32_767
+_new = tuple.__new__  # a third of the time of the classes' own, and every record of a slow producer is a request
 
 
 class Answered(NamedTuple):
@@ -84,6 +85,8 @@ class ProducerCore:
     safeguards: ProducerSafeguards = field(default_factory=ProducerSafeguards)
     book: Book = field(init=False)
     accumulator: RecordAccumulator = field(init=False)
+    acks: int = field(init=False)
+    """0, 1 or -1 (all in-sync replicas)."""
     identity: ProducerId | None = None
     in_flight: dict[int, list[ProduceCall]] = field(default_factory=dict)
     on_failure: Callable[[ClientError], None] | None = None
@@ -93,8 +96,11 @@ class ProducerCore:
     """Why a broker could not be reached the last time: the driver notes it, for messages."""
     denial: ClientError | None = None
     """Why nobody lets us in, when that does not pass by itself: the driver notes it for those who wait for metadata."""
+    done: list[ProducerBatch] = field(init=False, default_factory=list)
+    """Batches that are done and not taken yet."""
+    _asks_for_id: bool = field(init=False)
+    """Whether it needs producer ids and transactions do not bring them."""
     _troubled: dict[Lane, None] = field(init=False, default_factory=dict)
-    _done: list[ProducerBatch] = field(init=False, default_factory=list)
     _muted: dict[int, float] = field(init=False, default_factory=dict)
     _asking_id: bool = field(init=False, default=False)
     _id_not_before: float = field(init=False, default=0.0)
@@ -102,6 +108,8 @@ class ProducerCore:
     _giving_up: ClientError | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
+        self.acks = self.config.acks
+        self._asks_for_id = self.config.idempotent and not self.config.transactional_id
         self.book = Book(self.config, self.draw)
         self.accumulator = RecordAccumulator(self.config, self.safeguards)
 
@@ -156,20 +164,30 @@ class ProducerCore:
 
     def work(self, now: float, connected: Collection[int]) -> Work:
         """What to do at `now`. connected: nodes that requests can be sent to."""
-        self._mend()
-        self._expire(now)
-        self._muted = {node: until for node, until in self._muted.items() if until > now}
-        due = self.accumulator.due(now, self.book.leader_of, self.identity)
-        for name in due.leaderless:
-            self._seek(name, now)
+        if self._troubled:
+            self._mend()
+        wake_at = self._expire(now)
+        if self._muted:
+            self._muted = {node: until for node, until in self._muted.items() if until > now}
+            wake_at = min(wake_at, *self._muted.values(), NEVER)
+        connect: set[int] = set()
         calls: list[ProduceCall] = []
-        for node in sorted(due.nodes & set(connected)):
-            calls += self._drain(node, now)
-        wake_at = min(due.wake_at, self.book.wake_at(), self._first_expiry(), *self._muted.values(), NEVER)
-        need_id = self._needs_id(now)
-        if self._wants_id() and not need_id:
-            wake_at = min(wake_at, NEVER if self._asking_id else self._id_not_before)
-        return Work(due.nodes - set(connected), calls, self.book.question(now), need_id, wake_at)
+        need_id = False
+        if self.accumulator.waiting:
+            due = self.accumulator.due(now, self.book.leader_of, self.identity)
+            for name in due.leaderless:
+                self._seek(name, now)
+            for node in sorted(due.nodes):
+                if node in connected:
+                    calls += self._drain(node, now)
+                else:
+                    connect.add(node)
+            wake_at = min(wake_at, due.wake_at)
+            if self.identity is None and self._asks_for_id and self.accumulator.waiting:
+                need_id = self._needs_id(now)
+                wake_at = wake_at if need_id or self._asking_id else min(wake_at, self._id_not_before)
+        wake_at = min(wake_at, self.book.wake_at())
+        return _new(Work, (connect, calls, self.book.question(now), need_id, wake_at))
 
     def _seek(self, name: str, now: float) -> None:
         if self.book.topic(name) is None:
@@ -188,11 +206,13 @@ class ProducerCore:
             batches = self.accumulator.drain(now, node, self.book.leader_of, self.identity)
             if not batches:
                 break
-            call = ProduceCall(node, tuple(batches))
+            call = _new(ProduceCall, (node, tuple(batches)))
             calls.append(call)
-            if self.config.acks:
+            if self.acks:
                 unanswered.append(call)
             self._count(call, now)
+            if not self.accumulator.waiting:
+                break
         return calls
 
     def _count(self, call: ProduceCall, now: float) -> None:
@@ -201,24 +221,17 @@ class ProducerCore:
         for batch in call.batches:
             self.counts.queue_seconds += now - batch.created
 
-    def _wants_id(self) -> bool:
-        """Whether batches wait for a producer id. Transactions bring their own."""
-        idempotent = self.config.idempotent and not self.config.transactional_id
-        return idempotent and self.identity is None and bool(self.accumulator.waiting)
-
     def _needs_id(self, now: float) -> bool:
-        if not self._wants_id() or self._asking_id or now < self._id_not_before:
+        if self._asking_id or now < self._id_not_before:
             return False
         self._asking_id = True
         return True
 
-    def _first_expiry(self) -> float:
-        first = next(iter(self.accumulator.incomplete), None)
-        return first.expires if first is not None else NEVER
-
-    def _expire(self, now: float) -> None:
-        """Give up batches whose `delivery.timeout.ms` is over, on their way or not."""
-        while (first := next(iter(self.accumulator.incomplete), None)) is not None and first.expires <= now:
+    def _expire(self, now: float) -> float:
+        """Give up batches whose `delivery.timeout.ms` is over, on their way or not; returns when the next one's is."""
+        while (first := next(iter(self.accumulator.incomplete), None)) is not None:
+            if first.expires > now:
+                return first.expires
             sent = f"{first.attempts} attempts" if first.attempts else "it was never sent"
             fate = "; it may be in the log" if first.on_wire or first.uncertain else ""
             last = first.error or self.last_error
@@ -229,6 +242,7 @@ class ProducerCore:
                 last,
             )
             self._drop(first, error)
+        return NEVER
 
     def _mend(self) -> None:
         """Begin sequences anew where they are broken and nothing is on the wire."""
@@ -256,7 +270,7 @@ class ProducerCore:
 
     def take_done(self) -> list[ProducerBatch]:
         """Batches that are done since the last call, in that order."""
-        done, self._done = self._done, []
+        done, self.done = self.done, []
         return done
 
     # -- answers ---------------------------------------------------------------------------------------------------
@@ -347,6 +361,12 @@ class ProducerCore:
                 lane.appended(batch)
             self._late(batch)
             return
+        if answer.code is ErrorCode.NONE:
+            batch.base_offset = answer.base_offset
+            batch.log_append_time = answer.log_append_time
+            lane.appended(batch)
+            self._finish(lane, batch, None)
+            return
         if answer.code in STALE_METADATA:
             self.book.stale()
         if answer.code in MAY_BE_IN_LOG and self.safeguards.refusals_doubted:
@@ -362,10 +382,7 @@ class ProducerCore:
         self._carry_out(now, lane, batch, answer, what)
 
     def _carry_out(self, now: float, lane: Lane, batch: ProducerBatch, answer: Answered, what: Meaning) -> None:
-        if what in (Meaning.APPENDED, Meaning.DUPLICATE):
-            if what is Meaning.APPENDED:
-                batch.base_offset = answer.base_offset
-                batch.log_append_time = answer.log_append_time
+        if what is Meaning.DUPLICATE:
             lane.appended(batch)
             self._finish(lane, batch, None)
         elif what is Meaning.SPLIT:
@@ -411,7 +428,7 @@ class ProducerCore:
     def _finish(self, lane: Lane, batch: ProducerBatch, error: ClientError | None) -> None:
         batch.error = error
         batch.done = True
-        self._done.append(batch)
+        self.done.append(batch)
         self.accumulator.release(batch)
         self.accumulator.note(lane)
         if error is None:

@@ -48,11 +48,12 @@ class TableMetadata(NamedTuple):
 class Shared:
     """The lock under which a producer's state changes, and the word that something changed."""
 
-    __slots__ = ("changed", "lock", "owner", "process")
+    __slots__ = ("_changed", "_waiting", "lock", "owner", "process")
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.changed = threading.Condition(self.lock)
+        self._changed = threading.Condition(self.lock)
+        self._waiting = 0
         self.owner = 0
         """The sender's thread."""
         self.process = os.getpid()
@@ -70,7 +71,16 @@ class Shared:
 
     def wait(self, holds: Callable[[], bool], timeout: float | None) -> bool:
         """Wait, with the lock held, until something holds; False when `timeout` seconds are over."""
-        return self.changed.wait_for(holds, timeout)
+        self._waiting += 1
+        try:
+            return self._changed.wait_for(holds, timeout)
+        finally:
+            self._waiting -= 1
+
+    def notify(self) -> None:
+        """Something has changed, with the lock held: who waits looks again. Most of the time nobody does."""
+        if self._waiting:
+            self._changed.notify_all()
 
 
 class SendFuture:

@@ -53,7 +53,7 @@ class Intake:
         """Accept nothing more, and deliver what was accepted until a time of the monotonic clock."""
         self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
         self._sender.finish(until)
-        self._shared.changed.notify_all()
+        self._shared.notify()
 
     def check_open(self) -> None:
         """Raises why nothing is accepted any more."""

@@ -1,4 +1,4 @@
-"""What a broker's answer means for the batch it is about.
+"""What a broker's refusal means for the batch it is about.
 
 Zone: pure. One table of decisions; carrying them out is `lane` and `core`. Source: Kafka's producer; KIP-98, KIP-360,
 KIP-890.
@@ -15,8 +15,6 @@ from ottla.errors import ErrorCode
 class Meaning(Enum):
     """What to do with the batch."""
 
-    APPENDED = auto()
-    """It is in the log where the answer says."""
     DUPLICATE = auto()
     """An earlier attempt is in the log; the broker does not remember where."""
     SPLIT = auto()
@@ -63,13 +61,11 @@ _LOST_PLACE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCod
 def meaning(
     code: ErrorCode, *, records: int, may_retry: bool, idempotent: bool, transactional: bool, next_in_line: bool
 ) -> Meaning:
-    """What an answer means.
+    """What an error in an answer means.
 
     records: in the batch. may_retry: attempts and time are left. next_in_line: every batch of the partition before
     this one is acknowledged, so the broker has nothing to miss.
     """
-    if code is ErrorCode.NONE:
-        return Meaning.APPENDED
     if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and idempotent:
         return Meaning.DUPLICATE
     if code in _TOO_LARGE and records > 1:

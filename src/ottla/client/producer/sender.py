@@ -6,7 +6,6 @@ lock only; users' callbacks run without it.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import random
 import selectors
@@ -22,22 +21,17 @@ from ottla.client.backoff import backoff_ms
 from ottla.client.connection import Connection
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, ConnectionLostError, UsageError
 from ottla.client.metadata import cluster_view
+from ottla.client.producer.accumulator import NEVER
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.core import ProduceCall, ProducerCore, Work
+from ottla.client.producer.core import Answered, ProduceCall, ProducerCore, Work
 from ottla.client.producer.futures import Shared, metadata_of
 from ottla.client.producer.lane import ProducerId
 from ottla.client.producer.links import Answer, Link, open_in_background
-from ottla.client.producer.requests import (
-    FIRST_VERSION_WITH_V2_BATCHES,
-    highest_produce,
-    metadata_request,
-    produce_answers,
-    produce_request,
-    producer_id_of,
-    producer_id_request,
-    topic_id,
-)
+from ottla.client.producer.requests import metadata_request, produce_answers, producer_id_of, producer_id_request
+from ottla.client.producer.sending import send_produce
+from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
+from ottla.wire.lone_produce import LoneAnswer
 from ottla.wire.messages import InitProducerIdResponse, MetadataResponse, ProduceResponse
 from ottla.wire.schema import Message
 
@@ -70,6 +64,10 @@ class Sender:
         """What happened outside the lock, for the core."""
         self._topics: list[str] | None = None
         self._id_wanted = False
+        self._late_at = NEVER
+        """When the first request is late, of those that are awaited."""
+        self._ends_at = NEVER
+        """When the first session of a login ends (KIP-368)."""
         self._selector = selectors.DefaultSelector()
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_out.setblocking(False)
@@ -110,8 +108,10 @@ class Sender:
         """End its sleep. It looks for news before it falls asleep, so what wakes it must be visible before."""
         if self.asleep:
             self.asleep = False
-            with contextlib.suppress(OSError):  # its buffer is full of wake-ups, or the thread has ended
+            try:
                 self._wake_out.send(b"x")
+            except OSError:
+                return  # its buffer is full of wake-ups, or the thread has ended
 
     @property
     def connections(self) -> int:
@@ -144,7 +144,7 @@ class Sender:
             self.failed_at_end = len(self._core.accumulator.incomplete)
             self._core.fail_all(error)
             done = self._core.take_done()
-            self._shared.changed.notify_all()
+            self._shared.notify()
         self._tell(done)
         for _, outcome in self._inbox:
             if isinstance(outcome, Connection):
@@ -155,16 +155,18 @@ class Sender:
 
     def turn(self) -> float | None:
         """One round, without waiting: how many seconds to `hear` before the next one; None when it was the last."""
-        self.digest()  # first: whoever waits for an answer need not wait for what is to be done next
+        if self._events:
+            self.digest()  # first: whoever waits for an answer need not wait for what is to be done next
         now = time.monotonic()
         with self._shared.lock:
             self._core.accumulator.news = False
-            work = self._core.work(now, self._lasting(now))
-            done = self._core.take_done()
+            work = self._core.work(now, self._links if now < self._ends_at else self._lasting(now))
+            done = self._core.take_done() if self._core.done else []
             if done:
-                self._shared.changed.notify_all()
+                self._shared.notify()
             over = self.closing_at is not None and (not self._core.accumulator.incomplete or now >= self.closing_at)
-        self._tell(done)
+        if done:
+            self._tell(done)
         if over:
             return None
         self._act(work, now)
@@ -180,7 +182,7 @@ class Sender:
             for event in events:
                 event(now)
             done = self._core.take_done()
-            self._shared.changed.notify_all()
+            self._shared.notify()
         self._tell(done)
         return True
 
@@ -200,9 +202,12 @@ class Sender:
         """Seconds to wait at most; from here on, `wake` ends the waiting."""
         if self._topics is not None or self._id_wanted or self._unreached:
             wake_at = min([wake_at, *(until for _, until in self._failures.values() if until > now)])
-        late_at = min((link.until for link in self._links.values()), default=wake_at)
+        self._late_at = NEVER
+        for link in self._links.values():
+            if link.awaited:
+                self._late_at = min(self._late_at, link.awaited[0].until)
         closing = self.closing_at if self.closing_at is not None else wake_at
-        pause = min(wake_at, late_at, closing) - time.monotonic()
+        pause = min(wake_at, self._late_at, closing) - time.monotonic()
         self.asleep = True
         ready = self._core.accumulator.news or self._events or self._inbox
         return 0.0 if ready else min(max(0.0, pause), _LONGEST_SLEEP_S)
@@ -217,17 +222,21 @@ class Sender:
                 self._hear_wake()
             elif self._links.get(link.node) is link:
                 self._move(link, mask)
-        self._drop_late()
-        self._drop_ended()
+        now = time.monotonic()
+        if now >= self._late_at:
+            self._drop_late(now)
+        if now >= self._ends_at:
+            self._drop_ended(now)
         while self._inbox:
             self._opened(*self._inbox.pop(0))
 
     def _hear_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
+        try:
             self._wake_in.recv(4_096)
+        except BlockingIOError:
+            return  # heard already
 
-    def _drop_late(self) -> None:
-        now = time.monotonic()
+    def _drop_late(self, now: float) -> None:
         for link in [link for link in self._links.values() if link.until <= now]:
             self._close(link, link.late())
 
@@ -235,15 +244,15 @@ class Sender:
         """The nodes with a link that may be used: the session of a login may have an end (KIP-368)."""
         return [node for node, link in self._links.items() if link.connection.session_ends > now]
 
-    def _drop_ended(self) -> None:
+    def _drop_ended(self, now: float) -> None:
         """Links whose session is over are closed when nothing is on its way on them any more."""
-        now = time.monotonic()
         ended = [link for link in self._links.values() if link.connection.session_ends <= now]
         for link in [link for link in ended if not link.awaited and not link.wants_write]:
             self._selector.unregister(link.sock)
             del self._links[link.node]
             link.close()
             self._events.append(lambda _now: None)  # what waited for it is looked at again
+        self._ends_at = min((link.connection.session_ends for link in self._links.values()), default=NEVER)
 
     # -- connections -----------------------------------------------------------------------------------------------
 
@@ -285,6 +294,7 @@ class Sender:
             return
         self._failures.pop(node, None)
         link = self._links[node] = Link(node, outcome)
+        self._ends_at = min(self._ends_at, outcome.session_ends)
         self._selector.register(link.sock, selectors.EVENT_READ, link)
         self._events.append(lambda _now: None)  # another look at what can be sent
 
@@ -331,26 +341,21 @@ class Sender:
     def _flush(self, link: Link) -> None:
         for left in link.flush():
             self._events.append(partial(_left, self._core, left.tag[0]))
-        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.wants_write else 0)
-        if self._selector.get_key(link.sock).events != wanted:
+        if link.wants_write != link.write_awaited:
+            link.write_awaited = link.wants_write
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.write_awaited else 0)
             self._selector.modify(link.sock, wanted, link)
 
     # -- requests --------------------------------------------------------------------------------------------------
 
     def _send_produce(self, call: ProduceCall) -> None:
         link = self._links.get(call.node)
-        view = self._core.book.view
         if link is None:  # closed since the core was told
             lost = ConnectionLostError(f"the connection to broker {call.node} was closed")
             self._events.append(lambda now: self._core.on_lost(now, call, lost, sent=False))
             return
         try:
-            at_most = highest_produce(call, view, self_adding=self.self_adding)
-            version = link.connection.version(ApiKey.PRODUCE, at_most, FIRST_VERSION_WITH_V2_BATCHES)
-            names = {topic_id(view, batch.where.topic): batch.where.topic for batch in call.batches}
-            request = produce_request(call, view, self._core.config)
-            self._core.counts.bytes_sent += sum(batch.size for batch in call.batches)
-            link.send(ApiKey.PRODUCE, request, version, (call, names), answered=self._core.config.acks != 0)
+            send_produce(link, call, self._core, self_adding=self.self_adding)
         except ClientError as error:
             failed = error
             self._events.append(lambda now: self._core.on_lost(now, call, failed, sent=False))
@@ -400,7 +405,9 @@ class Sender:
 
     def _take(self, link: Link, answer: Answer) -> None:
         """An answer came. Raises MalformedReplyError."""
-        if isinstance(answer.message, MetadataResponse):
+        if isinstance(answer.message, LoneAnswer | ProduceResponse):
+            self._take_produced(answer, answer.message)
+        elif isinstance(answer.message, MetadataResponse):
             self._take_metadata(link, answer.message)
         elif isinstance(answer.message, InitProducerIdResponse):
             found = producer_id_of(answer.message)
@@ -408,8 +415,6 @@ class Sender:
                 self._events.append(lambda _now: self._core.on_producer_id(found))
             else:
                 self._events.append(lambda now: self._core.on_no_producer_id(now, found))
-        elif isinstance(answer.message, ProduceResponse):
-            self._take_produced(answer)
 
     def _take_metadata(self, link: Link, message: MetadataResponse) -> None:
         try:
@@ -424,20 +429,22 @@ class Sender:
                 self._close(moved, ConnectionLostError(f"broker {node} is not at {moved.address} any more"))
         self._failures = {n: f for n, f in self._failures.items() if n < 0 or n in view.nodes}
 
-    def _take_produced(self, answer: Answer) -> None:
+    def _take_produced(self, answer: Answer, message: LoneAnswer | ProduceResponse) -> None:
         call, names = answer.tag
-        assert isinstance(answer.message, ProduceResponse)
         self.answers += 1
         self.latency_sum += answer.seconds
         self.latency_max = max(self.latency_max, answer.seconds)
-        throttle = answer.message.throttle_time_ms
+        if isinstance(message, LoneAnswer):
+            written = [Answered(ErrorCode.NONE, message.base_offset, message.append_time_ms)]
+            self._events.append(lambda now: self._core.on_produced(now, call, written, message.throttle_ms))
+            return
         try:
-            found = produce_answers(call, names, answer.message)
+            found = produce_answers(call, names, message)
         except ClientError as error:
             failed = error
             self._events.append(lambda now: self._core.on_lost(now, call, failed))
             raise
-        self._events.append(lambda now: self._core.on_produced(now, call, found, throttle))
+        self._events.append(lambda now: self._core.on_produced(now, call, found, message.throttle_time_ms))
 
     # -- telling ---------------------------------------------------------------------------------------------------
 
