@@ -27,6 +27,7 @@ def lone(version: int, topic: str = "t", partition: int = 3) -> LoneProduce:
     return LoneProduce(version, "c", None, -1, 30_000, topic, TOPIC_ID, partition)
 
 
+@pytest.mark.slow
 @given(
     versions,
     st.none() | texts,
@@ -67,6 +68,7 @@ def answer(version: int, part: ProduceResponse.PartitionProduceResponse, topic: 
     return header + encode_bytes(ProduceResponse(responses=[one], **more), version)
 
 
+@pytest.mark.slow
 @given(versions, texts, int32s, int64s, int64s, int64s, int32s)
 def test_the_usual_answer_is_read(version, topic, partition, base_offset, append_ms, log_start, throttle_ms):
     part = ProduceResponse.PartitionProduceResponse(

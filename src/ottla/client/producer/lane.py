@@ -89,12 +89,13 @@ class Lane:
             # Where a broker knows nothing of a producer, Apache Kafka takes any sequence for the first: were the first
             # batch refused and the second one taken, the first could never follow.
             return False
-        stale = self.identity != identity
-        return not self.unresolved and not (stale and self.in_flight) and self._in_window()
+        if not self.in_flight:
+            return not self.unresolved
+        return not self.unresolved and self.identity == identity and self._in_window()
 
     def _in_window(self) -> bool:
         """Whether the broker will remember the oldest unanswered batch still when one more is in the log."""
-        behind = self._count - self.in_flight[0].ordinal if self.in_flight else 0
+        behind = self._count - self.in_flight[0].ordinal
         return max(behind, len(self.in_flight)) < self._most or not self._safe.in_flight_cap
 
     def take(self, identity: ProducerId | None) -> ProducerBatch:
