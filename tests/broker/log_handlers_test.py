@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
+from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import MAX_PARTITIONS, LogHandlers
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -90,7 +91,8 @@ class Logs:
         for index in (0, 1):
             self.lead(index, 3)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, lambda _: True)
-        handlers = LogHandlers(self.hosted, manager, Purgatory(self.clock)), epochs
+        log_dirs = LogDirHandlers(manager, self.replicas.moves)
+        handlers = LogHandlers(self.hosted, Purgatory(self.clock)), log_dirs, epochs
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 
     def lead(self, index: int, epoch: int) -> None:

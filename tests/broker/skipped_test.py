@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
 from ottla.cluster.client_handlers import ClientHandlers
 from ottla.cluster.config_handlers import ConfigHandlers
@@ -34,6 +35,7 @@ COLD = (
     ClientHandlers,
     TopicHandlers,
     ConfigHandlers,
+    LogDirHandlers,
     LogHandlers,
     EpochHandlers,
     MarkerHandlers,

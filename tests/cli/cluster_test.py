@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+
+from ottla.server.embedded import EmbeddedBroker
 
 
 def test_the_cluster_at_one_look(ottla, brokers: str) -> None:
@@ -28,6 +31,31 @@ def test_the_brokers(ottla, brokers: str) -> None:
     rows = ottla("broker", "list").stdout.splitlines()
     assert rows[0].split()[:2] == ["ID", "ADDRESS"]
     assert rows[1].split()[:2] == ["1", brokers]
+
+
+def test_log_directories_and_moves(ottla, tmp_path) -> None:
+    paths = [str(tmp_path / name) for name in ("one", "two")]
+    for path in paths:
+        os.mkdir(path)
+    with EmbeddedBroker(config={"log.dirs": ",".join(paths)}) as broker:
+        env = {"OTTLA_BROKERS": broker.bootstrap}
+        assert ottla("topic", "create", "moved", env=env).exit_code == 0
+        assert ottla("produce", "moved", stdin="a\nb\n", env=env).exit_code == 0
+        one, two = json.loads(ottla("broker", "log-dirs", "1", "-t", "moved", "-o", "json", env=env).stdout)
+        assert (one["broker"], one["directory"], one["error"], two["replicas"]) == (1, paths[0], None, [])
+        assert 0 < one["usable_bytes"] < one["total_bytes"]
+        (replica,) = one["replicas"]
+        assert (replica["topic"], replica["partition"], replica["is_future"]) == ("moved", 0, False)
+        moved = ottla("broker", "move", "1", paths[1], "moved:0", "--wait", "-o", "jsonl", env=env)
+        assert json.loads(moved.stdout) == {"topic": "moved", "partition": 0, "error": None}
+        rows = ottla("broker", "log-dirs", "--replicas", env=env).stdout.splitlines()
+        assert rows[0].split() == ["BROKER", "DIRECTORY", "TOPIC", "PARTITION", "SIZE", "LAG", "COPY"]
+        assert rows[1].split()[:4] == ["1", paths[1], "moved", "0"]
+        assert paths[0] in ottla("broker", "log-dirs", env=env).stdout
+        assert ottla("consume", "moved", "--from-beginning", "--exit-at-end", env=env).stdout.split() == ["a", "b"]
+        refused = ottla("broker", "move", "1", "/nowhere", "moved:0", env=env)
+        assert (refused.exit_code, "LOG_DIR_NOT_FOUND" in refused.stdout) == (1, True)
+        assert ottla("broker", "log-dirs", "7", env=env).exit_code == 1
 
 
 def test_topics_that_are_not_well(ottla) -> None:

@@ -18,6 +18,7 @@ from ottla.client import (
     NewTopic,
     OffsetFound,
     RefusedError,
+    Replica,
     Resource,
     ResourceType,
     TopicPartition,
@@ -28,6 +29,7 @@ from ottla.client import (
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
+    AlterReplicaLogDirsResponse,
     CreatePartitionsResponse,
     CreateTopicsResponse,
     DeleteRecordsResponse,
@@ -214,6 +216,23 @@ def test_log_directories_of_every_broker(broker, admin) -> None:
     assert (good.path, good.total_bytes, good.usable_bytes) == ("/a", 100, 50)
     assert [(replica.where, replica.size) for replica in good.replicas] == [(T1, 10)]
     assert bad.code is ErrorCode.KAFKA_STORAGE_ERROR
+
+
+def test_replicas_move_to_other_directories(broker, admin) -> None:
+    item = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+    rows = [item(partition_index=0), item(partition_index=1, error_code=57)]
+    topic = AlterReplicaLogDirsResponse.AlterReplicaLogDirTopicResult(topic_name="t", partitions=rows)
+    broker.on[ApiKey.ALTER_REPLICA_LOG_DIRS] = lambda request: request.reply(
+        AlterReplicaLogDirsResponse(results=[topic])
+    )
+    first, second = Replica(TopicPartition("t", 0), 0), Replica(T1, 0)
+    results = admin.alter_replica_log_dirs({second: "/b", first: "/a"})
+    assert list(results) == [second, first]
+    assert (results[first], results[second].code) == (None, ErrorCode.LOG_DIR_NOT_FOUND)
+    (asked,) = [request.message() for request in broker.asked(ApiKey.ALTER_REPLICA_LOG_DIRS)]
+    assert [(each.path, each.topics[0].partitions) for each in asked.dirs] == [("/b", [1]), ("/a", [0])]
+    broker.on[ApiKey.ALTER_REPLICA_LOG_DIRS] = lambda request: request.reply(AlterReplicaLogDirsResponse())
+    assert isinstance(admin.alter_replica_log_dirs({first: "/a"})[first], MalformedReplyError)
 
 
 def test_the_cluster_and_its_brokers(broker, admin) -> None:

@@ -87,7 +87,7 @@ class Core:
         self.control = ControlHandlers(
             self.replicas, self.fence, clock, self.purgatory, self.prepare, cluster.safeguards
         )
-        log_handlers = LogHandlers(self.hosted, self.logs, self.purgatory, NoLeaders())
+        log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders())
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add([self.control, epochs, log_handlers])
 

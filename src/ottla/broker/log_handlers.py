@@ -1,4 +1,4 @@
-"""ListOffsets, DeleteRecords, DescribeLogDirs, DescribeProducers: questions to the logs.
+"""ListOffsets, DeleteRecords, DescribeProducers: questions to the logs.
 
 Zone: deterministic. Each partition is answered for itself, with Kafka's code for what is wrong with it.
 """
@@ -19,15 +19,11 @@ from ottla.replication.partition import Partition
 from ottla.requests import Context, handles
 from ottla.seams import Failure
 from ottla.storage.index import TimestampOffset
-from ottla.storage.log_dir import LogDir
-from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DeleteRecordsRequest,
     DeleteRecordsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
     DescribeProducersRequest,
     DescribeProducersResponse,
     ListOffsetsRequest,
@@ -70,10 +66,9 @@ class _Asked(NamedTuple):
 class LogHandlers:
     """Answers out of the logs of this broker."""
 
-    def __init__(self, hosted: Hosted, logs: LogManager, purgatory: Purgatory, leaders: Leaders | None = None) -> None:
+    def __init__(self, hosted: Hosted, purgatory: Purgatory, leaders: Leaders | None = None) -> None:
         """`leaders`: the cluster's view, for those who came to the wrong broker."""
         self._hosted = hosted
-        self._logs = logs
         self._purgatory = purgatory
         self._leaders: Leaders = leaders or NoLeaders()
 
@@ -91,14 +86,14 @@ class LogHandlers:
         """The offset that belongs to a time, or to a special one, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-        _check_count(len(topic.partitions) for topic in request.topics)
+        check_count(len(topic.partitions) for topic in request.topics)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
         gather: Gather[tuple[str, _Offset]] = Gather(
             lambda results: context.reply(
                 ListOffsetsResponse(
                     topics=[
                         ListOffsetsResponse.ListOffsetsTopicResponse(name=name, partitions=partitions)
-                        for name, partitions in _by_topic(results)
+                        for name, partitions in by_topic(results)
                     ]
                 )
             )
@@ -176,13 +171,13 @@ class LogHandlers:
     @handles(ApiKey.DELETE_RECORDS, 0, 2, resource="Topic", operation="Delete")
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Move log starts up; the answer is the new low watermark per partition."""
-        _check_count(len(topic.partitions) for topic in request.topics)
+        check_count(len(topic.partitions) for topic in request.topics)
         gather: Gather[tuple[str, _Trimmed]] = Gather(
             lambda results: context.reply(
                 DeleteRecordsResponse(
                     topics=[
                         DeleteRecordsResponse.DeleteRecordsTopicResult(name=name, partitions=partitions)
-                        for name, partitions in _by_topic(results)
+                        for name, partitions in by_topic(results)
                     ]
                 )
             )
@@ -208,22 +203,12 @@ class LogHandlers:
         except ApiError as error:
             answer(error)
 
-    # -- DescribeLogDirs ---------------------------------------------------------------------------------------
-
-    @handles(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, resource="Cluster", operation="Describe")
-    def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
-        """Log directories with the size of every partition in them, or of those that are asked for."""
-        wanted = None
-        if request.topics is not None:
-            wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        return DescribeLogDirsResponse(results=[_describe_dir(each, wanted) for each in self._logs.dirs])
-
     # -- DescribeProducers -------------------------------------------------------------------------------------
 
     @handles(ApiKey.DESCRIBE_PRODUCERS, 0, 0, resource="Topic", operation="Read")
     def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """Producers whose state partitions keep (KIP-664)."""
-        _check_count(len(topic.partition_indexes) for topic in request.topics)
+        check_count(len(topic.partition_indexes) for topic in request.topics)
         result = DescribeProducersResponse.TopicResponse
         return DescribeProducersResponse(
             topics=[
@@ -258,7 +243,8 @@ class LogHandlers:
         )
 
 
-def _check_count(counts: Iterable[int]) -> None:
+def check_count(counts: Iterable[int]) -> None:
+    """Raises ApiError INVALID_REQUEST when a request names more partitions than is fair to everybody else."""
     total = sum(counts)
     if total > MAX_PARTITIONS:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
@@ -287,38 +273,9 @@ def _old_offsets(partition: Partition, timestamp: int, limit: int, count: int) -
     return list(dict.fromkeys(reversed(older)))[: max(count, 0)]
 
 
-def _by_topic(results: Iterable[tuple[str, _One]]) -> list[tuple[str, list[_One]]]:
+def by_topic(results: Iterable[tuple[str, _One]]) -> list[tuple[str, list[_One]]]:
     """Partition results under their topics, topics in the order in which they came first."""
     topics: dict[str, list[_One]] = {}
     for topic, one in results:
         topics.setdefault(topic, []).append(one)
     return list(topics.items())
-
-
-def _describe_dir(each: LogDir, wanted: set[tuple[str, int]] | None) -> DescribeLogDirsResponse.DescribeLogDirsResult:
-    if each.offline is not None:
-        return DescribeLogDirsResponse.DescribeLogDirsResult(
-            error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=each.name
-        )
-    sizes = [
-        (
-            tp.topic,
-            DescribeLogDirsResponse.DescribeLogDirsPartition(
-                partition_index=tp.partition,
-                partition_size=log.size,
-                offset_lag=max(0, log.high_watermark - log.end_offset),
-            ),
-        )
-        for tp, log in sorted(each.logs.items())
-        if wanted is None or tp in wanted
-    ]
-    total, usable = each.space
-    return DescribeLogDirsResponse.DescribeLogDirsResult(
-        log_dir=each.name,
-        total_bytes=total,
-        usable_bytes=usable,
-        topics=[
-            DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
-            for name, partitions in _by_topic(sizes)
-        ],
-    )

@@ -1,19 +1,24 @@
 """`ottla broker`: the brokers of a cluster.
 
-Zone: real. Looks only; changes nothing.
+Zone: real.
 """
 
 from __future__ import annotations
 
 import click
 
+from ottla.cli.log_dirs import log_dirs, move
 from ottla.cli.options import common_options, connect, output_option
 from ottla.cli.output import write, write_json, write_jsonl, write_table
 
 
 @click.group()
 def broker() -> None:
-    """Look at the brokers."""
+    """Look at the brokers and their log directories."""
+
+
+broker.add_command(log_dirs)
+broker.add_command(move)
 
 
 @broker.command("list")

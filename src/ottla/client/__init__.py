@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         LogDirReplica,
         NewTopic,
         OffsetFound,
+        Replica,
         Resource,
         ResourceType,
         TopicCreated,
@@ -88,7 +89,7 @@ _HOMES: Final = {
     "ottla.client.admin_partitions": "ElectionType Reassignment",
     "ottla.client.admin_types": (
         "ClusterDescription ConfigChange ConfigEntry ConfigOp ConfigSource EARLIEST LATEST LogDir "
-        "LogDirReplica MAX_TIMESTAMP NewTopic OffsetFound Resource ResourceType TopicCreated"
+        "LogDirReplica MAX_TIMESTAMP NewTopic OffsetFound Replica Resource ResourceType TopicCreated"
     ),
     "ottla.client.batches": "Fetched visible_batches",
     "ottla.client.cluster": "ANY_NODE CONTROLLER Cluster",
@@ -165,6 +166,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "RefusedError",
+    "Replica",
     "RequestTimeoutError",
     "Resource",
     "ResourceType",

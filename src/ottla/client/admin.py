@@ -1,4 +1,4 @@
-"""Managing a cluster: topics, partitions, offsets, log directories.
+"""Managing a cluster: topics, partitions, offsets.
 
 Zone: real. Results come per item: the value, or the error in its place (see `errors.values_of`); what fails as a
 whole is raised. One thread per object.
@@ -13,8 +13,6 @@ from ottla.client.admin_partitions import PartitionAdmin
 from ottla.client.admin_types import (
     MAX_TIMESTAMP,
     ClusterDescription,
-    LogDir,
-    LogDirReplica,
     NewTopic,
     OffsetFound,
     TopicCreated,
@@ -40,8 +38,6 @@ from ottla.wire.messages import (
     DeleteTopicsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
@@ -204,41 +200,6 @@ class Admin(PartitionAdmin):
         question: Question[DeleteRecordsResponse, int] = Question("delete records", send, _low_watermarks)
         return ask_leaders(self._cluster, before, question, deadline)
 
-    def describe_log_dirs(
-        self, topics: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
-    ) -> dict[int, list[LogDir | ClientError] | ClientError]:
-        """The log directories of every broker, by node id; `topics` restricts the replicas listed (None: all)."""
-        deadline = deadline or self._cluster.deadline()
-        by_topic: dict[str, list[int]] = {}
-        for where in topics or ():
-            by_topic.setdefault(where.topic, []).append(where.partition)
-        listed = [
-            DescribeLogDirsRequest.DescribableLogDirTopic(topic=name, partitions=parts)
-            for name, parts in by_topic.items()
-        ]
-        request = DescribeLogDirsRequest(topics=None if topics is None else listed)
-        results: dict[int, list[LogDir | ClientError] | ClientError] = {}
-        for node in sorted(self._cluster.refresh((), deadline).nodes):
-            try:
-                results[node] = self._log_dirs(node, request, deadline)
-            except ClientError as error:
-                results[node] = error
-        return results
-
-    def _log_dirs(self, node: int, request: DescribeLogDirsRequest, deadline: Deadline) -> list[LogDir | ClientError]:
-        answer = self._cluster.ask(
-            ApiKey.DESCRIBE_LOG_DIRS,
-            lambda _: request,
-            DescribeLogDirsResponse,
-            node=node,
-            deadline=deadline,
-            refused=lambda answer: refusal(answer.error_code, f"log directories of broker {node}"),
-        )
-        return [
-            refusal(found.error_code, f"log directory {found.log_dir} of broker {node}") or _log_dir(found)
-            for found in answer.results
-        ]
-
     def describe_cluster(self, deadline: Deadline | None = None) -> ClusterDescription:
         """The cluster's id, controller and brokers. Raises RefusedError CLUSTER_AUTHORIZATION_FAILED."""
         answer = self._cluster.ask(
@@ -312,14 +273,3 @@ def _low_watermarks(answer: DeleteRecordsResponse) -> Iterator[tuple[TopicPartit
             where = TopicPartition(topic.name, part.partition_index)
             error = refusal(part.error_code, f"delete records of {where}")
             yield where, part.low_watermark if error is None else error
-
-
-def _log_dir(found: DescribeLogDirsResponse.DescribeLogDirsResult) -> LogDir:
-    replicas = tuple(
-        LogDirReplica(
-            TopicPartition(topic.name, part.partition_index), part.partition_size, part.offset_lag, part.is_future_key
-        )
-        for topic in found.topics
-        for part in topic.partitions
-    )
-    return LogDir(found.log_dir, found.total_bytes, found.usable_bytes, replicas)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple
 
-from ottla.client.admin_configs import ConfigAdmin
+from ottla.client.admin_log_dirs import LogDirAdmin
 from ottla.client.cluster import CONTROLLER
 from ottla.client.errors import ClientError, MalformedReplyError, refusal
 from ottla.client.retry import Deadline, timeout_ms
@@ -43,7 +43,7 @@ class Reassignment(NamedTuple):
     removing: tuple[int, ...]
 
 
-class PartitionAdmin(ConfigAdmin):
+class PartitionAdmin(LogDirAdmin):
     """Calls about leaders and replicas over a Cluster."""
 
     __slots__ = ()

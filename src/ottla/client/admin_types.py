@@ -117,8 +117,15 @@ class ConfigChange(NamedTuple):
     op: ConfigOp = ConfigOp.SET
 
 
+class Replica(NamedTuple):
+    """The replica of a partition on one broker."""
+
+    where: TopicPartition
+    node_id: int
+
+
 class LogDirReplica(NamedTuple):
-    """A partition in a log directory; sizes in bytes."""
+    """A partition in a log directory; sizes in bytes. The lag of a copy (`is_future`) is behind the replica itself."""
 
     where: TopicPartition
     size: int

@@ -359,7 +359,7 @@ class LogConfig(ServerConfig):
         "num.replica.alter.log.dirs.threads",
         Type.INT,
         None,
-        "Accepted for compatibility: moves between directories run on the broker's one loop.",
+        "Moves between log directories that run at a time; by default one per directory.",
         importance=HIGH,
     )
     producer_id_expiration_ms: int = key(

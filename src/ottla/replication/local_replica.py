@@ -164,8 +164,22 @@ class LocalReplica:
             cut(offset)
         except Failure as failure:
             raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message) from failure
+        self.shared.on_cut(self)
         self.high_watermark = self.log.high_watermark
         self.notify()
+
+    # -- moving --------------------------------------------------------------------------------------------------------
+
+    def move_to(self, log: Log) -> None:
+        """The very same log in another log directory takes its place."""
+        self.log = log
+        log.configure(self.config)
+        log.on_synced(self._synced)
+        self._synced()
+
+    def _synced(self) -> None:
+        """A flush has ended that somebody may wait for."""
+        self.shared.check(self)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
 from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.moves import ReplicaMoves
 from ottla.replication.partition import Partition
 from ottla.replication.removals import Removals
 from ottla.replication.safeguards import ReplicationSafeguards
@@ -90,6 +91,9 @@ class ReplicaManager:
         self.fetchers = ReplicaFetchers(config, clock, peers, purgatory, fence, throttle, later, safeguards)
         waits_ms = config.log_cleaner_backoff_ms, config.request_timeout_ms
         self.removals = Removals(hosted, fence, peers, purgatory, *waits_ms)
+        self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
+        """Between log directories."""
+        self.shared.on_cut = self._cut
         self.broker_configured(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
@@ -120,6 +124,7 @@ class ReplicaManager:
         """Follow nobody any more: the logs are about to be closed."""
         self._stopped = True
         self.removals.stop()
+        self.moves.stop()
         for partition in list(self._hosted):
             self.fetchers.unfollow(partition)
 
@@ -148,6 +153,7 @@ class ReplicaManager:
         """Settings of this broker have changed."""
         self.throttles.limit(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
         self.fetchers.number = config.num_replica_fetchers
+        self.moves.configure(config)
         wanted = config.transaction_partition_verification_enable
         self.shared.verifies = wanted and self._safeguards.verify_transactions
 
@@ -264,7 +270,9 @@ class ReplicaManager:
         are to be expected there.
         """
         try:
-            log = self._logs.adopt(tp, topic_id) or self._logs.create(tp, topic_id, config, is_new)
+            log = self._logs.adopt(tp, topic_id)
+            if log is None:
+                log = self._logs.create(tp, topic_id, config, is_new, self.moves.preferred(tp))
         except Failure as failure:
             _log.error("%s is offline on this broker, its log cannot be made: %s", tp, failure)
             return None
@@ -273,7 +281,12 @@ class ReplicaManager:
         topic.partitions[tp.partition] = partition
         self._note_preparation(topic, partition)
         self._mark_throttled(tp.topic, config)
+        self.moves.hosted(partition)
         return partition
+
+    def _cut(self, partition: object) -> None:
+        assert isinstance(partition, Partition)
+        self.moves.cut(partition)
 
     # -- replicas that go ----------------------------------------------------------------------------------------------
 

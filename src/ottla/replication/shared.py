@@ -22,6 +22,7 @@ class Shared:
         "isr_expands",
         "isr_shrinks",
         "lag_ns",
+        "on_cut",
         "on_marker",
         "on_role",
         "replication_bytes_in",
@@ -41,6 +42,8 @@ class Shared:
         `lag_ms` is replica.lag.time.max.ms.
         """
         self.check = check or _nobody
+        self.on_cut: Callable[[object], object] = _nobody
+        """Told, at once, of a partition whose log was cut or begins anew."""
         self.on_role: Callable[[object], object] = _nobody
         """Told of a partition whose leader or leader epoch has changed, or that is out of service."""
         self.on_marker: Callable[[object, int, int, bool, int], object] = _unmarked

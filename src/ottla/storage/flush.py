@@ -24,6 +24,8 @@ class Flush:
 
     __slots__ = (
         "_asking",
+        "_cuts",
+        "_cuts_covered",
         "_end_offset",
         "_everything",
         "_failure",
@@ -44,6 +46,7 @@ class Flush:
         self._end_offset = end_offset
         self.recovery_point = recovery_point
         """Below it everything is durable: recovery need not look there."""
+        self._cuts = self._cuts_covered = 0
         self._names: dict[str, None] = {}
         self._names_on_way: dict[str, None] = {}
         self.cut = False
@@ -95,7 +98,7 @@ class Flush:
 
     def _start(self) -> None:
         self._waiting, self._asking = self._asking, []
-        self._target = self._end_offset()
+        self._target, self._cuts_covered = self._end_offset(), self._cuts
         self._failure = None
         jobs = self._jobs()
         self._open = len(jobs)
@@ -154,6 +157,7 @@ class Flush:
             outcome = self._failure
         else:
             outcome = self.recovery_point = max(self.recovery_point, self._target)
+            self._cuts -= self._cuts_covered
         self._names_on_way = {}
         waiting, self._waiting = self._waiting, []
         if self._asking:
@@ -161,8 +165,17 @@ class Flush:
         for done in waiting:
             done(outcome)
 
+    def sync_cut(self, segment: Segment) -> None:
+        """Before another segment follows one that was cut: a power loss may bring back what was cut off, and take only
+        what was written in its place; then the next segment would continue what is no more. Raises Failure.
+        """
+        if self._cuts and self._home.safeguards.cut_before_roll:
+            self._home.disk.sync_now(segment.path)
+            self._cuts = self._cuts_covered = 0
+
     def truncated(self, offset: int) -> None:
         """The log was cut: from `offset` on, nothing that was asked for before is durable."""
+        self._cuts += 1
         self._target = min(self._target, offset)
         self.cut = True
         self._back_to(offset)

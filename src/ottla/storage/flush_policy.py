@@ -97,6 +97,10 @@ class FlushPolicy:
             self._start()
         self._arm()
 
+    def await_all(self) -> None:
+        """Nothing of the log counts as durable before the next flush has ended, as after a recovery."""
+        self.awaited = self._end_offset()
+
     def truncated(self, end_offset: int) -> None:
         """The log ends here now."""
         self._flushed = min(self._flushed, end_offset)

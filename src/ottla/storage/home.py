@@ -162,9 +162,10 @@ class LatestWrite:
 
     __slots__ = ("_home", "_idle", "_next", "_path", "_writing")
 
-    def __init__(self, home: Home, path: str) -> None:
+    def __init__(self, home: Home, path: str | Callable[[], str]) -> None:
+        """`path` is a function where the name of the directory may change."""
         self._home = home
-        self._path = path
+        self._path = path if callable(path) else lambda: path
         self._writing = False
         self._next: bytes | Callable[[], bytes] | None = None
         self._idle: list[Callable[[object], None]] = []
@@ -178,13 +179,13 @@ class LatestWrite:
     def write_now(self, data: bytes) -> None:
         """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
         self._next = None
-        self._home.disk.replace_now(self._path, data)
+        self._home.disk.replace_now(self._path(), data)
 
     def _start(self) -> None:
         data, self._next = self._next, None
         assert data is not None
         self._writing = True
-        self._home.disk.replace(self._path, data if isinstance(data, bytes) else data(), self._written)
+        self._home.disk.replace(self._path(), data if isinstance(data, bytes) else data(), self._written)
 
     def _written(self, outcome: Failure | None) -> None:
         self._writing = False

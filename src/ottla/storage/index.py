@@ -65,12 +65,12 @@ class Index:
         "_buffer",
         "_file",
         "_last",
-        "_path",
         "_written",
         "base_offset",
         "dirty",
         "limit",
         "max_entries",
+        "path",
         "size",
     )
 
@@ -82,7 +82,7 @@ class Index:
 
         Raises Failure, NOT_DONE when the file is missing and not to be created.
         """
-        self._path = path
+        self.path = path
         self.base_offset = base_offset
         self.max_entries = limit // self.ENTRY
         self._file: File = disk.open(path, create, self.max_entries * self.ENTRY)
@@ -189,10 +189,10 @@ class Index:
     def _refuse(self, offset: int) -> NoReturn:
         """Say what is wrong with an entry that is not appended."""
         if self.size >= self.limit:
-            raise IndexFull(f"{self._path} holds its {self.max_entries} entries")
+            raise IndexFull(f"{self.path} holds its {self.max_entries} entries")
         if not 0 <= offset - self.base_offset <= MAX_RELATIVE_OFFSET:
             raise IndexOverflow(f"offset {offset} does not fit an index that starts at {self.base_offset}")
-        raise NotMonotonic(f"the entry for offset {offset} is not above the last one of {self._path}")
+        raise NotMonotonic(f"the entry for offset {offset} is not above the last one of {self.path}")
 
     def _search(self, key: Unpack, shift: int, target: int) -> int:
         """The slot with the largest key ≤ target; the key lies `shift` bytes into an entry."""

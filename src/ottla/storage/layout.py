@@ -8,7 +8,9 @@ Zone: pure. Names only; what is in the files stands with their readers.
       <topic>-<partition>/
         <base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
         leader-epoch-checkpoint  partition.metadata
+        moving                               the log comes from another directory (KIP-113), and may be there, too
       <topic>-<partition>.<uuid>-delete/       waits for its removal
+      <topic>-<partition>.<uuid>-future/       will take the place of the log in another directory
 """
 
 from __future__ import annotations
@@ -39,16 +41,20 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+MOVING: Final = "moving"
+"""In a partition's directory: its name, while the log moves here from another log directory."""
 
 METADATA_LOGS: Final = ("__znodes-0", "__cluster_metadata-0")
 """Named like partitions, but not topics': the embedded metadata store's, and Apache Kafka's own."""
 
 DELETE_DIR: Final = "-delete"
+FUTURE_DIR: Final = "-future"
 _NAME_MAX: Final = 255
 _SEGMENT_FILE: Final = re.compile(
     r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
 _LOG_DIR: Final = re.compile(r"(.+)-(\d{1,10})")
+_FUTURE_DIR: Final = re.compile(r"(.+)\.[0-9a-f]+" + FUTURE_DIR)
 
 
 class FileName(NamedTuple):
@@ -82,7 +88,22 @@ def parse_log_dir(name: str) -> TopicPartition | None:
     return TopicPartition(match[1], int(match[2]))
 
 
+def parse_future_dir(name: str) -> TopicPartition | None:
+    """The partition of a `-future` directory (without the `/`); None when it is none, or the name was cut short."""
+    match = _FUTURE_DIR.fullmatch(name)
+    return None if match is None or len(name) == _NAME_MAX else parse_log_dir(match[1])
+
+
+def future_dir_name(tp: TopicPartition, unique: str) -> str:
+    """`<topic>-<partition>.<unique>-future`, cut like the name of a directory that waits for its removal."""
+    return _suffixed(tp, unique, FUTURE_DIR)
+
+
 def delete_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-delete`, the topic cut so that a file system takes the name."""
-    tail = f"-{tp.partition}.{unique}{DELETE_DIR}"
+    return _suffixed(tp, unique, DELETE_DIR)
+
+
+def _suffixed(tp: TopicPartition, unique: str, suffix: str) -> str:
+    tail = f"-{tp.partition}.{unique}{suffix}"
     return tp.topic[: _NAME_MAX - len(tail)] + tail

@@ -97,6 +97,10 @@ class LeaderEpochs:
         elif above > 1:
             self._replace(self._entries[above - 1 :])
 
+    def take_over(self, entries: Iterable[EpochEntry]) -> None:
+        """Have these and no others: those of the log of which this one's is a copy."""
+        self._replace(list(entries))
+
     def clear(self) -> None:
         """Forget all."""
         if self._entries:

@@ -21,17 +21,20 @@ from ottla.storage.checkpoints import (
     parse_meta_properties,
     parse_offsets,
 )
+from ottla.storage.dir_moves import DirMoves
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
     DELETE_DIR,
+    FUTURE_DIR,
     HIGH_WATERMARKS,
     LOG_STARTS,
     META_PROPERTIES,
     RECOVERY_POINTS,
     ROOT,
     delete_dir_name,
+    parse_future_dir,
     parse_log_dir,
 )
 from ottla.storage.log import Log
@@ -57,7 +60,7 @@ class LoadProgress(NamedTuple):
 class LogDir:
     """A log directory and the logs in it."""
 
-    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs")
+    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "moves")
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -65,6 +68,8 @@ class LogDir:
         home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         self.logs: dict[TopicPartition, Log] = {}
+        self.moves = DirMoves(home, self)
+        """Logs that come from other directories or go there."""
         self._clean = False
         self._ghosts: set[TopicPartition] = set()
         """Partitions that have no log here any more but may be named in a checkpoint."""
@@ -92,8 +97,13 @@ class LogDir:
         return self._home.offline
 
     def _fence(self) -> None:
-        for log in self.logs.values():
+        for log in self._all().values():
             log.fence()
+
+    def _all(self) -> dict[TopicPartition, Log]:
+        """Every log that has a directory here, in the order of their names."""
+        logs = {**self.moves.leaving, **self.moves.futures, **self.logs}
+        return {tp: logs[tp] for tp in sorted(logs)}
 
     # -- whose it is ---------------------------------------------------------------------------------------------------
 
@@ -132,6 +142,7 @@ class LogDir:
         except Failure as failure:
             self._home.failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
             self.logs.clear()
+            self.moves.futures.clear()
 
     def _load(self, topic_config: Callable[[str], TopicConfig], progress: Callable[[LoadProgress], None]) -> None:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
@@ -154,19 +165,28 @@ class LogDir:
             progress(LoadProgress(self.name, done, len(found), scanned))
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
-        """Partitions and their directories; what waits for its removal is removed."""
-        for name in names:
+        """Partitions and their directories, logs before copies; what waits for its removal is removed."""
+        seen: dict[TopicPartition, None] = {}
+        for name in sorted(names, key=_is_future):
             if name.endswith(DELETE_DIR):
                 self._home.unlink(name)
                 continue
-            tp = parse_log_dir(name)
-            if tp is not None:
+            tp = (parse_future_dir(name) or self.moves.marked(name)) if _is_future(name) else parse_log_dir(name)
+            if tp in seen:
+                self._home.unlink(name)  # a copy of what is here, or a second copy
+            elif tp is not None:
+                seen[tp] = None
                 yield tp, name
 
     def _open(
         self, tp: TopicPartition, directory: str, config: TopicConfig, found: Found, scanned: Callable[[int], None]
     ) -> None:
-        log = self.logs[tp] = open_log(self._home, tp, directory, config, found, scanned)
+        log = open_log(self._home, tp, directory, config, found, scanned)
+        if _is_future(directory):
+            self.moves.futures[tp] = log
+        else:
+            self.logs[tp] = log
+            self.moves.note_mark(tp)
         if log.recovery_point < log.end_offset:
             log.flush(self._home.noted)
 
@@ -206,8 +226,7 @@ class LogDir:
     def create(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig) -> Log:
         """A new, empty log. Raises Failure."""
         try:
-            if tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT:
-                self._forget_ghosts()
+            self.lay_ghosts(tp)
             self._home.disk.make_dir(str(tp))
             log = open_log(self._home, tp, str(tp), config, Found(clean=True))
         except Failure as failure:
@@ -220,18 +239,33 @@ class LogDir:
 
     def delete(self, tp: TopicPartition) -> None:
         """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
+        self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        unique = self._home.entropy.octets("deleted-log", 16).hex()
-        target = delete_dir_name(tp, unique)
+        self.set_aside(log, self._home.noted)
+        log.close()
+
+    def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
+        """Give its directory the name of what waits for its removal; `done` when that is durable. Raises Failure."""
+        target = delete_dir_name(log.tp, self._home.entropy.octets("deleted-log", 16).hex())
+        self.rename(log.directory, target)
+        self._ghosts.add(log.tp)
+        self._home.disk.sync_dir(ROOT, done)
+        self._home.unlink_later(target, log.config.file_delete_delay_ms)
+
+    def rename(self, directory: str, target: str) -> None:
+        """Rename a log's directory. Raises Failure."""
         try:
-            self._home.disk.rename(log.directory, target)
+            self._home.disk.rename(directory, target)
         except Failure as failure:
             self._home.failed(failure)
             raise
-        log.close()
-        self._ghosts.add(tp)
-        self._home.disk.sync_dir(ROOT, self._home.noted)
-        self._home.unlink_later(target, log.config.file_delete_delay_ms)
+
+    # -- names that come again -----------------------------------------------------------------------------------------
+
+    def lay_ghosts(self, tp: TopicPartition) -> None:
+        """Before a log is made: what checkpoints say of an earlier one of its name is forgotten. Raises Failure."""
+        if tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT:
+            self._forget_ghosts()
 
     def _forget_ghosts(self) -> None:
         """Take what was deleted out of the checkpoints: a new log must not be taken for the old one of its name.
@@ -269,22 +303,21 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        return format_offsets({tp: self.logs[tp].recovery_point for tp in sorted(self.logs)})
+        return format_offsets({tp: log.recovery_point for tp, log in self._all().items()})
 
     def _high_watermark_bytes(self) -> bytes:
-        return format_offsets({tp: self.logs[tp].high_watermark for tp in sorted(self.logs)})
+        return format_offsets({tp: log.high_watermark for tp, log in self._all().items()})
 
     def _start_bytes(self) -> bytes:
-        logs = [self.logs[tp] for tp in sorted(self.logs)]
-        return format_offsets({log.tp: log.start_offset for log in logs if log.start_is_moved})
+        return format_offsets({tp: log.start_offset for tp, log in self._all().items() if log.start_is_moved})
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
     def stop(self, done: Done[None]) -> None:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
         barrier = Barrier(lambda failure: self._quiet(failure, done))
-        for tp in sorted(self.logs):
-            self.logs[tp].stop(barrier)
+        for log in self._all().values():
+            log.stop(barrier)
         self._home.disk.sync_dir(ROOT, barrier.expect())
         barrier.armed()
 
@@ -314,9 +347,13 @@ class LogDir:
     def _seal(self) -> None:
         """The last writes, in this order: whoever finds the mark believes all the rest."""
         disk = self._home.disk
-        for tp in sorted(self.logs):
-            self.logs[tp].close()
+        for log in self._all().values():
+            log.close()
         disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())
         disk.replace_now(HIGH_WATERMARKS, self._high_watermark_bytes())
         disk.replace_now(LOG_STARTS, self._start_bytes())
         disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+
+
+def _is_future(name: str) -> bool:
+    return name.endswith(FUTURE_DIR)

@@ -105,7 +105,7 @@ class LogFiles:
         self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset
         """The newest producer snapshot on the disk."""
-        self._epochs_file = LatestWrite(home, f"{directory}/{LEADER_EPOCHS}")
+        self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
         self.configure(config)
 
@@ -181,6 +181,7 @@ class LogFiles:
         if not old.size and old.base_offset == base:
             return
         self._flush.secure_names(self.directory)
+        self._flush.sync_cut(old)
         fresh = create_segment(self._home, self.directory, base, self.config)
         try:
             old.seal()
@@ -194,6 +195,11 @@ class LogFiles:
         self._flush.note_names(self.directory)
         self.write_snapshot(self._home.noted)
         self._flush.request(self._home.noted)
+
+    def skip_to(self, offset: int) -> None:
+        """Continue at `offset`: what was between is compacted away where this log is copied from. Raises Failure."""
+        self.end_offset = offset
+        self.roll()
 
     def write_snapshot(self, done: Callable[[object], None]) -> None:
         """Save the producer state at the log end, so that the next start need not read the log for it."""
@@ -233,6 +239,21 @@ class LogFiles:
     def doubt(self) -> None:
         """The last stop was none in order: what is seen here need not be on the disk, until the next flush."""
         self._flush.doubt(self.directory)
+
+    def when_epochs_saved(self, tell: Callable[[object], None]) -> None:
+        """Call back in a later turn, once no change of the leader epochs is on its way to the disk."""
+        if not self._epochs_file.busy:
+            self.write_epochs()
+        self._epochs_file.when_idle(tell)
+
+    def relocate(self, directory: str) -> None:
+        """Its directory has another name now. What waits for the disk waits for the flush that is to follow."""
+        self.directory = directory
+        for segment in self.segments:
+            segment.relocate(directory)
+        self.write_metadata()
+        self.write_epochs()
+        self._flush_policy.await_all()
 
     def stop(self, barrier: Barrier) -> None:
         """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""

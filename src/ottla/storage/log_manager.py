@@ -14,10 +14,10 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
 from ottla.storage.chores import Chores
-from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
+from ottla.storage.moving import Move, settle
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan
 from ottla.storage.timers import Timers
@@ -79,10 +79,6 @@ class LogManager:
                 continue
         return False
 
-    def found_logs(self) -> list[FoundLog]:
-        """What there is before anything is loaded. Raises Failure, CorruptCheckpoint."""
-        return found_logs(home.disk for home in self._homes)
-
     def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
         """Write `meta.properties` where it is missing (unless only to check), check it elsewhere.
 
@@ -109,6 +105,7 @@ class LogManager:
         for each in self.dirs:
             if each.offline is None:
                 each.load(topic_config, progress or _unseen)
+        settle(self.dirs)
         self._set_calendar()
 
     def stop(self, done: Done[None]) -> None:
@@ -154,6 +151,10 @@ class LogManager:
             if each is not chosen:
                 _logger.warning("%s in %s belongs to another topic of that name and is deleted", tp, each.name)
                 self._delete_from(each, tp)
+        for each in self.dirs:
+            copy = each.moves.futures.get(tp)
+            if copy is not None and copy.topic_id != topic_id:
+                self._drop_copies(tp)
         if chosen is None or chosen.offline is not None:
             return None
         log = chosen.logs[tp]
@@ -162,8 +163,10 @@ class LogManager:
             log.write_metadata()
         return log
 
-    def create(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True) -> Log:
-        """A new log, in the directory that has the fewest.
+    def create(
+        self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True, preferred: str = ""
+    ) -> Log:
+        """A new log, in the preferred directory, else in the one that has the fewest.
 
         Raises Failure: of the disk, or NOT_DONE when the partition is there but not served, or may be: when it is not
         new and a directory is offline, its records are to be expected there.
@@ -176,13 +179,47 @@ class LogManager:
         working = [each for each in self.dirs if each.offline is None]
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
-        return min(working, key=lambda each: len(each.logs)).create(tp, topic_id, config)
+        self._drop_copies(tp)
+        chosen = next((each for each in working if each.name == preferred), None)
+        return (chosen or min(working, key=lambda each: len(each.logs))).create(tp, topic_id, config)
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure."""
+        self._drop_copies(tp)
         for each in self.dirs:
             if tp in each.logs:
                 each.delete(tp)
+
+    def _drop_copies(self, tp: TopicPartition) -> None:
+        """Whatever moves between directories leave of it."""
+        for each in self._working():
+            try:
+                if tp in each.moves.futures:
+                    each.moves.drop(tp)
+                if tp in each.moves.leaving:
+                    each.moves.drop_left(each.moves.leaving[tp], _noted)
+            except Failure as failure:
+                _logger.error("a copy of %s in %s cannot be deleted: %s", tp, each.name, failure)
+
+    # -- moves between directories -------------------------------------------------------------------------------------
+
+    def move_under_way(self, tp: TopicPartition) -> Move | None:
+        """The move whose copy was found at the start, brought up to what it has in common. Raises Failure."""
+        begin = next((each for each in self._working() if tp in each.logs), None)
+        end = next((each for each in self._working() if tp in each.moves.futures), None)
+        return None if begin is None or end is None else Move(begin, end, begin.logs[tp])
+
+    def begin_move(self, tp: TopicPartition, target: LogDir) -> Move:
+        """Have a log that is served move to another directory. Raises Failure, and nothing has changed."""
+        begin = next(each for each in self._working() if tp in each.logs)
+        return Move(begin, target, begin.logs[tp])
+
+    def is_moving(self, tp: TopicPartition) -> bool:
+        """Whether there is a copy of its log, or the one it was copied from: then nothing is compacted.
+
+        A copy that has a record might else lack the tombstone that deletes it.
+        """
+        return any(tp in each.moves.futures or tp in each.moves.leaving for each in self.dirs)
 
     @staticmethod
     def _delete_from(directory: LogDir, tp: TopicPartition) -> None:
@@ -241,7 +278,7 @@ class LogManager:
         self._chores.add(self._retain, self.logs())
 
     def _retain(self, log: Log) -> None:
-        if log.closed:
+        if self.get(log.tp) is not log:
             return
         try:
             dropped = log.delete_old_segments(self._clock.now())
@@ -260,3 +297,7 @@ class LogManager:
 
 def _unseen(_: LoadProgress) -> None:
     pass
+
+
+def _noted(_: object) -> None:
+    """A directory that fails is noted by itself."""

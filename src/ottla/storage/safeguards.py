@@ -28,3 +28,5 @@ class Safeguards:
     """With flush.messages nobody is told of records, nor counts them, before they are durable."""
     failed_sync_is_final: bool = True
     """A directory where a sync has failed is offline: what that sync was to save is not believed to be there later."""
+    cut_before_roll: bool = True
+    """A segment that was cut is synced before another one follows it."""

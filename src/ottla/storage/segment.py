@@ -143,6 +143,14 @@ class Segment:
         elif self.size:
             self.roll_wall_ms = now_ms + age
 
+    def relocate(self, directory: str) -> None:
+        """Its directory has another name now."""
+        self.directory = directory
+        self.path = self.path_of(LOG)
+        for index, kind in ((self._index, INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
+            if index is not None:
+                index.path = self.path_of(kind)
+
     # -- writing -------------------------------------------------------------------------------------------------------
 
     def append(self, view: memoryview, last_offset: int, timestamp: int) -> int:

@@ -36,12 +36,12 @@ class AbortedTransaction(NamedTuple):
 class TxnIndex:
     """A segment's entries, in memory, and the file behind them."""
 
-    __slots__ = ("_disk", "_file", "_path", "_written", "dirty", "entries", "sane")
+    __slots__ = ("_disk", "_file", "_written", "dirty", "entries", "path", "sane")
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Open what is there; nothing is created before the first entry. Raises Failure."""
         self._disk = disk
-        self._path = path
+        self.path = path
         self._file: File | None = None
         self.entries: list[AbortedTransaction] = []
         self._written = 0
@@ -51,7 +51,7 @@ class TxnIndex:
             self._load()
 
     def _load(self) -> None:
-        file = self._file = self._disk.open(self._path, create=False)
+        file = self._file = self._disk.open(self.path, create=False)
         content = bytearray(file.size)
         got = file.read_now(0, memoryview(content)) if content else 0
         whole = got - got % _ENTRY.size
@@ -78,7 +78,7 @@ class TxnIndex:
         if not waiting:
             return
         if self._file is None:
-            self._file = self._disk.open(self._path, create=True)
+            self._file = self._disk.open(self.path, create=True)
         self._file.append((b"".join(_ENTRY.pack(VERSION, *entry) for entry in waiting),))
         self._written = len(self.entries)
 

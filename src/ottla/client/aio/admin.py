@@ -78,6 +78,7 @@ class Admin:
     list_offsets = _of(BlockingAdmin, BlockingAdmin.list_offsets)
     delete_records = _of(BlockingAdmin, BlockingAdmin.delete_records)
     describe_log_dirs = _of(BlockingAdmin, BlockingAdmin.describe_log_dirs)
+    alter_replica_log_dirs = _of(BlockingAdmin, BlockingAdmin.alter_replica_log_dirs)
     describe_cluster = _of(BlockingAdmin, BlockingAdmin.describe_cluster)
     describe_configs = _of(BlockingAdmin, BlockingAdmin.describe_configs)
     alter_configs = _of(BlockingAdmin, BlockingAdmin.alter_configs)
