@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint unit bench chaos chaos-spark copies sim fuzz explore clean
+.PHONY: help demo test test-clients check lint unit bench soak chaos chaos-spark copies sim fuzz explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -40,6 +40,10 @@ unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of 
 bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS and SPARK.md
 	@testbench/setup
 	@bad=0; for part in run coordinators storage cluster clients spark; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+
+soak: MINUTES = 120
+soak: $(VENV)/.test  ## two hours of mixed load on three brokers with faults (MINUTES=, RATE=, SEED=; needs root)
+	@$(BIN)/python -m testbench.soak --minutes $(MINUTES) $(if $(RATE),--rate $(RATE)) $(if $(SEED),--seed $(SEED))
 
 chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults each (MINUTES=, SEED=; needs root)
 	@testbench/setup

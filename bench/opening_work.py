@@ -38,7 +38,9 @@ class Unclean:
         self._recover()
 
     def _fill(self, path: Path) -> int:
-        batch = bytearray(encode_batch([Record(at, 1_700_000_000_000, None, b"x" * 1010, ()) for at in range(RECORDS)]))
+        batch = bytearray(
+            encode_batch([Record(at, int(time.time() * 1000), None, b"x" * 1010, ()) for at in range(RECORDS)])
+        )
         with path.open("wb", buffering=1 << 20) as log:
             for at in range(self.batches):
                 # The base offset is its first field, and outside of its checksum.
@@ -89,7 +91,7 @@ class Clean:
             broker.stop(STOP_S)
 
     def _produce(self) -> Script:
-        batch = bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())]))
+        batch = bytes(encode_batch([Record(0, int(time.time() * 1000), None, b"x" * 100, ())]))
         for first in range(0, self.partitions, AT_ONCE):
             data = [
                 ProduceRequest.PartitionProduceData(index=at, records=memoryview(batch))

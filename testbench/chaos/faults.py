@@ -126,9 +126,13 @@ class Faults:
     def power_cut(self, prey: Prey) -> Fault:
         """The disk keeps what was synced, the rest of the page cache is gone; the broker starts on what is left."""
         index, words = prey.broker()
+        return self.power_cut_of(index, words, self._seconds(0, 3))
+
+    def power_cut_of(self, index: int, words: str, seconds: float) -> Fault:
+        """The same, of that broker."""
         start = self._arena.brokers[index].start
         begin = lambda: self._cut_power([index])  # noqa: E731
-        return Fault("power_cut", words, self._seconds(0, 3), begin, start, ANY_BROKER, alone=True)
+        return Fault("power_cut", words, seconds, begin, start, ANY_BROKER, alone=True)
 
     def power_cut_all(self, _prey: Prey) -> Fault:
         """The same for all brokers at once: for clusters that flush before they acknowledge."""

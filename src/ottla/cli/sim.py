@@ -32,6 +32,7 @@ SAFEGUARDS = (
     "fsync_before_recovery_point",
     "region_generation",
     "flush_before_ack",
+    "producers_replayed",
     "failed_sync_is_final",
 )
 """Of the log. A single broker has these."""

@@ -283,7 +283,7 @@ class _Opening:
             size = header[1] + LOG_OVERHEAD
             segment.note(position, size, last, header[8])
             self._note_epoch(header)
-            if header[9] >= 0:
+            if header[9] >= 0 and self.home.safeguards.producers_replayed:
                 self._note_producer(segment, position, header)
             valid = position + size
             self.end_offset = self.batches_end = last + 1

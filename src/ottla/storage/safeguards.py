@@ -26,6 +26,8 @@ class Safeguards:
     """A region of a file that was cut since is not sent. Asked by the shells."""
     flush_before_ack: bool = True
     """With flush.messages nobody is told of records, nor counts them, before they are durable."""
+    producers_replayed: bool = True
+    """After a stop, what producers wrote behind the newest snapshot of them is taken from the log."""
     failed_sync_is_final: bool = True
     """A directory where a sync has failed is offline: what that sync was to save is not believed to be there later."""
     cut_before_roll: bool = True
