@@ -68,6 +68,13 @@ def fetch(version: str) -> None:
             _fetch_part(version, part)
 
 
+def fetch_clients(version: str) -> None:
+    """Bring the client library of one version alone into the cache, through Maven. Raises BenchError."""
+    _need_tools()
+    if not (home(version) / "clients" / ".complete").exists():
+        _fetch_part(version, "clients")
+
+
 def _need_tools() -> None:
     java()
     if shutil.which("mvn") is None:
@@ -98,8 +105,8 @@ def fetch_connector() -> None:
 def _fetch_part(version: str, part: str) -> None:
     target = home(version) / part
     tools = TOOLS_VERSION.get(version, version)
-    major = version.partition(".")[0]
-    options = ["-P", f"{part},kafka{major}", f"-Dkafka.version={version}", f"-Dtools.version={tools}"]
+    logging = "kafka4" if version.startswith("4.") else "kafka3"
+    options = ["-P", f"{part},{logging}", f"-Dkafka.version={version}", f"-Dtools.version={tools}"]
     _copy(options, target, f"Apache Kafka {version} ({part})", PARTS[part])
     (target / ".complete").write_text(f"{version} {tools}\n")
 

@@ -48,7 +48,7 @@ def command(version: str, name: str, *arguments: str) -> list[str]:
 def logging_options(version: str) -> list[str]:
     """Tools log nothing below errors, and that to stderr, so that stdout is theirs alone."""
     directory = home(version)
-    if version.startswith("3."):
+    if not version.startswith("4."):
         file = directory / "tools-log4j.properties"
         text = "log4j.rootLogger=ERROR, E\nlog4j.appender.E=org.apache.log4j.ConsoleAppender\n"
         text += "log4j.appender.E.target=System.err\nlog4j.appender.E.layout=org.apache.log4j.SimpleLayout\n"
