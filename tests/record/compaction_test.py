@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.record.batch import Record, encode_batch, header_at, records_of
-from ottla.record.compaction import Rewrite, bare, keys_of, rewritten
+from ottla.record.compaction import Keys, Place, Rewrite, bare, keys_of, rewritten, sorted_offsets
 from ottla.record.errors import CorruptRecord
 
 LIMIT = 1 << 20
@@ -66,3 +68,45 @@ def test_damage_is_named_and_never_gets_a_checksum_that_fits(rows, data) -> None
     for job in (lambda: keys_of([broken], LIMIT), lambda: rewritten([Rewrite(broken, b"\1" * len(records), 5)], LIMIT)):
         with pytest.raises(CorruptRecord):
             job()
+
+
+@given(st.lists(ROWS, min_size=1, max_size=4), st.integers(1, 15), st.sampled_from([0, 1]))
+def test_an_answer_holds_so_many_records_and_says_where_it_ends(rows, limit: int, codec: int) -> None:
+    batches = [batch_of(each, codec)[0] for each in rows]
+    whole = keys_of(batches, LIMIT)
+    found = [Keys([], [], []) for _ in batches]
+    at, begin = 0, Place()
+    while at < len(batches):
+        answer = keys_of(batches[at:], LIMIT, begin, limit)
+        assert 0 < sum(len(each.keys) for each in answer) <= limit
+        for number, piece in enumerate(answer, at):
+            before = found[number]
+            shifted = [index + len(before.keys) for index in piece.tombstones]
+            found[number] = Keys(before.keys + piece.keys, [*before.deltas, *piece.deltas], before.tombstones + shifted)
+        rest = answer[-1].rest
+        at, begin = (at + len(answer), Place()) if rest is None else (at + len(answer) - 1, rest)
+    assert [each._replace(deltas=list(each.deltas)) for each in whole] == found
+
+
+@given(ROWS, st.integers(0, 12), st.integers(0, 12))
+def test_a_piece_of_an_answer(rows, start: int, end: int) -> None:
+    (whole,) = keys_of([batch_of(rows)[0]], LIMIT)
+    piece = whole.piece(start, end)
+    assert (piece.keys, list(piece.deltas)) == (whole.keys[start:end], list(whole.deltas)[start:end])
+    assert [piece.keys[n] for n in piece.tombstones] == [whole.keys[n] for n in whole.tombstones if start <= n < end]
+
+
+@given(ROWS, st.data(), st.none() | st.integers(0, 2**50), st.sampled_from([0, 2]))
+def test_what_stays_may_be_named_by_offsets(rows, data, horizon: int | None, codec: int) -> None:
+    batch, records = batch_of([(key, value, stamp, 1) for key, value, stamp, _ in rows], codec)
+    keep = bytes(data.draw(st.lists(st.integers(0, 1), min_size=len(records), max_size=len(records))))
+    offsets = array("q", (record.offset for record, stays in zip(records, keep, strict=True) if stays))
+    assert rewritten([Rewrite(batch, offsets, horizon)], LIMIT) == rewritten([Rewrite(batch, keep, horizon)], LIMIT)
+
+
+@given(st.dictionaries(st.integers(0, 2**63 - 1), st.booleans()))
+def test_offsets_rise_and_tombstones_are_told_apart(latest: dict[int, bool]) -> None:
+    packed = array("q", (~offset if tombstone else offset for offset, tombstone in latest.items())).tobytes()
+    alive, tombstones = (list(memoryview(each).cast("q")) for each in sorted_offsets(packed))
+    assert alive == sorted(latest)
+    assert tombstones == sorted(offset for offset, tombstone in latest.items() if tombstone)

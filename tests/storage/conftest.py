@@ -17,7 +17,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import BatchHeader, Record, encode_batch, header_at
 from ottla.record.control import ControlType, control_key, marker_value
 from ottla.record.entries import entries_of, records_at
-from ottla.seams import Disk, Instant
+from ottla.seams import Disk, Instant, Workers
 from ottla.server.disk import RealDisk
 from ottla.server.entropy import RealEntropy
 from ottla.server.turns import Turns
@@ -244,10 +244,13 @@ class Shelf:
         safeguards: Safeguards | None = None,
         broker: BrokerConfig | None = None,
         progress: Callable | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self.world = world
         self.config = config or TopicConfig()
-        self.manager = LogManager(world.disks, world.clock, world.entropy, broker or BrokerConfig(), safeguards)
+        self.manager = LogManager(
+            world.disks, world.clock, world.entropy, broker or BrokerConfig(), safeguards, workers
+        )
         self.manager.load(lambda _topic: self.config, progress)
 
     @property

@@ -52,6 +52,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.selector import selector_named
 from ottla.replication.verifier import Verifier
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
+from ottla.storage.cleaning.measures import declare as declare_cleaner
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
 from ottla.transactions.service import TOPIC as TRANSACTION_STATE
@@ -88,7 +89,7 @@ class Broker:
         self.hosted = Hosted()
         self._alarm = SharedAlarm(world.clock)
         self._purgatory = Purgatory(self._alarm)
-        self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage)
+        self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
         """What it knows of the cluster."""
@@ -140,6 +141,8 @@ class Broker:
     def _measures(self) -> Measures:
         measures = Measures(self.hosted, self._dispatch, self.logs, self._replicas.shared)
         measures.follow(self._replicas.fetchers)
+        if self.logs.cleaner is not None:
+            declare_cleaner(measures.registry, self.logs.cleaner)
         clock = self._world.clock
         measures.transactions(lambda: clock.now().wall_ms, lambda: self.cluster.config.transaction_max_timeout_ms)
         return measures

@@ -1,11 +1,13 @@
 """What compaction does to a batch: its keys out, and the batch again with some of its records.
 
-Zone: pure. Both functions are jobs for workers. Which records stay is decided elsewhere (`storage.cleaning`); here
+Zone: pure. The functions are jobs for workers. Which records stay is decided elsewhere (`storage.cleaning`); here
 bytes are moved. Offsets, sequence numbers and the last offset of a batch never change (SEMANTICS "Log"; KIP-534).
 """
 
 from __future__ import annotations
 
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
@@ -27,52 +29,104 @@ from ottla.record.varint import encode_varint, read_varint, read_varlong
 from ottla.types import NO_TIMESTAMP
 
 DIGEST_SIZE: Final = 16
+ANSWER_RECORDS: Final = 1 << 16
+"""Records whose keys one answer holds: a batch of a few bytes may expand to millions of them."""
 _NULL: Final = -1
 _ENCODED_NULL: Final = 1
 """The length -1 as a varint."""
 
 
+class Place(NamedTuple):
+    """Where in a batch reading goes on."""
+
+    record: int = 0
+    """Of the next record."""
+    position: int = 0
+    """Of it in the expanded records."""
+    delta: int = -1
+    """Offset delta of the record before it."""
+
+
+_BEGINNING: Final = Place()
+
+
 class Keys(NamedTuple):
-    """The keys of one batch's records, in their order."""
+    """The keys of records of one batch, in their order."""
 
     keys: list[bytes | None]
     """Under 16 bytes: the key itself; from there on its BLAKE2b digest of 16 bytes, so that a map of them is bounded.
     None: a record without a key."""
-    deltas: list[int]
+    deltas: Sequence[int]
     """Offsets, counted from the batch's base offset."""
     tombstones: list[int]
-    """Indexes of the records without a value."""
+    """Indexes in `keys` of the records without a value."""
+    rest: Place | None = None
+    """Where the next piece begins; None: the batch ends here."""
+
+    def piece(self, start: int, end: int) -> Keys:
+        """The records [start, end) of these."""
+        if not start and end >= len(self.keys):
+            return self
+        tombstones = self.tombstones[bisect_left(self.tombstones, start) : bisect_left(self.tombstones, end)]
+        return Keys(self.keys[start:end], self.deltas[start:end], [index - start for index in tombstones])
 
 
 class Rewrite(NamedTuple):
     """A batch that is to be written again."""
 
     batch: bytes
-    keep: bytes
-    """One byte per record: 1 stays, 0 goes."""
+    keep: bytes | array[int]
+    """One byte per record, 1 stays, 0 goes; or the offsets that stay, where no offset of the batch is missing."""
     delete_horizon_ms: int | None
     """Set now (KIP-534); None leaves what the batch has."""
 
 
-def keys_of(batches: Sequence[bytes], max_bytes: int) -> list[Keys]:
-    """The keys of whole v2 batches, each expanded to at most `max_bytes`.
+def keys_of(
+    batches: Sequence[bytes], max_bytes: int, begin: Place = _BEGINNING, limit: int = ANSWER_RECORDS
+) -> list[Keys]:
+    """The keys of whole v2 batches, each expanded to at most `max_bytes`; of the first one from `begin` on.
 
-    A job for workers. Raises CorruptRecord, also for a checksum that is wrong.
+    At most `limit` records (at least one batch's piece): the answer may be shorter than `batches`, and its last batch
+    may have a rest. A job for workers. Raises CorruptRecord, also for a checksum that is wrong.
     """
-    return [_keys_of(batch, max_bytes) for batch in batches]
-
-
-def _keys_of(batch: bytes, max_bytes: int) -> Keys:
-    data, header = _opened(batch, max_bytes)
-    found = Keys([], [], [])
-    for index, (_, _, delta, _, key, has_value) in enumerate(_scan(data, header)):
-        found.keys.append(
-            key if key is None or len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest()
-        )
-        found.deltas.append(delta)
-        if not has_value:
-            found.tombstones.append(index)
+    found: list[Keys] = []
+    for batch in batches:
+        found.append(_keys_of(batch, max_bytes, begin, limit))
+        limit -= len(found[-1].keys)
+        if limit <= 0 or found[-1].rest is not None:
+            break
+        begin = _BEGINNING
     return found
+
+
+def _keys_of(batch: bytes, max_bytes: int, begin: Place, limit: int) -> Keys:
+    data, header = _opened(batch, max_bytes)
+    keys: list[bytes | None] = []
+    deltas: list[int] = []
+    tombstones: list[int] = []
+    rest = None
+    for _, end, delta, _, key, has_value in _scan(data, header, begin):
+        if not has_value:
+            tombstones.append(len(keys))
+        keys.append(key if key is None or len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest())
+        deltas.append(delta)
+        if len(keys) >= limit and begin.record + len(keys) < header.record_count:
+            rest = Place(begin.record + len(keys), end, delta)
+            break
+    dense = deltas and deltas[-1] - deltas[0] == len(deltas) - 1
+    return Keys(keys, range(deltas[0], deltas[-1] + 1) if dense else deltas, tombstones, rest)
+
+
+def sorted_offsets(latest: bytes) -> tuple[bytes, bytes]:
+    """All offsets, and those of tombstones, each rising. `latest`: 64-bit numbers, ~offset for a tombstone.
+
+    A job for workers.
+    """
+    numbers: array[int] = array("q")
+    numbers.frombytes(latest)
+    tombstones = sorted(~number for number in numbers if number < 0)
+    everything = sorted(number if number >= 0 else ~number for number in numbers)
+    return array("q", everything).tobytes(), array("q", tombstones).tobytes()
 
 
 def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
@@ -83,19 +137,27 @@ def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
     return [bytes(_rewritten(*one, max_bytes=max_bytes)) for one in rewrites]
 
 
-def _rewritten(batch: bytes, keep: bytes, horizon_ms: int | None, *, max_bytes: int) -> bytearray:
+def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *, max_bytes: int) -> bytearray:
     data, header = _opened(batch, max_bytes)
-    if not any(keep):
+    mask = keep if isinstance(keep, bytes) else _mask(keep, header)
+    if not any(mask):
         return bare(header)
     base = header.base_timestamp if horizon_ms is None else horizon_ms
     shift = header.base_timestamp - base
     parts: list[bytes] = []
     largest = NO_TIMESTAMP
-    for stays, (start, end, _, ts_delta, _, _) in zip(keep, _scan(data, header), strict=True):
-        if stays:
-            parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
-            largest = max(largest, header.base_timestamp + ts_delta)
-    return _assembled(header, b"".join(parts), sum(keep), base, largest, horizon_ms is not None)
+    for start, end, ts_delta in _kept(data, header, mask):
+        parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
+        largest = max(largest, header.base_timestamp + ts_delta)
+    return _assembled(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
+
+
+def _mask(offsets: array[int], header: BatchHeader) -> bytes:
+    """One byte per record of a batch in which no offset is missing."""
+    mask = bytearray(header.record_count)
+    for offset in offsets:
+        mask[offset - header.base_offset] = 1
+    return bytes(mask)
 
 
 def _opened(batch: bytes, max_bytes: int) -> tuple[bytes, BatchHeader]:
@@ -142,13 +204,46 @@ def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]
     return encode_varint(size), data[at : at + 1], times, data[rest:end]
 
 
-def _scan(data: bytes, header: BatchHeader) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
-    """(start, end, offset delta, timestamp delta, key, has a value) of each record. Raises CorruptRecord.
+def _kept(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, int, int]]:
+    """(start, end, timestamp delta) of the records that stay; of the others only the length is looked at.
 
-    Hot: numbers of one byte that are not negative are read here rather than by a call.
+    Raises CorruptRecord.
     """
-    pos, last, whole = 0, -1, len(data)
-    for _ in range(header.record_count):
+    pos, whole = 0, len(data)
+    if len(mask) != header.record_count:
+        raise CorruptRecord(f"{header.record_count} records, {len(mask)} were expected")
+    for stays in mask:
+        start = pos
+        try:
+            size = data[pos]
+            if size <= 0x7F:
+                size, pos = (size >> 1) ^ -(size & 1), pos + 1
+            elif data[pos + 1] <= 0x7F:
+                size, pos = size & 0x7F | data[pos + 1] << 7, pos + 2
+                size = (size >> 1) ^ -(size & 1)
+            else:
+                size, pos = read_varint(data, pos)
+            if stays:
+                ts_delta = data[pos + 1] >> 1 if not data[pos + 1] & 0x81 else read_varlong(data, pos + 1)[0]
+        except IndexError:
+            raise CorruptRecord("a record is cut short") from None
+        end = pos + size
+        if not pos < end <= whole:
+            raise CorruptRecord(f"a record of {size} bytes at {start} of {whole}")
+        if stays:
+            yield start, end, ts_delta
+        pos = end
+    if pos != whole:
+        raise CorruptRecord(f"{whole - pos} bytes after the last record")
+
+
+def _scan(data: bytes, header: BatchHeader, begin: Place) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
+    """(start, end, offset delta, timestamp delta, key, has a value) of each record from `begin` on.
+
+    Raises CorruptRecord. Hot: numbers of one byte that are not negative are read here rather than by a call.
+    """
+    (first, pos, last), whole = begin, len(data)
+    for _ in range(first, header.record_count):
         start = pos
         try:
             size, pos = read_varint(data, pos)

@@ -33,6 +33,7 @@ class Home:
         "offline",
         "on_offline",
         "safeguards",
+        "save_cleaned",
         "save_recovery_points",
         "save_starts",
         "scan",
@@ -65,6 +66,8 @@ class Home:
         """Makes the log starts durable, then calls back."""
         self.save_recovery_points: Callable[[], None] = _nothing
         """Brings the recovery points to the disk, soon: one of them went back."""
+        self.save_cleaned: Callable[[], None] = _nothing
+        """Makes durable how far each log is clean, waiting for it: one of them was cut. Raises Failure."""
         self._full_told_ns = 0
         self.starts_changed = False
         """A log start moved since the checkpoint of log starts was written."""

@@ -5,6 +5,7 @@ Zone: pure. Names only; what is in the files stands with their readers.
     <log dir>/
       meta.properties  .kafka_cleanshutdown
       recovery-point-offset-checkpoint  replication-offset-checkpoint  log-start-offset-checkpoint
+      cleaner-offset-checkpoint
       <topic>-<partition>/
         <base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
         leader-epoch-checkpoint  partition.metadata
@@ -43,6 +44,7 @@ HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
 MOVING: Final = "moving"
 """In a partition's directory: its name, while the log moves here from another log directory."""
+CLEANED_UNTIL: Final = "cleaner-offset-checkpoint"
 
 METADATA_LOGS: Final = ("__znodes-0", "__cluster_metadata-0")
 """Named like partitions, but not topics': the embedded metadata store's, and Apache Kafka's own."""

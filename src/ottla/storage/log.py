@@ -260,14 +260,16 @@ class Log(LogFiles):
         if offset < self.segments.first.base_offset:
             self.restart_at(offset)
             return
+        self.cleaning.settle()
         slot = self.segments.floor(offset)
-        for segment in reversed(self.segments.drop_from(slot + 1)):
-            # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
-            retire(self._home, segment, self.config.file_delete_delay_ms)
-            self.disk.sync_now(self.directory)
         segment = self.segments[slot]
         found = self._reader.find(segment, offset, patient=True)
         end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
+        self.uncover(end)
+        for gone in reversed(self.segments.drop_from(slot + 1)):
+            # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
+            retire(self._home, gone, self.config.file_delete_delay_ms)
+            self.disk.sync_now(self.directory)
         segment.activate(self.config)
         segment.truncate_to(end, segment.size if found is None else found.position)
         self._reset(end)
@@ -278,6 +280,7 @@ class Log(LogFiles):
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`: a leader no longer has this log's end. Raises Failure."""
+        self.uncover(min(offset, self.start_offset))
         for segment in reversed(self.segments.drop_from(0)):
             retire(self._home, segment, self.config.file_delete_delay_ms)
         self.segments.add(create_segment(self._home, self.directory, offset, self.config))

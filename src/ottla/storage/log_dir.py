@@ -26,6 +26,7 @@ from ottla.storage.errors import WrongDirectory
 from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
+    CLEANED_UNTIL,
     DELETE_DIR,
     FUTURE_DIR,
     HIGH_WATERMARKS,
@@ -60,13 +61,14 @@ class LoadProgress(NamedTuple):
 class LogDir:
     """A log directory and the logs in it."""
 
-    __slots__ = ("_clean", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "moves")
+    __slots__ = ("_clean", "_cleaned", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "moves")
 
     def __init__(self, home: Home) -> None:
         self._home = home
         home.fence = self._fence
         home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
+        home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
         self.moves = DirMoves(home, self)
         """Logs that come from other directories or go there."""
@@ -76,6 +78,7 @@ class LogDir:
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
         self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
         self._starts = LatestWrite(home, LOG_STARTS)
+        self._cleaned = LatestWrite(home, CLEANED_UNTIL)
 
     @property
     def name(self) -> str:
@@ -150,6 +153,7 @@ class LogDir:
         recovery_points = self._read(RECOVERY_POINTS)
         high_watermarks = self._read(HIGH_WATERMARKS)
         starts = self._read(LOG_STARTS)
+        cleaned = self._read(CLEANED_UNTIL)
         scanned = 0
 
         def count(size: int) -> None:
@@ -157,12 +161,30 @@ class LogDir:
             scanned += size
 
         found = list(self._log_directories(directories))
-        self._ghosts.update(recovery_points, high_watermarks, starts)
+        self._ghosts.update(recovery_points, high_watermarks, starts, cleaned)
         self._ghosts.difference_update(tp for tp, _ in found)
         for done, (tp, directory) in enumerate(found, 1):
-            facts = Found(self._clean, recovery_points.get(tp, 0), starts.get(tp, 0), high_watermarks.get(tp, 0))
+            facts = Found(
+                self._clean,
+                recovery_points.get(tp, 0),
+                starts.get(tp, 0),
+                high_watermarks.get(tp, 0),
+                cleaned.get(tp, 0),
+            )
             self._open(tp, directory, topic_config(tp.topic), facts, count)
             progress(LoadProgress(self.name, done, len(found), scanned))
+        self._take_checkpoints(cleaned)
+
+    def _take_checkpoints(self, cleaned: dict[TopicPartition, int]) -> None:
+        """Take over how far logs are clean. Where recovery has cut a log below that, what is written from now on is not
+        clean, and the file must not say so."""
+        for tp, offset in cleaned.items():
+            log = self.logs.get(tp)
+            if log is not None and offset <= log.end_offset:
+                log.cleaning.checkpoint = offset
+        known = {tp: offset for tp, offset in cleaned.items() if tp in self.logs}
+        if known != self._cleaned_offsets() and self._home.safeguards.cleaner_checkpoint_cut:
+            self._save_cleaned()
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
         """Partitions and their directories, logs before copies; what waits for its removal is removed."""
@@ -246,6 +268,7 @@ class LogDir:
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
         """Give its directory the name of what waits for its removal; `done` when that is durable. Raises Failure."""
+        log.cleaning.closed = True
         target = delete_dir_name(log.tp, self._home.entropy.octets("deleted-log", 16).hex())
         self.rename(log.directory, target)
         self._ghosts.add(log.tp)
@@ -276,6 +299,7 @@ class LogDir:
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
         self._starts.write_now(self._start_bytes())
+        self._save_cleaned()
         self._ghosts.clear()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -292,6 +316,17 @@ class LogDir:
         """Note the log starts that file names do not tell."""
         self._home.starts_changed = False
         self._starts.write(self._start_bytes())
+
+    def checkpoint_cleaned(self) -> None:
+        """Note how far each log is clean."""
+        self._cleaned.write(lambda: format_offsets(self._cleaned_offsets()))
+
+    def _save_cleaned(self) -> None:
+        self._cleaned.write_now(format_offsets(self._cleaned_offsets()))
+
+    def _cleaned_offsets(self) -> dict[TopicPartition, int]:
+        found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
+        return {tp: offset for tp, offset in found if offset is not None}
 
     def _save_starts(self, then: Callable[[], None]) -> None:
         self.checkpoint_starts()
@@ -317,13 +352,22 @@ class LogDir:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
         barrier = Barrier(lambda failure: self._quiet(failure, done))
         for log in self._all().values():
-            log.stop(barrier)
+            self._stop_log(log, barrier)
         self._home.disk.sync_dir(ROOT, barrier.expect())
         barrier.armed()
 
+    def _stop_log(self, log: Log, barrier: Barrier) -> None:
+        try:
+            log.cleaning.settle()
+        except Failure as failure:
+            barrier.fail(failure)
+        log.stop(barrier)
+
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
-        busy = [file for file in (self._recovery_points, self._high_watermarks, self._starts) if file.busy]
+        busy = [
+            file for file in (self._recovery_points, self._high_watermarks, self._starts, self._cleaned) if file.busy
+        ]
         if not busy:
             self._stopped(failure, done)
             return

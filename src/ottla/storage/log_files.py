@@ -13,6 +13,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Disk, Done, Failure
 from ottla.storage.checkpoints import format_epochs, format_partition_metadata, format_snapshot
 from ottla.storage.cleaning.choice import dirty_start
+from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.flush import Flush
 from ottla.storage.flush_policy import FlushPolicy
 from ottla.storage.home import Barrier, Home, LatestWrite
@@ -46,7 +47,7 @@ class LogFiles:
         "_tail_offsets",
         "_tail_positions",
         "_trimming",
-        "cleaner_checkpoint",
+        "cleaning",
         "closed",
         "config",
         "directory",
@@ -91,8 +92,7 @@ class LogFiles:
         """Told by replication: retention and DeleteRecords stay below it."""
         self.producers = producers
         self.closed = False
-        self.cleaner_checkpoint: int | None = None
-        """Where the last compaction ended; None when there was none."""
+        self.cleaning = CleaningState()
         self.removable_below = UNBOUNDED
         """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
         them yet. Told by replication; a log that is the only replica has no such bound."""
@@ -143,7 +143,7 @@ class LogFiles:
     @property
     def cleaned_until(self) -> int:
         """Below it the log is clean: compaction has been there. The log start when it never was."""
-        return dirty_start(self.cleaner_checkpoint, self.start_offset, self.end_offset)
+        return dirty_start(self.cleaning.checkpoint, self.start_offset, self.end_offset)
 
     @property
     def first_unstable_offset(self) -> int | None:
@@ -268,7 +268,7 @@ class LogFiles:
         """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""
         if self.closed:
             return
-        self.closed = True
+        self.closed = self.cleaning.closed = True
         for segment in self.segments:
             segment.close()
 
@@ -287,3 +287,11 @@ class LogFiles:
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
         self._home.starts_changed = True
+
+    def uncover(self, offset: int) -> None:
+        """The log is about to be cut at `offset`: no segments are half exchanged any more, and what compaction has
+        noted, durably, does not speak of what will be written behind it. Raises Failure.
+        """
+        self.cleaning.settle()
+        if self.cleaning.cut(offset) and self._home.safeguards.cleaner_checkpoint_cut:
+            self._home.save_cleaned()

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.chores import Chores
+from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
@@ -29,7 +30,7 @@ _logger = logging.getLogger(__name__)
 class LogManager:
     """The logs of one broker."""
 
-    __slots__ = ("_chores", "_clock", "_config", "_homes", "dirs", "timers")
+    __slots__ = ("_chores", "_clock", "_config", "_homes", "cleaner", "dirs", "timers")
 
     def __init__(
         self,
@@ -38,7 +39,9 @@ class LogManager:
         entropy: Entropy,
         config: BrokerConfig,
         safeguards: Safeguards | None = None,
+        workers: Workers | None = None,
     ) -> None:
+        """Without workers nothing is compacted."""
         self._clock = clock
         self._config = config
         self.timers = Timers()
@@ -48,6 +51,7 @@ class LogManager:
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._chores = Chores(clock, self.timers)
+        self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
 
     # -- directories ---------------------------------------------------------------------------------------------------
 
@@ -93,6 +97,8 @@ class LogManager:
     def configure(self, config: BrokerConfig) -> None:
         """Settings of the broker have changed; what topics take from them is told to their logs."""
         self._config = config
+        if self.cleaner is not None:
+            self.cleaner.configure(config)
 
     # -- start and stop ------------------------------------------------------------------------------------------------
 
@@ -107,10 +113,14 @@ class LogManager:
                 each.load(topic_config, progress or _unseen)
         settle(self.dirs)
         self._set_calendar()
+        if self.cleaner is not None:
+            self.cleaner.start()
 
     def stop(self, done: Done[None]) -> None:
         """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
         self._chores.clear()
+        if self.cleaner is not None:
+            self.cleaner.stop()
         self.timers.clear()
         barrier = Barrier(done)
         working = [each for each in self.dirs if each.offline is None]

@@ -46,6 +46,7 @@ class Found(NamedTuple):
     recovery_point: int = 0
     start_offset: int = 0
     high_watermark: int = 0
+    cleaned_until: int = 0
 
 
 def open_log(
@@ -261,7 +262,7 @@ class _Opening:
 
     def _continues(self, segment: Segment) -> bool:
         """Whether a segment begins where the one before it ends; in a compacted log it may begin later."""
-        if "compact" in self.config.cleanup_policy:
+        if "compact" in self.config.cleanup_policy or segment.base_offset <= self.found.cleaned_until:
             return segment.base_offset >= self.end_offset
         return segment.base_offset == self.end_offset
 

@@ -46,6 +46,8 @@ class Trimming:
     def _removable(self) -> int:
         """How many segments may be dropped at all."""
         log = self._log
+        if log.cleaning.exchange is not None:
+            return 0  # the next time will do
         unstable = log.first_unstable_offset
         bound = log.high_watermark if unstable is None else min(max(unstable, log.start_offset), log.high_watermark)
         return log.segments.ending_by(bound, log.end_offset)

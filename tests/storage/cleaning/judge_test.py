@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from array import array
+
 import pytest
 
 from ottla.record.batch import BatchHeader, Record, encode_batch, header_at
-from ottla.record.compaction import Keys, bare, keys_of
+from ottla.record.compaction import Keys, bare, keys_of, sorted_offsets
 from ottla.record.control import Marker, marker_batch
+from ottla.storage.cleaning.alive import Alive
 from ottla.storage.cleaning.grouping import Extent, groups
 from ottla.storage.cleaning.judge import BARE, COPY, DROP, Bounds, Fate, Judge, LastBatch, Verdict
 from ottla.storage.cleaning.latest import ENTRY_BYTES, LatestOffsets
@@ -38,38 +41,52 @@ def judge(
 ) -> Judge:
     bounds = Bounds(NOW, DAY, removable_below)
     latest = knowing() if latest is None else latest
-    return Judge(latest, CleanedTransactions(aborted or []), producers or {}, bounds)
+    return Judge(latest, unseen(latest), CleanedTransactions(aborted or []), producers or {}, bounds)
+
+
+def unseen(latest: LatestOffsets) -> Alive:
+    """Nothing that is judged lies in the part that was gone through: keys decide."""
+    return Alive(latest.end_offset, latest.end_offset, b"", b"")
+
+
+def seen(latest: LatestOffsets) -> Alive:
+    return Alive(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
+
+
+def decided(by: Judge, found: BatchHeader, keys: Keys) -> Verdict:
+    keep, has_tombstones = by.kept(found, keys)
+    return by.with_keys(found, keep, has_tombstones)
 
 
 def knowing(*offsets: tuple[bytes, int], end: int = 100) -> LatestOffsets:
     latest = LatestOffsets(0, 1 << 20)
     for key, offset in sorted(offsets, key=lambda each: each[1]):
-        latest.add(offset, offset, Keys([key], [0], []))
+        latest.add(offset, Keys([key], [0], []))
     latest.skip(end - 1)
     return latest
 
 
 def test_a_record_with_a_later_one_of_its_key_goes_and_others_stay() -> None:
-    found = judge(knowing((b"a", 7), (b"b", 1))).with_keys(header(0, 2), Keys([b"a", b"b"], [0, 1], []))
+    found = decided(judge(knowing((b"a", 7), (b"b", 1))), header(0, 2), Keys([b"a", b"b"], [0, 1], []))
     assert found == Verdict(Fate.REWRITE, b"\0\1")
-    assert judge(knowing((b"a", 0))).with_keys(header(0), Keys([b"a"], [0], [])) == COPY
-    assert judge(knowing((b"a", 7))).with_keys(header(0), Keys([b"a"], [0], [])) == DROP
+    assert decided(judge(knowing((b"a", 0))), header(0), Keys([b"a"], [0], [])) == COPY
+    assert decided(judge(knowing((b"a", 7))), header(0), Keys([b"a"], [0], [])) == DROP
 
 
 def test_records_behind_the_map_stay_and_records_without_a_key_go() -> None:
     assert judge(knowing((b"a", 7), end=8)).without_keys(header(8)) == COPY
-    assert judge(knowing()).with_keys(header(0), Keys([None], [0], [])) == DROP
+    assert decided(judge(knowing()), header(0), Keys([None], [0], [])) == DROP
 
 
 def test_a_tombstone_gets_a_horizon_and_goes_behind_it() -> None:
     keys, lone = Keys([b"a"], [0], [0]), knowing((b"a", 3))
-    assert judge(lone).with_keys(header(3), keys) == Verdict(Fate.REWRITE, b"\1", NOW + DAY)
+    assert decided(judge(lone), header(3), keys) == Verdict(Fate.REWRITE, b"\1", NOW + DAY)
     waiting = header(3, delete_horizon_ms=NOW + 1)
-    assert judge(lone).with_keys(waiting, keys) == COPY
+    assert decided(judge(lone), waiting, keys) == COPY
     due = header(3, delete_horizon_ms=NOW)
-    assert judge(lone).with_keys(due, keys) == DROP
-    assert judge(lone, removable_below=3).with_keys(due, keys) == COPY, "a replica has not cleaned past it"
-    assert judge(lone, removable_below=4).with_keys(due, keys) == DROP
+    assert decided(judge(lone), due, keys) == DROP
+    assert decided(judge(lone, removable_below=3), due, keys) == COPY, "a replica has not cleaned past it"
+    assert decided(judge(lone, removable_below=4), due, keys) == DROP
 
 
 def test_a_marker_stays_while_its_transaction_has_batches_and_then_until_its_horizon() -> None:
@@ -85,7 +102,7 @@ def test_a_marker_stays_while_its_transaction_has_batches_and_then_until_its_hor
 def test_what_was_aborted_goes_at_once_and_its_marker_a_pass_later() -> None:
     aborted = [AbortedTransaction(4, 0, 5, 6)]
     transactions = CleanedTransactions(aborted)
-    first = Judge(LatestOffsets(0, 1), transactions, {}, Bounds(NOW, DAY, EVERYWHERE))
+    first = Judge(LatestOffsets(0, 1), unseen(LatestOffsets(0, 1)), transactions, {}, Bounds(NOW, DAY, EVERYWHERE))
     assert first.without_keys(header(0, producer_id=4, producer_epoch=0, transactional=1)) == DROP
     assert first.control(marked(5, 4, False), Marker(False, 1)) == COPY
     assert transactions.kept == aborted, "readers may still hold offsets below the marker"
@@ -96,8 +113,8 @@ def test_what_was_aborted_goes_at_once_and_its_marker_a_pass_later() -> None:
 def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     data = header(0, producer_id=4, producer_epoch=2, base_sequence=9)
     last = {4: LastBatch(2, 0)}
-    assert judge(knowing((b"a", 7)), producers=last).with_keys(data, Keys([b"a"], [0], [])) == BARE
-    assert judge(knowing((b"a", 7)), producers={4: LastBatch(3, 0)}).with_keys(data, Keys([b"a"], [0], [])) == DROP
+    assert decided(judge(knowing((b"a", 7)), producers=last), data, Keys([b"a"], [0], [])) == BARE
+    assert decided(judge(knowing((b"a", 7)), producers={4: LastBatch(3, 0)}), data, Keys([b"a"], [0], [])) == DROP
     empty = header_at(bare(data))
     assert (empty.last_sequence, empty.last_offset, empty.record_count) == (9, 0, 0)
     assert judge(producers=last).without_keys(empty) == COPY
@@ -106,11 +123,42 @@ def test_the_last_batch_of_a_producer_stays_without_its_records() -> None:
     assert judge(producers={4: LastBatch(2, -1)}).control(due, Marker(True, 1)) == BARE, "the only word of this epoch"
 
 
-def test_the_map_takes_whole_batches_until_it_is_full() -> None:
+def test_what_was_gone_through_is_judged_by_offsets_alone() -> None:
+    known = knowing((b"a", 7), (b"b", 1), (b"c", 2), end=8)
+    by = Judge(known, seen(known), CleanedTransactions([]), {}, Bounds(NOW, DAY, EVERYWHERE))
+    assert by.without_keys(header(0)) == DROP
+    assert by.without_keys(header(1, 2)) == COPY
+    assert by.without_keys(header(0, 4)) == Verdict(Fate.REWRITE, array("q", [1, 2]))
+    assert by.without_keys(header(4, 4)._replace(record_count=3)) is None, "one is missing: which is not known"
+    assert by.without_keys(header(6, 4)) is None, "not seen whole"
+    assert by.without_keys(header(8)) == COPY
+
+
+def test_tombstones_of_what_was_gone_through() -> None:
+    known = LatestOffsets(0, 1 << 20)
+    known.add(0, Keys([b"a", b"b", b"a"], range(3), [0, 1]))
+    by = Judge(known, seen(known), CleanedTransactions([]), {}, Bounds(NOW, DAY, EVERYWHERE))
+    assert by.without_keys(header(0, 3)) == Verdict(Fate.REWRITE, array("q", [1, 2]), NOW + DAY)
+    assert by.without_keys(header(2)) == COPY, "its later value is none"
+    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW + 1)) == Verdict(Fate.REWRITE, array("q", [1, 2]))
+    assert by.without_keys(header(0, 3, delete_horizon_ms=NOW)) is None, "some go: keys tell which"
+
+
+def test_a_batch_of_which_a_part_is_known_goes_on_behind_it() -> None:
+    latest = LatestOffsets(11, ENTRY_BYTES)
+    latest.add(10, Keys([b"a", b"b"], range(2), []))
+    assert (len(latest), latest.end_offset) == (1, 12)
+    latest.add(10, Keys([b"a", b"b"], range(2), []))
+    assert (len(latest), latest.end_offset) == (1, 12)
+    assert latest.used == 1
+    assert not latest.forget()
+
+
+def test_the_map_takes_pieces_until_it_is_full() -> None:
     latest = LatestOffsets(10, 3 * ENTRY_BYTES)
-    latest.add(10, 11, Keys([b"a", b"b"], [0, 1], []))
+    latest.add(10, Keys([b"a", b"b"], [0, 1], []))
     assert not latest.full
-    latest.add(12, 14, Keys([b"c", b"d", b"a"], [0, 1, 2], []))
+    latest.add(12, Keys([b"c", b"d", b"a"], [0, 1, 2], []))
     assert latest.full
     assert (len(latest), latest.end_offset) == (4, 15)
     assert list(latest.kept(10, Keys([b"a", b"b"], [0, 1], []))) == [0, 1]

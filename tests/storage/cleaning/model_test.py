@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from ottla.record.batch import Record, batches_of, encode_batch, header_at, records_of
-from ottla.record.compaction import Rewrite, keys_of, rewritten
+from ottla.record.compaction import Rewrite, keys_of, rewritten, sorted_offsets
 from ottla.record.control import ControlType, Marker, control_key, marker_batch, parse_marker
 from ottla.record.crc import crc32c
+from ottla.storage.cleaning.alive import Alive
 from ottla.storage.cleaning.judge import Bounds, Fate, Judge, LastBatch
 from ottla.storage.cleaning.latest import ENTRY_BYTES, LatestOffsets
 from ottla.storage.cleaning.transactions import CleanedTransactions
@@ -92,9 +94,11 @@ class World:
                 if not header.is_control or first.is_needless(header, _marker(batch)) is not None:
                     latest.skip(max(header.last_offset, latest.end_offset - 1))
             elif header.base_offset >= self.cleaned_to:
-                latest.add(header.base_offset, header.last_offset, keys_of([batch], LIMIT)[0])
+                latest.add(header.base_offset, keys_of([batch], LIMIT)[0])
+                latest.skip(header.last_offset)
         second = CleanedTransactions(self.aborted)
-        judge = Judge(latest, second, self.producers, Bounds(self.now_ms, RETENTION_MS, removable_below))
+        alive = Alive(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
+        judge = Judge(latest, alive, second, self.producers, Bounds(self.now_ms, RETENTION_MS, removable_below))
         self.log = [out for batch in self.log if (out := self._judged(judge, batch, dirty_end)) is not None]
         self.aborted = [txn for txn in self.aborted if txn in second.kept or txn.last_offset >= dirty_end]
         self.cleaned_to = max(self.cleaned_to, min(latest.end_offset, dirty_end))
@@ -106,12 +110,15 @@ class World:
         if header.is_control:
             verdict = judge.control(header, _marker(batch))
         else:
-            verdict = judge.without_keys(header) or judge.with_keys(header, keys_of([batch], LIMIT)[0])
+            verdict = judge.without_keys(header) or judge.with_keys(
+                header, *judge.kept(header, keys_of([batch], LIMIT)[0])
+            )
         event(f"{'control' if header.is_control else 'data'} {verdict.fate.name}")
         if verdict.fate is Fate.DROP:
             return None
         if verdict.fate is Fate.COPY:
             return batch
+        event("by offsets" if isinstance(verdict.keep, array) else "by keys")
         keep = bytes(header.record_count) if verdict.fate is Fate.BARE else verdict.keep
         return rewritten([Rewrite(batch, keep, verdict.delete_horizon_ms)], LIMIT)[0]
 

@@ -19,6 +19,7 @@ from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Task
 from ottla.storage.cleaning.judge import Bounds, LastBatch
+from ottla.storage.cleaning.latest import ENTRY_BYTES
 from ottla.storage.cleaning.steps import go
 from ottla.storage.log import Log
 
@@ -50,7 +51,7 @@ def task(log: Log, dirty_from: int = 0, now_ms: int = 0, removable_below: int = 
     bound = log.segments.active.base_offset if unstable is None else min(unstable, log.segments.active.base_offset)
     until = log.segments[log.segments.floor(bound)].base_offset
     return Task(
-        log.tp, log.directory, log.config, log.segments, log.start_offset, dirty_from, until, last,
+        log.tp, log.directory, log.config, log.segments, log.cleaning, log.start_offset, dirty_from, until, last,
         Bounds(now_ms, 1000, removable_below), room, LIMIT,
     )  # fmt: skip
 
@@ -153,7 +154,7 @@ def test_a_small_map_takes_several_passes(world: Any) -> None:
     fill(shelf, 5, keys=40)
     before, at, passes = records(shelf), 0, 0
     while at < shelf.log.segments.active.base_offset:
-        done = clean(shelf, dirty_from=at, room=192 * 8)
+        done = clean(shelf, dirty_from=at, room=ENTRY_BYTES * 8)
         assert done.end_offset > at
         at, passes = done.end_offset, passes + 1
     assert passes > 2

@@ -2,25 +2,29 @@
 
 Zone: deterministic. First the latest offset of every key in the part that was not cleaned yet, then every segment up
 to there is rewritten, neighbours together. Bytes are read off the loop, keys and rewritten batches come from workers,
-chunk by chunk; the loop only decides. A pass that finds its log changed under it gives up: that costs but time.
+chunk by chunk; the loop only decides, some batches or records a turn. A pass that finds its log changed under it gives
+up: that costs but time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import HEADER_SIZE, BatchHeader, batches_of, header_at
-from ottla.record.compaction import Keys, Rewrite
+from ottla.record.compaction import Keys, Place, Rewrite
 from ottla.record.errors import CorruptRecord
 from ottla.seams import Failure, Kind, Workers
+from ottla.storage.cleaning.alive import Alive
+from ottla.storage.cleaning.exchange import SegmentExchange
 from ottla.storage.cleaning.grouping import Extent, groups
-from ottla.storage.cleaning.judge import DROP, Bounds, Fate, Judge, LastBatch, Verdict
-from ottla.storage.cleaning.latest import LatestOffsets
-from ottla.storage.cleaning.output import CleanedFiles, put_in_place
-from ottla.storage.cleaning.steps import Steps
+from ottla.storage.cleaning.judge import DROP, Bounds, Fate, Judge, Producers, Verdict
+from ottla.storage.cleaning.latest import PIECE, LatestOffsets
+from ottla.storage.cleaning.output import CleanedFiles
+from ottla.storage.cleaning.state import CleaningState
+from ottla.storage.cleaning.steps import Steps, Wait
 from ottla.storage.cleaning.transactions import CleanedTransactions
 from ottla.storage.home import Home
 from ottla.storage.producer_state import marker_of
@@ -29,7 +33,11 @@ from ottla.storage.segments import Segments
 from ottla.types import TopicPartition
 
 CHUNK: Final = 256 * 1024
-"""Bytes that are read, and given to a worker, at a time; one batch may be larger."""
+"""Bytes that are read at a time; one batch may be larger."""
+LOT: Final = 256
+"""Batches that are given to a worker, and decided upon, at a time."""
+
+Batch = tuple[bytes, BatchHeader]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +48,14 @@ class Task:
     directory: str
     config: TopicConfig
     segments: Segments
+    state: CleaningState
     start_offset: int
     """The log start: nothing below it is looked at."""
     dirty_from: int
     """Where the last pass ended."""
     until: int
     """Where this one must end: a segment's base offset, at or below the last stable offset and the active segment."""
-    producers: dict[int, LastBatch]
+    producers: Producers
     bounds: Bounds
     dedupe_bytes: int
     max_batch_bytes: int
@@ -60,62 +69,126 @@ class Cleaned(NamedTuple):
     """Everything below it is clean."""
     bytes_before: int
     bytes_after: int
+    bytes_read: int
+    """By both passes."""
+    map_used: float
+    """Share of the room for keys, 0 to 1."""
+
+
+class Damaged(Failure):
+    """A batch that cannot be read: the log stays as it is."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Kind.NOT_DONE, message)
+
+
+def unpaced(_: int) -> Wait | None:
+    """No throttle."""
+    return None
 
 
 class CleaningPass:
     """The work on one log; `steps` once."""
 
-    def __init__(self, home: Home, workers: Workers, task: Task) -> None:
+    def __init__(self, home: Home, workers: Workers, task: Task, pace: Callable[[int], Wait | None] = unpaced) -> None:
+        """`pace` is told the bytes that were read or written, and may name something to be waited for."""
         self._home = home
         self._workers = workers
         self._task = task
-        aborted = task.segments.aborted_transactions(task.start_offset, task.until)
-        self._aborted = aborted
-        self._transactions = CleanedTransactions(aborted)
+        self._pace = pace
+        self._aborted = task.segments.aborted_transactions(task.start_offset, task.until)
+        self._transactions = CleanedTransactions(self._aborted)
+        self._changes = task.state.changes
+        self._bytes_read = 0
+        self._looked_at = 0
+        """Records, in this turn."""
+        self._files: CleanedFiles | None = None
+
+    def close(self) -> None:
+        """Its steps were closed before their end: give back what they had open."""
+        if self._files is not None:
+            self._files.close()
 
     def steps(self) -> Steps[Cleaned]:
-        """Clean. Raises Failure: of the disk, of a worker (a batch that cannot be read), CONFLICT: the log changed."""
+        """Clean. Raises Failure: of the disk, of a worker, CONFLICT: the log changed; Damaged."""
+        self._task.state.until = self._task.until
+        try:
+            return (yield from self._both())
+        finally:
+            self._task.state.until = None
+
+    def _both(self) -> Steps[Cleaned]:
         task = self._task
         latest = LatestOffsets(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
         yield from self._gather(latest)
-        judge = Judge(latest, self._transactions, task.producers, task.bounds)
+        alive = yield from self._alive(latest)
+        judge = Judge(latest, alive, self._transactions, task.producers, task.bounds)
         before = after = 0
         for group in self._groups(latest.end_offset):
             before += sum(segment.size for segment in group)
             fresh = yield from self._rewrite(group, judge)
             after += fresh.size
-        return Cleaned(latest.end_offset, before, after)
+        cleaned = Cleaned(latest.end_offset, before, after, self._bytes_read, latest.used)
+        while latest.forget():
+            yield self._breathe
+        self._check(())
+        return cleaned
 
     # -- first pass ----------------------------------------------------------------------------------------------------
 
     def _gather(self, latest: LatestOffsets) -> Steps[None]:
-        seen = CleanedTransactions(self._aborted)
-        for segment in self._below(self._task.until):
+        start = latest.start_offset
+        seen = CleanedTransactions([txn for txn in self._aborted if txn.last_offset >= start])
+        first = self._task.segments.floor(start)
+        for segment in self._below(self._task.until, first):
             pos = 0
-            while pos < segment.size and not latest.full:
+            while pos < segment.size:
                 chunk = yield from self._chunk(segment, pos)
-                yield from self._note(chunk, seen, latest)
-                pos += len(chunk)
+                for lot in _lots(chunk):
+                    yield from self._note(lot, seen, latest)
+                    if latest.full:
+                        return
+                pos += sum(header.size for _, header in chunk)
+        latest.skip(self._task.until - 1)
 
-    def _note(self, chunk: bytes, seen: CleanedTransactions, latest: LatestOffsets) -> Steps[None]:
-        """Take the keys of a chunk's batches into the map, as far as there is room."""
-        headers = [
-            (pos, header) for pos, header in batches_of(chunk) if not self._counts_for_nothing(header, chunk, pos, seen)
-        ]
-        fresh = [(pos, header) for pos, header in headers if header.last_offset >= latest.end_offset]
-        keys = yield from self._keys([chunk[pos : pos + header.size] for pos, header in fresh])
-        for (_, header), found in zip(fresh, keys, strict=True):
-            if latest.full:
-                return
-            latest.add(header.base_offset, header.last_offset, found)
-        last = header_at(chunk, _last_position(chunk))
-        latest.skip(max(last.last_offset, latest.end_offset - 1))
+    def _note(self, lot: list[Batch], seen: CleanedTransactions, latest: LatestOffsets) -> Steps[None]:
+        """Take the keys of some batches into the map, as far as there is room."""
+        counting = [batch for batch in lot if not self._counts_for_nothing(*batch, seen)]
+        fresh = [batch for batch in counting if batch[1].last_offset >= latest.end_offset]
+        at, begin = 0, Place()
+        while at < len(fresh):
+            pieces = yield from self._keys([batch for batch, _ in fresh[at:]], begin)
+            for (_, header), keys in zip(fresh[at:], pieces, strict=False):
+                yield from self._add(latest, header, keys)
+                if latest.full:
+                    return
+            at, begin = _after(at, pieces)
+        latest.skip(lot[-1][1].last_offset)
 
-    def _counts_for_nothing(self, header: BatchHeader, chunk: bytes, pos: int, seen: CleanedTransactions) -> bool:
+    def _counts_for_nothing(self, batch: bytes, header: BatchHeader, seen: CleanedTransactions) -> bool:
         if header.is_control:
-            seen.is_needless(header, marker_of(memoryview(chunk), pos))
+            seen.is_needless(header, marker_of(memoryview(batch), 0))
             return True
         return seen.is_aborted(header) or not header.record_count
+
+    def _add(self, latest: LatestOffsets, header: BatchHeader, keys: Keys) -> Steps[None]:
+        for start in range(0, len(keys.keys), PIECE):
+            piece = keys.piece(start, start + PIECE)
+            yield from self._rest_before(len(piece.keys))
+            latest.add(header.base_offset, piece)
+            if latest.full:
+                return
+        if keys.rest is None:
+            latest.skip(header.last_offset)
+
+    def _alive(self, latest: LatestOffsets) -> Steps[Alive]:
+        """What of the part that was gone through stays, now that all of it is known."""
+        pieces = []
+        for piece in latest.packed():
+            pieces.append(piece)
+            yield self._breathe
+        offsets, tombstones = yield from self._work("sorted_offsets", b"".join(pieces))
+        return Alive(latest.start_offset, latest.end_offset, offsets, tombstones)
 
     # -- second pass ---------------------------------------------------------------------------------------------------
 
@@ -137,105 +210,165 @@ class CleaningPass:
 
     def _rewrite(self, group: Sequence[Segment], judge: Judge) -> Steps[Segment]:
         task = self._task
-        files = CleanedFiles(self._home.disk, task.directory, group[0].base_offset, task.config)
+        files = self._files = CleanedFiles(self._home.disk, task.directory, group[0].base_offset, task.config)
         kept = len(self._transactions.kept)
         try:
             for segment in group:
-                pos = 0
-                while pos < segment.size:
-                    chunk = yield from self._chunk(segment, pos)
-                    yield from self._write(chunk, judge, files)
-                    pos += len(chunk)
+                yield from self._rewrite_segment(segment, judge, files)
             yield from files.finish(self._transactions.kept[kept:])
             self._check(group)
         except Failure:
             files.close()
-            files.discard_names()
+            if not task.state.closed:
+                files.discard(self._home)
             raise
-        fresh = yield from put_in_place(self._home, task.directory, files, group, task.config)
-        task.segments.replace(group, fresh)
-        for segment in group:
-            segment.close()
-        return fresh
+        exchange = SegmentExchange(
+            self._home, task.directory, task.segments, task.state, files, group, task.config
+        )  # fmt: skip
+        return (yield from exchange.steps())
 
-    def _write(self, chunk: bytes, judge: Judge, files: CleanedFiles) -> Steps[None]:
-        """The batches of a chunk as they are to be, in their order."""
-        found = list(batches_of(chunk))
-        verdicts = {pos: self._at_once(judge, chunk, pos, header) for pos, header in found}
-        asked = [(pos, header) for pos, header in found if verdicts[pos] is None]
-        keys = yield from self._keys([chunk[pos : pos + header.size] for pos, header in asked])
-        for (pos, header), each in zip(asked, keys, strict=True):
-            verdicts[pos] = judge.with_keys(header, each)
-        changed = {pos: rewrite for pos, header in found if (rewrite := _rewrite_of(chunk, pos, header, verdicts[pos]))}
-        again = yield from self._work("rewritten", list(changed.values()))
-        new = dict(zip(changed, again, strict=True))
-        stays = [(pos, header) for pos, header in found if verdicts[pos] not in (DROP, None)]
-        files.add(
-            [
-                (new[pos], header_at(new[pos])) if pos in new else (chunk[pos : pos + header.size], header)
-                for pos, header in stays
-            ]
-        )
+    def _rewrite_segment(self, segment: Segment, judge: Judge, files: CleanedFiles) -> Steps[None]:
+        pos = 0
+        while pos < segment.size:
+            chunk = yield from self._chunk(segment, pos)
+            for lot in _lots(chunk):
+                verdicts = yield from self._judged(lot, judge)
+                written = yield from self._changed(lot, verdicts)
+                files.add(written)
+                yield from self._pay(sum(len(batch) for batch, _ in written))
+            pos += sum(header.size for _, header in chunk)
 
-    def _at_once(self, judge: Judge, chunk: bytes, pos: int, header: BatchHeader) -> Verdict | None:
+    def _judged(self, lot: list[Batch], judge: Judge) -> Steps[list[Verdict]]:
+        """What becomes of each of some batches."""
+        verdicts = [self._at_once(judge, *batch) for batch in lot]
+        asked = [slot for slot, verdict in enumerate(verdicts) if verdict is None]
+        keep, has_tombstones = bytearray(), False
+        at, begin = 0, Place()
+        while at < len(asked):
+            pieces = yield from self._keys([lot[slot][0] for slot in asked[at:]], begin)
+            for slot, keys in zip(asked[at:], pieces, strict=False):
+                header = lot[slot][1]
+                for start in range(0, len(keys.keys), PIECE):
+                    piece = keys.piece(start, start + PIECE)
+                    yield from self._rest_before(len(piece.keys))
+                    stays, stands = judge.kept(header, piece)
+                    keep += stays
+                    has_tombstones = has_tombstones or stands
+                if keys.rest is None:
+                    verdicts[slot] = judge.with_keys(header, keep, has_tombstones)
+                    keep, has_tombstones = bytearray(), False
+            at, begin = _after(at, pieces)
+        return [verdict for verdict in verdicts if verdict is not None]
+
+    def _at_once(self, judge: Judge, batch: bytes, header: BatchHeader) -> Verdict | None:
         """The verdict on a batch where no keys are needed for it."""
         if header.is_control:
-            return judge.control(header, marker_of(memoryview(chunk), pos))
+            return judge.control(header, marker_of(memoryview(batch), 0))
         return judge.without_keys(header)
+
+    def _changed(self, lot: list[Batch], verdicts: list[Verdict]) -> Steps[list[Batch]]:
+        """The batches as they are to be, in their order."""
+        rewrites = [
+            rewrite
+            for batch, verdict in zip(lot, verdicts, strict=True)
+            if (rewrite := _rewrite_of(*batch, verdict)) is not None
+        ]
+        again = yield from self._work("rewritten", rewrites, self._task.max_batch_bytes)
+        fresh = iter(again)
+        return [
+            (new := next(fresh), header_at(new)) if verdict.fate in (Fate.REWRITE, Fate.BARE) else batch
+            for batch, verdict in zip(lot, verdicts, strict=True)
+            if verdict is not DROP
+        ]
 
     # -- what both ask -------------------------------------------------------------------------------------------------
 
-    def _below(self, offset: int) -> list[Segment]:
-        return [segment for segment in self._task.segments if segment.base_offset < offset and not segment.active]
+    def _below(self, offset: int, first: int = 0) -> list[Segment]:
+        segments = self._task.segments
+        found = [segments[slot] for slot in range(first, len(segments))]
+        return [segment for segment in found if segment.base_offset < offset and not segment.active]
 
-    def _keys(self, batches: list[bytes]) -> Steps[list[Keys]]:
-        return (yield from self._work("keys_of", batches))
-
-    def _work(self, name: str, pieces: list[Any]) -> Steps[list[Any]]:
-        if not pieces:
-            return []
-        arguments = (pieces, self._task.max_batch_bytes)
-        found: list[Any] = yield lambda done: self._workers.run(f"ottla.record.compaction:{name}", arguments, done)
+    def _keys(self, batches: list[bytes], begin: Place) -> Steps[list[Keys]]:
+        found: list[Keys] = yield from self._work("keys_of", batches, self._task.max_batch_bytes, begin)
         return found
 
-    def _chunk(self, segment: Segment, pos: int) -> Steps[bytes]:
+    def _work(self, name: str, pieces: Any, *more: object) -> Steps[Any]:
+        """Have a worker do something, unless there is nothing to do."""
+        if not pieces and name != "sorted_offsets":
+            return []
+        try:
+            found = yield lambda done: self._workers.run(f"ottla.record.compaction:{name}", (pieces, *more), done)
+        except Failure as failure:
+            if failure.kind is Kind.IO:
+                raise Damaged(f"{self._task.tp}: {failure.message}") from failure
+            raise
+        self._looked_at = 0
+        return found
+
+    def _chunk(self, segment: Segment, pos: int) -> Steps[list[Batch]]:
         """Whole batches from a position on: some, or a large one."""
         self._check([segment])
         size = min(CHUNK, segment.size - pos)
-        chunk = bytes((yield lambda done: segment.file.read(pos, size, done)))
+        data = yield from self._read(segment, pos, size)
         try:
-            whole = _whole(chunk)
-            if not whole:
-                need = header_at(chunk).size
-                chunk = bytes((yield lambda done: segment.file.read(pos, need, done)))
-                whole = _whole(chunk)
+            found = _whole(data)
+            if not found and len(data) >= HEADER_SIZE:
+                data = yield from self._read(segment, pos, header_at(data).size)
+                found = _whole(data)
         except CorruptRecord as error:
-            raise Failure(Kind.IO, f"{segment.path} at {pos}: {error}") from error
-        if not whole:
-            raise Failure(Kind.IO, f"{segment.path} ends within a batch, at {pos}")
-        return chunk[:whole]
+            raise Damaged(f"{segment.path} at {pos}: {error}") from error
+        if not found:
+            raise Damaged(f"{segment.path} ends within a batch, at {pos}")
+        yield from self._pay(len(data))
+        return found
+
+    def _read(self, segment: Segment, pos: int, size: int) -> Steps[bytes]:
+        data = bytes((yield lambda done: segment.file.read(pos, size, done)))
+        self._looked_at = 0
+        self._bytes_read += len(data)
+        return data
+
+    def _pay(self, size: int) -> Steps[None]:
+        wait = self._pace(size)
+        if wait is not None:
+            yield wait
+
+    def _rest_before(self, records: int) -> Steps[None]:
+        """So many records are about to be looked at: in a turn of their own when there were enough in this one."""
+        if self._looked_at and self._looked_at + records > PIECE:
+            yield self._breathe
+            self._looked_at = 0
+        self._looked_at += records
+
+    def _breathe(self, done: Callable[[Any], None]) -> None:
+        """Let others come in between."""
+        self._task.segments.active.file.read(0, 0, done)
 
     def _check(self, segments: Sequence[Segment]) -> None:
         """Retention, truncation or deletion may have been here meanwhile."""
-        present = {id(segment) for segment in self._task.segments}
-        if self._home.offline is not None or not all(id(segment) in present for segment in segments):
-            raise Failure(Kind.CONFLICT, f"{self._task.tp} changed while it was cleaned")
+        task = self._task
+        present = {id(segment) for segment in task.segments} if segments else set()
+        changed = task.state.closed or task.state.changes != self._changes
+        if self._home.offline is not None or changed or not all(id(segment) in present for segment in segments):
+            raise Failure(Kind.CONFLICT, f"{task.tp} changed while it was cleaned")
 
 
-def _rewrite_of(chunk: bytes, pos: int, header: BatchHeader, verdict: Verdict | None) -> Rewrite | None:
-    assert verdict is not None, "every batch has its verdict by now"
-    batch = chunk[pos : pos + header.size]
+def _lots(chunk: list[Batch]) -> list[list[Batch]]:
+    return [chunk[at : at + LOT] for at in range(0, len(chunk), LOT)]
+
+
+def _after(at: int, pieces: list[Keys]) -> tuple[int, Place]:
+    """Where asking for keys goes on: the batch, and the place in it."""
+    rest = pieces[-1].rest
+    return (at + len(pieces), Place()) if rest is None else (at + len(pieces) - 1, rest)
+
+
+def _rewrite_of(batch: bytes, header: BatchHeader, verdict: Verdict) -> Rewrite | None:
     if verdict.fate is Fate.REWRITE:
         return Rewrite(batch, verdict.keep, verdict.delete_horizon_ms)
     return Rewrite(batch, bytes(header.record_count), None) if verdict.fate is Fate.BARE else None
 
 
-def _whole(chunk: bytes) -> int:
-    """Bytes of the whole batches at the beginning."""
-    if len(chunk) < HEADER_SIZE:
-        return 0
-    return max((pos + header.size for pos, header in batches_of(chunk)), default=0)
-
-
-def _last_position(chunk: bytes) -> int:
-    return max(pos for pos, _ in batches_of(chunk))
+def _whole(data: bytes) -> list[Batch]:
+    """The whole batches at the beginning. Raises CorruptRecord."""
+    return [(data[pos : pos + header.size], header) for pos, header in batches_of(data)]

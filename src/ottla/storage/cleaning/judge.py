@@ -10,14 +10,15 @@ from the log must find its sequence number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from array import array
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from ottla.record.batch import BatchHeader
 from ottla.record.compaction import Keys
 from ottla.record.control import Marker
+from ottla.storage.cleaning.alive import Alive
 from ottla.storage.cleaning.latest import LatestOffsets
 from ottla.storage.cleaning.transactions import CleanedTransactions
 
@@ -39,8 +40,8 @@ class Verdict(NamedTuple):
     """A batch's fate; for REWRITE with what stays."""
 
     fate: Fate
-    keep: bytes = b""
-    """One byte per record, 1: stays."""
+    keep: bytes | array[int] = b""
+    """One byte per record, 1: stays; or the offsets that stay (`Rewrite`)."""
     delete_horizon_ms: int | None = None
     """To be set now."""
 
@@ -51,6 +52,14 @@ class LastBatch(NamedTuple):
     epoch: int
     last_offset: int
     """Of its last data batch in this epoch; -1: there is none, only a marker."""
+
+
+class Producers(Protocol):
+    """What a log knows of its producers."""
+
+    def get(self, producer_id: int, /) -> LastBatch | None:
+        """The one with this id."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +80,19 @@ COPY, BARE, DROP = Verdict(Fate.COPY), Verdict(Fate.BARE), Verdict(Fate.DROP)
 class Judge:
     """The verdicts of one pass."""
 
-    __slots__ = ("_bounds", "_latest", "_producers", "_transactions")
+    __slots__ = ("_alive", "_bounds", "_latest", "_producers", "_transactions")
 
     def __init__(
         self,
         latest: LatestOffsets,
+        alive: Alive,
         transactions: CleanedTransactions,
-        producers: Mapping[int, LastBatch],
+        producers: Producers,
         bounds: Bounds,
     ) -> None:
+        """`alive`: of what is in `latest`."""
         self._latest = latest
+        self._alive = alive
         self._transactions = transactions
         self._producers = producers
         self._bounds = bounds
@@ -99,21 +111,46 @@ class Judge:
         """A data batch; None when its keys decide."""
         if self._transactions.is_aborted(header) or not header.record_count:
             return self._emptied(header)
-        return COPY if header.base_offset >= self._latest.end_offset else None
+        if header.base_offset >= self._alive.end_offset:
+            return COPY
+        whole = header.record_count == header.last_offset_delta + 1
+        seen = header.base_offset >= self._alive.start_offset and header.last_offset < self._alive.end_offset
+        return self._by_offsets(header) if seen and whole else None
 
-    def with_keys(self, header: BatchHeader, keys: Keys) -> Verdict:
-        """A data batch about which `without_keys` had nothing to say."""
+    def _by_offsets(self, header: BatchHeader) -> Verdict | None:
+        """A batch that the first pass has seen whole, and of which no record was ever taken out."""
+        place = header.base_offset, header.last_offset
+        kept = self._alive.within(*place)
+        horizon = None
+        if self._alive.has_tombstones(*place):
+            if self._is_due(header):
+                return None
+            horizon = self._horizon() if header.delete_horizon_ms is None else None
+        if not kept:
+            return self._emptied(header)
+        if len(kept) == header.record_count and horizon is None:
+            return COPY
+        return Verdict(Fate.REWRITE, kept, horizon)
+
+    def kept(self, header: BatchHeader, keys: Keys) -> tuple[bytearray, bool]:
+        """Which of some records of a batch stay, one byte for each, and whether a tombstone is among them.
+
+        For batches about which `without_keys` is silent, piece by piece.
+        """
         keep = self._latest.kept(header.base_offset, keys)
         standing = [index for index in keys.tombstones if keep[index]]
-        horizon = None
         if standing and self._is_due(header):
             for index in standing:
                 keep[index] = 0
-        elif standing and header.delete_horizon_ms is None:
-            horizon = self._horizon()
-        if not any(keep):
+            standing = []
+        return keep, bool(standing)
+
+    def with_keys(self, header: BatchHeader, keep: bytearray, has_tombstones: bool) -> Verdict:
+        """A batch of which `kept` has seen all records."""
+        horizon = self._horizon() if has_tombstones and header.delete_horizon_ms is None else None
+        if 1 not in keep:
             return self._emptied(header)
-        if all(keep) and horizon is None:
+        if 0 not in keep and horizon is None:
             return COPY
         return Verdict(Fate.REWRITE, bytes(keep), horizon)
 

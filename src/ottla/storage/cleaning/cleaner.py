@@ -1,0 +1,262 @@
+"""Compaction of a broker's logs: which one is next, one pass after the other, and what became of it.
+
+Zone: deterministic. `log.cleaner.threads` passes run beside each other, each a long piece of work on the loop; the
+memory for keys is shared out among them. A log that cannot be read is left alone and named; others go on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.record.validation import EXPANDED_MAX
+from ottla.seams import Clock, Failure, Kind, Workers
+from ottla.storage.cleaning.choice import Cleanable, Rules, SegmentFacts, cleanable, filthiest
+from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Damaged, Task
+from ottla.storage.cleaning.judge import Bounds, LastBatch
+from ottla.storage.cleaning.steps import Steps, Wait, go
+from ottla.storage.cleaning.throttle import Throttle
+from ottla.storage.home import Home
+from ottla.storage.log import Log
+from ottla.storage.log_dir import LogDir
+from ottla.storage.producer_state import ProducerState
+
+_logger = logging.getLogger(__name__)
+LOGS_PER_TURN: Final = 64
+"""Logs that are looked at in one turn when the next one is chosen."""
+REST_NS: Final = 60_000_000_000
+"""For so long a log is left alone whose pass failed for a reason that may pass, so that others have their turn."""
+_MS: Final = 1_000_000
+_UNPACED: Final = 1e18
+
+
+class Run(NamedTuple):
+    """The last pass, in numbers."""
+
+    cleaned: Cleaned
+    seconds: float
+
+
+class LastBatches:
+    """What the judge asks of a log's producers; as they are when it asks."""
+
+    __slots__ = ("_producers",)
+
+    def __init__(self, producers: ProducerState) -> None:
+        self._producers = producers
+
+    def get(self, producer_id: int, /) -> LastBatch | None:
+        """The producer with this id; None when the log does not know it (any more)."""
+        producer = self._producers.get(producer_id)
+        if producer is None:
+            return None
+        return LastBatch(producer.epoch, producer.batches[-1][1] if producer.batches else -1)
+
+
+class Cleaner:
+    """The compaction of one broker."""
+
+    def __init__(
+        self, homes: Sequence[Home], dirs: Sequence[LogDir], workers: Workers, clock: Clock, config: BrokerConfig
+    ) -> None:
+        self._places = list(zip(homes, dirs, strict=True))
+        self._workers = workers
+        self._clock = clock
+        self._config = config
+        self._throttle = Throttle(config.log_cleaner_io_max_bytes_per_second)
+        self._running: dict[int, Steps[None]] = {}
+        """By number: what goes on beside each other."""
+        self._busy: dict[int, tuple[Log, CleaningPass]] = {}
+        """What each of them works on."""
+        self._resting: dict[int, tuple[Log, int]] = {}
+        """By id: logs that are left alone, and until when."""
+        self._looked_ns = clock.now().mono_ns
+        self.max_dirty_ratio = 0.0
+        """Of the logs that could be compacted, at the last look."""
+        self.last: dict[int, Run] = {}
+        """The last pass of each of those that run beside each other."""
+        self._started = self.stopped = False
+
+    # -- for whoever measures ------------------------------------------------------------------------------------------
+
+    @property
+    def idle_ms(self) -> float:
+        """Since it was looked for something to do."""
+        return (self._clock.now().mono_ns - self._looked_ns) / _MS
+
+    def uncleanable(self) -> Iterator[tuple[str, list[Log]]]:
+        """By directory the logs that are not compacted any more."""
+        for _, directory in self._places:
+            yield directory.name, [log for log in directory.logs.values() if log.cleaning.uncleanable is not None]
+
+    # -- start and stop ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the logs are loaded."""
+        self._started = True
+        self._throttle.rate = self._config.log_cleaner_io_max_bytes_per_second
+        if not self._config.log_cleaner_enable:
+            return
+        for number in range(self._config.log_cleaner_threads):
+            if number not in self._running:
+                self._running[number] = self._work(number)
+                go(self._running[number], self._crashed)
+
+    def configure(self, config: BrokerConfig) -> None:
+        """Take changed settings; a pass that is under way keeps its own."""
+        self._config = config
+        if self._started:
+            self.start()
+
+    def stop(self) -> None:
+        """No more of it: the logs are about to be closed."""
+        self.stopped, self._started = True, False
+        for log, _ in self._busy.values():
+            try:
+                log.cleaning.settle()
+            except Failure as failure:
+                _logger.error("%s: %s", log.tp, failure)
+        passes = [each for _, each in self._busy.values()]
+        for steps in self._running.values():
+            steps.close()
+        for each in passes:
+            each.close()
+        self._running.clear()
+
+    @staticmethod
+    def _crashed(outcome: object) -> None:
+        """Its steps never end by themselves."""
+        assert not isinstance(outcome, Failure), outcome
+
+    # -- one after the other -------------------------------------------------------------------------------------------
+
+    def _work(self, number: int) -> Steps[None]:
+        while not self.stopped:
+            chosen = None
+            if number < self._config.log_cleaner_threads:
+                chosen = yield from self._choose()
+            if chosen is None:
+                yield self._after(self._config.log_cleaner_backoff_ms * _MS)
+            else:
+                yield from self._clean(number, *chosen)
+
+    def _choose(self) -> Steps[tuple[Home, LogDir, Log, Cleanable] | None]:
+        """The log that needs it most. A few logs a turn."""
+        due: list[tuple[int, Cleanable | None, Rules]] = []
+        found: list[tuple[Home, LogDir, Log, Cleanable | None]] = []
+        for looked, (place, log) in enumerate(self._candidates(), 1):
+            facts = self._cleanable(log)
+            due.append((len(found), facts, _rules(log.config)))
+            found.append((*place, log, facts))
+            if looked % LOGS_PER_TURN == 0:
+                yield self._after(0)
+        self._looked_ns = self._clock.now().mono_ns
+        self.max_dirty_ratio = max((facts.ratio for _, facts, _ in due if facts is not None), default=0.0)
+        slot = filthiest(due)
+        if slot is None:
+            return None
+        home, directory, log, facts = found[slot]
+        return (home, directory, log, facts) if facts is not None and self._may(home, log) else None
+
+    def _candidates(self) -> list[tuple[tuple[Home, LogDir], Log]]:
+        self._wake()
+        return [
+            (place, log)
+            for place in self._places
+            for log in place[1].logs.values()
+            if "compact" in log.config.cleanup_policy and len(log.segments) > 1 and self._may(place[0], log)
+        ]
+
+    def _may(self, home: Home, log: Log) -> bool:
+        """Whether somebody may begin with it."""
+        free = all(log is not other for other, _ in self._busy.values()) and id(log) not in self._resting
+        return free and not log.closed and home.offline is None and log.cleaning.uncleanable is None
+
+    def _wake(self) -> None:
+        now = self._clock.now().mono_ns
+        self._resting = {key: (log, until) for key, (log, until) in self._resting.items() if until > now}
+
+    def _cleanable(self, log: Log) -> Cleanable | None:
+        segments = [
+            SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
+        ]
+        unstable = log.first_unstable_offset
+        stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
+        return cleanable(segments, log.cleaned_until, stable, self._clock.now().wall_ms, _rules(log.config))
+
+    def _clean(self, number: int, home: Home, directory: LogDir, log: Log, facts: Cleanable) -> Steps[None]:
+        began = self._clock.now().mono_ns
+        work = CleaningPass(home, self._workers, self._task(log, facts), self._pace)
+        self._busy[number] = log, work
+        try:
+            cleaned = yield from work.steps()
+        except Failure as failure:
+            self._failed(home, log, failure)
+            return
+        finally:
+            del self._busy[number]
+        log.cleaning.checkpoint = cleaned.end_offset
+        directory.checkpoint_cleaned()
+        seconds = (self._clock.now().mono_ns - began) / 1e9
+        self.last[number] = Run(cleaned, seconds)
+        _logger.info(
+            "%s is clean up to offset %d: %d bytes of %d are left, %.1f s",
+            log.tp, cleaned.end_offset, cleaned.bytes_after, cleaned.bytes_before, seconds,
+        )  # fmt: skip
+
+    def _task(self, log: Log, facts: Cleanable) -> Task:
+        now_ms = self._clock.now().wall_ms
+        return Task(
+            log.tp,
+            log.directory,
+            log.config,
+            log.segments,
+            log.cleaning,
+            log.start_offset,
+            facts.dirty_from,
+            facts.until,
+            LastBatches(log.producers),
+            Bounds(now_ms, log.config.delete_retention_ms, log.removable_below),
+            self._room,
+            EXPANDED_MAX,
+        )
+
+    @property
+    def _room(self) -> int:
+        """Bytes of memory for the keys of one pass."""
+        config = self._config
+        share = config.log_cleaner_io_buffer_load_factor / max(1, config.log_cleaner_threads)
+        return int(config.log_cleaner_dedupe_buffer_size * share)
+
+    def _failed(self, home: Home, log: Log, failure: Failure) -> None:
+        """The log stays as it is; whatever else is to be cleaned comes next."""
+        if isinstance(failure, Damaged):
+            log.cleaning.uncleanable = failure.message
+            _logger.error("%s is not compacted any more: %s", log.tp, failure.message)
+            return
+        self._resting[id(log)] = log, self._clock.now().mono_ns + REST_NS
+        if failure.kind is not Kind.CONFLICT:
+            home.failed(failure)
+            _logger.warning("compaction of %s: %s", log.tp, failure)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _after(self, wait_ns: int) -> Wait:
+        def wait(done: Callable[[None], None]) -> None:
+            timers = self._places[0][0].timers
+            timers.add(self._clock.now().mono_ns + wait_ns, lambda: done(None))
+
+        return wait
+
+    def _pace(self, size: int) -> Wait | None:
+        if self._throttle.rate >= _UNPACED:
+            return None
+        wait_ns = self._throttle.charge(size, self._clock.now().mono_ns)
+        return self._after(wait_ns) if wait_ns > 0 else None
+
+
+def _rules(config: TopicConfig) -> Rules:
+    return Rules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)

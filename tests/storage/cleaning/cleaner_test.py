@@ -1,0 +1,425 @@
+"""The cleaner of a broker: which log it takes, what it remembers, and who may interrupt it."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from tests.storage.cleaning.pass_test import LIMIT, fill, latest, records
+from tests.storage.conftest import TOPIC_ID, TP, Answers, Shelf, SimWorld, append
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.metrics import Registry
+from ottla.record.batch import Record, encode_batch
+from ottla.seams import Failure
+from ottla.sim.machine import Death
+from ottla.sim.workers import SimWorkers
+from ottla.storage.checkpoints import parse_offsets
+from ottla.storage.cleaning.measures import declare
+from ottla.storage.safeguards import Safeguards
+from ottla.storage.scan import read_file
+from ottla.types import TopicPartition
+
+CHECKPOINT = "cleaner-offset-checkpoint"
+SMALL = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
+OTHER = TopicPartition("other", 0)
+
+
+def broker(**keys: str) -> BrokerConfig:
+    properties = {name.replace("_", "."): value for name, value in keys.items()}
+    return BrokerConfig.from_properties({"log.dirs": "data0", **properties})[0]
+
+
+def start(world: SimWorld, config: TopicConfig = SMALL, safeguards: Safeguards | None = None, **keys: str) -> Shelf:
+    return Shelf(world, config, safeguards, broker(**keys), workers=SimWorkers(world.process))
+
+
+def go_on(shelf: Shelf, ms: int = 60_000, step: int = 1000) -> None:
+    """Let time pass, and everything happen that is due."""
+    for _ in range(0, ms, step):
+        shelf.world.settle()
+        shelf.manager.on_time()
+        shelf.world.settle()
+        shelf.world.advance(step)
+
+
+def noted(world: SimWorld) -> dict[TopicPartition, int]:
+    return parse_offsets(read_file(world.disk, CHECKPOINT))
+
+
+def measured(shelf: Shelf) -> dict[str, list[tuple[Any, float]]]:
+    registry = Registry()
+    assert shelf.manager.cleaner is not None
+    declare(registry, shelf.manager.cleaner)
+    return {metric.name: [(sample.labels, sample.value) for sample in metric.samples()] for metric in registry}
+
+
+@pytest.fixture
+def filled(sim: SimWorld) -> Shelf:
+    shelf = start(sim)
+    fill(shelf, 1)
+    return shelf
+
+
+def test_a_log_is_compacted_and_that_is_remembered(sim: SimWorld, filled: Shelf) -> None:
+    before, end = records(filled), filled.log.segments.active.base_offset
+    assert filled.log.cleaned_until == 0
+    go_on(filled)
+    assert filled.log.cleaned_until == end
+    assert noted(sim) == {TP: end}
+    after = records(filled)
+    assert len(after) < len(before)
+    rows = {name: samples[0][1] for name, samples in measured(filled).items() if samples}
+    assert rows["kafka_log_logcleanermanager_max_dirty_percent"] == 0
+    assert 0 < rows["kafka_log_logcleaner_cleaner_recopy_percent"] < 100
+    assert rows["kafka_log_logcleaner_max_clean_time_secs"] > 0
+    assert 0 < rows["kafka_log_logcleaner_max_buffer_utilization_percent"] < 1
+    assert 0 < rows["kafka_log_logcleanermanager_time_since_last_run_ms"] <= 16_000
+    assert rows["kafka_log_logcleanermanager_uncleanable_partitions_count"] == 0
+    assert latest(after) == latest(before)
+    filled.stop()
+    again = start(sim)
+    assert again.log.cleaned_until == end
+    ran = sim.timeline.events
+    go_on(again)
+    assert records(again) == after
+    assert sim.timeline.events - ran < 500, "nothing is done twice"
+
+
+def test_nothing_is_compacted_without_need(sim: SimWorld) -> None:
+    for config, keys in [
+        (TopicConfig(segment_bytes=3_000), {}),
+        (SMALL, {"log_cleaner_enable": "false"}),
+        (SMALL, {"log_cleaner_threads": "0"}),
+        (TopicConfig(segment_bytes=3_000, cleanup_policy=("compact",), min_compaction_lag_ms=1 << 60), {}),
+    ]:
+        shelf = start(sim, config, **keys)
+        fill(shelf, 1)
+        go_on(shelf)
+        assert shelf.log.cleaned_until == 0
+        assert CHECKPOINT not in sim.names("")
+        shelf.stop()
+
+
+def test_the_filthiest_log_comes_first(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ottla.storage.cleaning.cleaner")
+    shelf = start(sim)
+    fill(shelf, 1)
+    go_on(shelf)
+    fill(shelf, 2, batches=90)
+    other = shelf.manager.create(OTHER, TOPIC_ID, SMALL)
+    for number in range(60):
+        batch = encode_batch([Record(0, 5, b"k%d" % (number % 7), b"v" * 100)])
+        append(other, batch, 0, sim.clock.now())
+    other.high_watermark = other.end_offset
+    caplog.clear()
+    go_on(shelf)
+    assert [line.split()[0] for line in caplog.messages] == ["other-0", "t-0"]
+    assert shelf.manager.cleaner is not None
+    assert shelf.manager.cleaner.max_dirty_ratio == 0
+
+
+def test_a_damaged_log_is_named_once_and_others_go_on(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
+    shelf = start(sim)
+    fill(shelf, 1)
+    path = shelf.log.segments[1].path
+    data = bytearray(sim.contents(path))
+    data[70] ^= 0x40
+    sim.overwrite(path, bytes(data))
+    other = shelf.manager.create(OTHER, TOPIC_ID, SMALL)
+    for number in range(60):
+        append(other, encode_batch([Record(0, 5, b"k%d" % (number % 7), b"v" * 100)]), 0, sim.clock.now())
+    other.high_watermark = other.end_offset
+    go_on(shelf, 300_000, 5000)
+    assert other.cleaned_until == other.segments.active.base_offset
+    assert shelf.log.cleaned_until == 0
+    assert sum("t-0 is not compacted any more" in line for line in caplog.messages) == 1
+    assert shelf.manager.cleaner is not None
+    assert [(name, [log.tp for log in logs]) for name, logs in shelf.manager.cleaner.uncleanable()] == [("data0", [TP])]
+    assert shelf.manager.offline_dirs == ()
+    rows = measured(shelf)
+    assert rows["kafka_log_logcleanermanager_uncleanable_partitions_count"] == [({"logDirectory": "data0"}, 1)]
+    ((_, waiting),) = rows["kafka_log_logcleanermanager_uncleanable_bytes"]
+    assert 0 < waiting < shelf.log.size
+    assert bytes(data) == sim.contents(path)
+    assert not [name for name in sim.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
+
+
+def test_a_full_disk_is_tried_again(sim: SimWorld, filled: Shelf) -> None:
+    drive = sim.drives[0]
+    roomy, drive.capacity = drive.capacity, 1
+    go_on(filled, 30_000)
+    assert filled.log.cleaned_until == 0
+    assert filled.manager.offline_dirs == ()
+    drive.capacity = roomy
+    go_on(filled, 200_000, 5000)
+    assert filled.log.cleaned_until == filled.log.segments.active.base_offset
+
+
+def moments(filled: Shelf) -> Iterator[int]:
+    """Step by step through the first pass; stops in the midst of an exchange show the state that others meet."""
+    filled.manager.on_time()
+    for moment in range(10_000):
+        if filled.log.cleaning.exchange is not None:
+            yield moment
+        if filled.log.cleaning.checkpoint is not None:
+            return
+        if not filled.world.timeline.step():
+            filled.world.advance(1000)
+            filled.manager.on_time()
+
+
+def exchanging(seed: int, stop_at: int) -> tuple[SimWorld, Shelf, list[Record]]:
+    """A log in the midst of an exchange, and what was in it before."""
+    world = SimWorld(seed=seed)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    shelf.flush()
+    before = records(shelf)
+    for count, _ in enumerate(moments(shelf)):
+        if count == stop_at:
+            break
+    assert shelf.log.cleaning.exchange is not None
+    return world, shelf, before
+
+
+@pytest.mark.parametrize("stop_at", range(0, 12, 2))
+def test_a_truncation_finishes_the_exchange_and_ends_the_pass(stop_at: int) -> None:
+    world, shelf, before = exchanging(3, stop_at)
+    shelf.log.truncate_to(20)
+    assert shelf.log.cleaning.exchange is None
+    assert not [name for name in world.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
+    for record in records(shelf):
+        assert record in before
+        assert record.offset < 20
+    end = shelf.log.end_offset
+    assert end <= 20
+    world.settle()
+    assert shelf.log.cleaned_until == 0
+    fill(shelf, 9)
+    go_on(shelf, 120_000)
+    assert shelf.log.cleaned_until == shelf.log.segments.active.base_offset
+    after = records(shelf)
+    shelf.stop()
+    assert records(start(world)) == after
+    world.close()
+
+
+@pytest.mark.parametrize("stop_at", range(0, 12, 3))
+def test_retention_waits_for_an_exchange(stop_at: int) -> None:
+    world, shelf, _ = exchanging(4, stop_at)
+    shelf.log.set_start_offset(shelf.log.end_offset)
+    assert shelf.log.delete_old_segments(world.clock.now()) == 0
+    go_on(shelf, 120_000)
+    assert shelf.log.delete_old_segments(world.clock.now()) > 0
+    world.settle()
+    shelf.stop()
+    assert start(world).log.start_offset == shelf.log.end_offset
+    world.close()
+
+
+@pytest.mark.parametrize("stop_at", range(0, 12, 3))
+def test_a_log_may_be_deleted_while_segments_are_exchanged(stop_at: int) -> None:
+    world, shelf, _ = exchanging(5, stop_at)
+    shelf.manager.delete(TP)
+    go_on(shelf, 120_000)
+    assert shelf.manager.offline_dirs == ()
+    assert shelf.manager.get(TP) is None
+    made = shelf.log
+    assert made.cleaned_until == 0
+    fill(shelf, 2)
+    go_on(shelf, 120_000)
+    assert made.cleaned_until == made.segments.active.base_offset
+    world.close()
+
+
+@pytest.mark.parametrize("stop_at", range(12))
+def test_a_clean_stop_finishes_the_exchange(stop_at: int) -> None:
+    world, shelf, before = exchanging(6, stop_at)
+    assert not isinstance(shelf.stop(), Failure)
+    assert not [name for name in world.names(str(TP)) if name.endswith(".swap")]
+    again = start(world)
+    assert latest(records(again)) == latest(before)
+    go_on(again)
+    assert again.log.cleaned_until == again.log.segments.active.base_offset
+    assert latest(records(again)) == latest(before)
+    world.close()
+
+
+@pytest.mark.parametrize("stop_at", range(3))
+def test_a_failure_in_an_exchange_takes_the_directory_offline(stop_at: int) -> None:
+    world, shelf, before = exchanging(7, stop_at)
+    world.faults[0].broken = True
+    world.settle()
+    go_on(shelf, 30_000)
+    assert shelf.manager.offline_dirs == ("data0",)
+    world.restart(Death.POWER_LOSS)
+    assert latest(records(start(world))) == latest(before)
+    world.close()
+
+
+def test_readers_are_served_while_segments_are_exchanged() -> None:
+    world = SimWorld(seed=8)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    before, seen, looked_up = records(shelf), 0, Answers()
+    for _ in moments(shelf):
+        for offset in range(0, shelf.log.end_offset, 40):
+            region = shelf.log.read(offset, LIMIT, shelf.log.end_offset, warmed=True)
+            assert region is not None
+            assert region.generation == region.file.generation
+        shelf.log.aborted_transactions(0, shelf.log.end_offset)
+        shelf.log.lookup_timestamp(1050, looked_up)
+        seen += 1
+    assert seen > 5
+    assert not [each for each in looked_up if isinstance(each, Failure)]
+    assert latest(records(shelf)) == latest(before)
+    world.close()
+
+
+def test_a_region_of_before_has_the_bytes_of_before(sim: SimWorld, filled: Shelf) -> None:
+    region = filled.log.read(0, LIMIT, filled.log.end_offset)
+    assert region is not None
+    pinned = bytearray(region.size)
+    region.file.read_now(region.pos, memoryview(pinned))
+    answers = Answers()
+    region.file.read(region.pos, region.size, answers)
+    go_on(filled)
+    assert filled.log.cleaned_until > 0
+    assert answers == [bytes(pinned)]
+    fresh = filled.log.read(0, LIMIT, filled.log.end_offset, warmed=True)
+    assert fresh is not None
+    assert fresh.file is not region.file
+
+
+# -- what is remembered, and when it does not hold any more ------------------------------------------------------------
+
+
+def test_a_checkpoint_outside_of_the_log_is_not_this_log_s(sim: SimWorld, filled: Shelf) -> None:
+    end = filled.log.end_offset
+    filled.stop()
+    sim.overwrite(CHECKPOINT, f"0\n2\nt 0 {end + 1}\ngone 7 5\n".encode())
+    again = start(sim)
+    assert again.log.cleaned_until == 0
+    assert noted(sim) == {}, "what comes to be at that offset is not clean"
+    again.stop()
+
+
+def test_a_log_start_above_the_checkpoint_begins_the_dirty_part(sim: SimWorld, filled: Shelf) -> None:
+    go_on(filled)
+    filled.log.set_start_offset(filled.log.cleaned_until + 3)
+    assert filled.log.cleaned_until == filled.log.start_offset
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_truncation_below_the_checkpoint_takes_it_back_before_anything(guarded: bool) -> None:
+    """Else what is written behind it counts as clean: its tombstones go, and what they deleted comes back."""
+    world = SimWorld(seed=11)
+    keys = {"log_cleaner_backoff_ms": "1000"}
+    config = TopicConfig(
+        segment_bytes=1_000, index_interval_bytes=200, cleanup_policy=("compact",), delete_retention_ms=1000,
+        min_cleanable_dirty_ratio=0.01,
+    )  # fmt: skip
+    safeguards = Safeguards(cleaner_checkpoint_cut=guarded)
+    shelf = start(world, config, safeguards, **keys)
+
+    def write(rows: list[tuple[bytes, bytes | None]]) -> None:
+        for key, value in rows:
+            shelf.put(encode_batch([Record(0, 5, key, value)]))
+        shelf.log.high_watermark = shelf.log.end_offset
+
+    write([(b"a", b"old"), *((b"k%d" % n, b"v" * 50) for n in range(20))])
+    write([(b"k%d" % n, b"w" * 50) for n in range(20)])
+    go_on(shelf, 5_000, 500)
+    checkpoint = shelf.log.cleaned_until
+    assert checkpoint > 21
+    shelf.flush()
+    shelf.log.truncate_to(15)
+    cut = shelf.log.end_offset
+    write([(b"a", None), *((b"m%d" % n, b"x" * 50) for n in range(60))])
+    shelf.flush()
+    world.restart(Death.KILL)
+    shelf = start(world, config, safeguards, **keys)
+    shelf.log.high_watermark = shelf.log.end_offset
+    assert (shelf.log.cleaned_until <= cut) is guarded
+    write([(b"m%d" % n, b"y" * 50) for n in range(60)])
+    go_on(shelf, 20_000, 500)
+    write([(b"m%d" % n, b"z" * 50) for n in range(60)])
+    go_on(shelf, 20_000, 500)
+    found = latest(records(shelf))
+    assert (found.get(b"a") is None) is guarded, "a deleted record came back"
+    world.close()
+
+
+def test_a_new_log_of_the_name_is_not_clean(sim: SimWorld, filled: Shelf) -> None:
+    go_on(filled)
+    assert noted(sim)
+    filled.manager.delete(TP)
+    made = filled.log
+    assert made.cleaned_until == 0
+    sim.restart(Death.POWER_LOSS)
+    again = start(sim)
+    fill(again, 3)
+    assert again.log.cleaned_until == 0
+
+
+# -- pace --------------------------------------------------------------------------------------------------------------
+
+
+def test_the_throttle_spreads_a_pass_over_time(sim: SimWorld) -> None:
+    shelf = start(sim, log_cleaner_io_max_bytes_per_second="1000")
+    fill(shelf, 1)
+    size = sum(segment.size for segment in shelf.log.segments)
+    began = sim.clock.now().mono_ns
+    while not shelf.log.cleaning.checkpoint:
+        go_on(shelf, 1000, 1000)
+    seconds = (sim.clock.now().mono_ns - began) / 1e9
+    assert seconds > 1.5 * size / 1000, "read twice, and written"
+
+
+def test_changed_settings_count_at_once(sim: SimWorld) -> None:
+    shelf = start(sim, log_cleaner_threads="0")
+    fill(shelf, 1)
+    shelf.manager.configure(broker(log_cleaner_threads="2"))
+    go_on(shelf)
+    assert shelf.log.cleaned_until > 0
+
+
+def test_many_records_in_a_few_bytes_do_not_hold_up_the_loop(sim: SimWorld) -> None:
+    shelf = start(sim, TopicConfig(segment_bytes=1 << 20, cleanup_policy=("compact",)))
+    many = [Record(number, 1, b"k%d" % (number % 50_000), b"") for number in range(150_000)]
+    shelf.put(encode_batch(many, codec=1))
+    shelf.put(encode_batch([Record(0, 1, b"k1", b"later")]))
+    shelf.log.high_watermark = shelf.log.end_offset
+    shelf.log.roll()
+    turns: list[int] = []
+    state = shelf.log.cleaning
+    while state.checkpoint is None:
+        shelf.manager.on_time()
+        turns.append(1)
+        if not sim.timeline.step():
+            sim.advance(1000)
+    assert len(turns) > 150_000 // 16_384
+    found = records(shelf)
+    assert len(found) == 50_000
+    assert latest(found)[b"k1"] == b"later"
+
+
+def test_random_logs_through_many_passes(sim: SimWorld) -> None:
+    chosen = random.Random(5)
+    shelf = start(sim, log_cleaner_backoff_ms="1000")
+    told: dict[Any, Any] = {}
+    for round_ in range(6):
+        fill(shelf, chosen.randrange(1000), batches=40, keys=30)
+        told |= {record.key: record.value for record in records(shelf)}
+        go_on(shelf, 3000, 500)
+        if round_ == 3:
+            shelf.stop()
+            shelf = start(sim, log_cleaner_backoff_ms="1000")
+        found = latest(records(shelf))
+        assert {key: found.get(key) for key in told} == told
+        assert shelf.log.cleaned_until > 0
