@@ -279,7 +279,7 @@ class LogConfig(ServerConfig):
         "log.cleaner.io.buffer.size",
         Type.INT,
         524_288,
-        "Buffer of a compaction's reads and writes.",
+        "Accepted for compatibility: a compaction reads 256 KiB at a time, or a batch.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )

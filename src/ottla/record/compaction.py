@@ -140,7 +140,7 @@ def rewritten(rewrites: Sequence[Rewrite], max_bytes: int) -> list[bytes]:
 def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *, max_bytes: int) -> bytearray:
     data, header = _opened(batch, max_bytes)
     mask = keep if isinstance(keep, bytes) else _mask(keep, header)
-    if not any(mask):
+    if 1 not in mask:
         return bare(header)
     base = header.base_timestamp if horizon_ms is None else horizon_ms
     shift = header.base_timestamp - base

@@ -14,7 +14,7 @@ from tests.storage.conftest import TOPIC_ID, TP, Answers, Shelf, SimWorld, appen
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.metrics import Registry
-from ottla.record.batch import Record, encode_batch
+from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.seams import Failure
 from ottla.sim.machine import Death
 from ottla.sim.workers import SimWorkers
@@ -147,6 +147,23 @@ def test_a_damaged_log_is_named_once_and_others_go_on(sim: SimWorld, caplog: pyt
     assert 0 < waiting < shelf.log.size
     assert bytes(data) == sim.contents(path)
     assert not [name for name in sim.names(str(TP)) if name.endswith((".cleaned", ".swap"))]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_log_of_damaged_bytes_never_harms_the_broker(sim: SimWorld, seed: int) -> None:
+    """Headers first: what they say is used before any checksum is looked at."""
+    chosen = random.Random(seed)
+    shelf = start(sim)
+    fill(shelf, 1)
+    segment = shelf.log.segments[chosen.randrange(3)]
+    data = bytearray(sim.contents(segment.path))
+    starts = [pos for pos, _ in batches_of(data)]
+    for _ in range(chosen.randrange(1, 4)):
+        data[chosen.choice(starts) + chosen.randrange(61)] = chosen.choice([0, 1, 2, 0x7F, 0x80, 0xFF])
+    sim.overwrite(segment.path, bytes(data))
+    go_on(shelf, 40_000, 1000)
+    assert shelf.manager.offline_dirs == ()
+    assert shelf.log.cleaned_until > 0 or shelf.log.cleaning.uncleanable is not None
 
 
 def test_a_full_disk_is_tried_again(sim: SimWorld, filled: Shelf) -> None:

@@ -27,6 +27,7 @@ from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.cleaning.steps import Steps, Wait
 from ottla.storage.cleaning.transactions import CleanedTransactions
 from ottla.storage.home import Home
+from ottla.storage.index import MAX_RELATIVE_OFFSET
 from ottla.storage.producer_state import marker_of
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
@@ -103,6 +104,8 @@ class CleaningPass:
         self._looked_at = 0
         """Records, in this turn."""
         self._files: CleanedFiles | None = None
+        self._expected = 0
+        """The next batch that is read begins here or later."""
 
     def close(self) -> None:
         """Its steps were closed before their end: give back what they had open."""
@@ -270,8 +273,8 @@ class CleaningPass:
         """The batches as they are to be, in their order."""
         rewrites = [
             rewrite
-            for batch, verdict in zip(lot, verdicts, strict=True)
-            if (rewrite := _rewrite_of(*batch, verdict)) is not None
+            for (batch, _), verdict in zip(lot, verdicts, strict=True)
+            if (rewrite := _rewrite_of(batch, verdict)) is not None
         ]
         again = yield from self._work("rewritten", rewrites, self._task.max_batch_bytes)
         fresh = iter(again)
@@ -319,8 +322,20 @@ class CleaningPass:
             raise Damaged(f"{segment.path} at {pos}: {error}") from error
         if not found:
             raise Damaged(f"{segment.path} ends within a batch, at {pos}")
+        if not pos:
+            self._expected = segment.base_offset
+        for _, header in found:
+            if header.base_offset < self._expected or not self._is_sound(header, segment):
+                raise Damaged(f"{segment.path}: a batch at {pos} or behind says impossible things: {header}")
+            self._expected = header.last_offset + 1
         yield from self._pay(len(data))
         return found
+
+    def _is_sound(self, header: BatchHeader, segment: Segment) -> bool:
+        """Whether offsets and count can be true: numbers that nobody has checked decide here, before any checksum."""
+        room = self._task.max_batch_bytes if header.codec else header.size
+        far = header.last_offset - segment.base_offset
+        return header.last_offset_delta >= 0 and far <= MAX_RELATIVE_OFFSET and 0 <= header.record_count * 7 <= room
 
     def _read(self, segment: Segment, pos: int, size: int) -> Steps[bytes]:
         data = bytes((yield lambda done: segment.file.read(pos, size, done)))
@@ -363,10 +378,10 @@ def _after(at: int, pieces: list[Keys]) -> tuple[int, Place]:
     return (at + len(pieces), Place()) if rest is None else (at + len(pieces) - 1, rest)
 
 
-def _rewrite_of(batch: bytes, header: BatchHeader, verdict: Verdict) -> Rewrite | None:
+def _rewrite_of(batch: bytes, verdict: Verdict) -> Rewrite | None:
     if verdict.fate is Fate.REWRITE:
         return Rewrite(batch, verdict.keep, verdict.delete_horizon_ms)
-    return Rewrite(batch, bytes(header.record_count), None) if verdict.fate is Fate.BARE else None
+    return Rewrite(batch, b"", None) if verdict.fate is Fate.BARE else None
 
 
 def _whole(data: bytes) -> list[Batch]:
