@@ -61,7 +61,18 @@ class LoadProgress(NamedTuple):
 class LogDir:
     """A log directory and the logs in it."""
 
-    __slots__ = ("_clean", "_cleaned", "_ghosts", "_high_watermarks", "_home", "_recovery_points", "_starts", "logs", "moves")
+    __slots__ = (
+        "_clean",
+        "_cleaned",
+        "_ghosts",
+        "_high_watermarks",
+        "_home",
+        "_noted_clean",
+        "_recovery_points",
+        "_starts",
+        "logs",
+        "moves",
+    )
 
     def __init__(self, home: Home) -> None:
         self._home = home
@@ -79,6 +90,8 @@ class LogDir:
         self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
         self._starts = LatestWrite(home, LOG_STARTS)
         self._cleaned = LatestWrite(home, CLEANED_UNTIL)
+        self._noted_clean: dict[TopicPartition, int] = {}
+        """What that file says, or will."""
 
     @property
     def name(self) -> str:
@@ -182,9 +195,9 @@ class LogDir:
             log = self.logs.get(tp)
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
-        known = {tp: offset for tp, offset in cleaned.items() if tp in self.logs}
-        if known != self._cleaned_offsets() and self._home.safeguards.cleaner_checkpoint_cut:
-            self._save_cleaned()
+        self._noted_clean = cleaned
+        if self._home.safeguards.cleaner_checkpoint_cut:
+            self._correct_cleaned()
 
     def _log_directories(self, names: list[str]) -> Iterator[tuple[TopicPartition, str]]:
         """Partitions and their directories, logs before copies; what waits for its removal is removed."""
@@ -299,7 +312,7 @@ class LogDir:
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
         self._starts.write_now(self._start_bytes())
-        self._save_cleaned()
+        self._correct_cleaned()
         self._ghosts.clear()
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -319,10 +332,19 @@ class LogDir:
 
     def checkpoint_cleaned(self) -> None:
         """Note how far each log is clean."""
-        self._cleaned.write(lambda: format_offsets(self._cleaned_offsets()))
+        self._cleaned.write(self._cleaned_bytes)
+
+    def _correct_cleaned(self) -> None:
+        """Have the file say nothing of logs that is not so, waiting for it. Raises Failure."""
+        if self._noted_clean != self._cleaned_offsets():
+            self._save_cleaned()
 
     def _save_cleaned(self) -> None:
-        self._cleaned.write_now(format_offsets(self._cleaned_offsets()))
+        self._cleaned.write_now(self._cleaned_bytes())
+
+    def _cleaned_bytes(self) -> bytes:
+        self._noted_clean = self._cleaned_offsets()
+        return format_offsets(self._noted_clean)
 
     def _cleaned_offsets(self) -> dict[TopicPartition, int]:
         found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
