@@ -29,10 +29,12 @@ from ottla.broker.readiness import Readiness
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.stores import Stores
 from ottla.broker.surroundings import TransactionSurroundings
+from ottla.cluster.adoption import adopt
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
 from ottla.cluster.leaders import ImageLeaders
 from ottla.cluster.membership import Steps
+from ottla.cluster.script import Script
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups import heartbeats
@@ -52,6 +54,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.selector import selector_named
 from ottla.replication.verifier import Verifier
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
+from ottla.storage.checkpoints import CorruptCheckpoint
 from ottla.storage.cleaning.measures import declare as declare_cleaner
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
@@ -181,7 +184,7 @@ class Broker:
         `endpoints` is what clients and other brokers are told. Raises Failure or CorruptStore when the first log
         directory, which holds the broker's own metadata store, cannot be read.
         """
-        steps = Steps(self._remembered, self.logs.has_blank_dir, self._found, self._failed)
+        steps = Steps(self._remembered, self.logs.has_blank_dir, self._adopt, self._found, self._failed)
         self._control = control = ControlPlane(
             self.cluster,
             self._world,
@@ -248,12 +251,28 @@ class Broker:
         except Failure:
             return None  # that directory goes offline when it is claimed
 
-    def _found(self, cluster_id: str) -> None:
-        """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
+    def _adopt(self, new_id: Callable[[], bytes]) -> Script[None] | None:
+        return self._adoption(new_id) if self.config.ottla_adopt_logs and self._stores.is_own else None
+
+    def _adoption(self, new_id: Callable[[], bytes]) -> Script[None]:
+        cluster_id = self._remembered()
+        assert cluster_id is not None, "only logs of another cluster are adopted"
+        self._check_owner(cluster_id)
+        try:
+            found = self.logs.found_logs()
+        except (Failure, CorruptCheckpoint) as error:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"the logs cannot be adopted: {error}") from None
+        yield from adopt(found, self.config, new_id)
+
+    def _check_owner(self, cluster_id: str) -> None:
         try:
             self.logs.claim(cluster_id, self.config.node_id, check_only=True)
         except WrongDirectory as wrong:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
+
+    def _found(self, cluster_id: str) -> None:
+        """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
+        self._check_owner(cluster_id)
         self.logs.load(self.cluster.topic_config)
         self._replicas.start()
         self.listening = True

@@ -44,20 +44,23 @@ def ensure_persistent() -> Script[None]:
     raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the nodes of the metadata store come and go; give up")
 
 
-def cluster_id(new_id: Callable[[], bytes], remembered: str | None) -> Script[str]:
+def cluster_id(new_id: Callable[[], bytes], remembered: str | None, adopted: Script[None] | None = None) -> Script[str]:
     """The cluster's id; made when there is none yet. `remembered`: what this broker's log directories say.
 
-    Raises ApiError INCONSISTENT_CLUSTER_ID when that is another one, or when a store that knows no cluster is asked by
-    a broker that has been in one: its address is likely to be wrong, and the broker's records would belong to nobody.
+    `adopted`: what makes an empty store theirs. Raises ApiError INCONSISTENT_CLUSTER_ID when that is another one, or
+    when a store that knows no cluster is asked by a broker that has been in one: its address is likely to be wrong, and
+    the broker's records would belong to nobody.
     """
     for _ in range(_TRIES):
         node = yield from get(CLUSTER_ID)
         if node is not None and node.data:
             return _checked(decode_cluster_id(CLUSTER_ID, node.data), remembered)
-        if remembered is not None:
+        if remembered is not None and adopted is None:
             _checked("none", remembered)
         yield from ensure_persistent()
-        chosen = uuid_to_text(new_id())
+        if remembered is not None and adopted is not None:
+            yield from adopted
+        chosen = remembered or uuid_to_text(new_id())
         content = encode_cluster_id(chosen)
         op = Op("create", CLUSTER_ID, content) if node is None else Op("put", CLUSTER_ID, content, node.version)
         if (yield from _won([op])):
@@ -70,7 +73,7 @@ def _checked(found: str, remembered: str | None) -> str:
         raise ApiError(
             ErrorCode.INCONSISTENT_CLUSTER_ID,
             f"the log directories (meta.properties) belong to cluster {remembered}, the metadata store to {found};"
-            " one of the two is not the one that was meant",
+            " one of the two is not the one that was meant; ottla.adopt.logs takes logs into an embedded store",
         )
     return found
 

@@ -43,6 +43,8 @@ class Steps(NamedTuple):
     """The cluster's id as the log directories have it, None when they are new. Raises ApiError."""
     is_blank: Callable[[], bool]
     """Whether a log directory is new, as far as the controller has been told."""
+    adopt: Callable[[Callable[[], bytes]], Script[None] | None]
+    """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
     found: Callable[[str], None]
     """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError."""
     failed: Callable[[Failure], None]
@@ -141,7 +143,8 @@ class Membership:
     def _joining(self) -> Script[int]:
         """All steps up to the registration; the value is the broker epoch."""
         try:
-            found = yield from cluster_id(self._new_uuid, self._steps.remembered())
+            adopted = self._steps.adopt(self._new_uuid)
+            found = yield from cluster_id(self._new_uuid, self._steps.remembered(), adopted)
             yield from ensure_persistent()
             yield from self._changes.read_all()
             topics = yield from children(TOPICS)

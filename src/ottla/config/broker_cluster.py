@@ -187,6 +187,12 @@ class ReplicationConfig(LogConfig):
         None,
         "Credentials for ZooKeeper as user:password; not a key of Kafka, which takes them from a JAAS file.",
     )
+    ottla_adopt_logs: bool = key(
+        "ottla.adopt.logs",
+        Type.BOOLEAN,
+        False,
+        "Whether an embedded metadata store that knows no cluster takes in the topics of the logs that are there.",
+    )
     reserved_broker_max_id: int = key(
         "reserved.broker.max.id",
         Type.INT,

@@ -15,6 +15,7 @@ from ottla.errors import ApiError
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.chores import Chores
 from ottla.storage.cleaning.cleaner import Cleaner
+from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
@@ -82,6 +83,10 @@ class LogManager:
             except Failure:
                 continue
         return False
+
+    def found_logs(self) -> list[FoundLog]:
+        """What there is before anything is loaded. Raises Failure, CorruptCheckpoint."""
+        return found_logs(home.disk for home in self._homes)
 
     def claim(self, cluster_id: str, node_id: int, check_only: bool = False) -> None:
         """Write `meta.properties` where it is missing (unless only to check), check it elsewhere.
