@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from testbench.apache_kafka import tools
 from testbench.apache_kafka.broker import KafkaNode
-from testbench.clients import Aiokafka, Confluent, KafkaPython, Record
+from testbench.clients import Aiokafka, Confluent, KafkaPython, Kcat, Record
 from testbench.ottla_node import OttlaNode
 
 pytestmark = [pytest.mark.interop, pytest.mark.kafka, pytest.mark.slow]
@@ -164,3 +164,40 @@ def test_our_dump_of_what_apache_kafka_writes(tmp_path: Path) -> None:
         theirs = kafkas("4.4.0", files, *options)
         assert_same(theirs, ours(files, *options))
     assert_content(kafkas("4.4.0", files, "--deep-iteration", "--print-data-log"))
+
+
+OLD = {"v0": "0.9.0", "v1": "0.10.0"}
+
+
+@pytest.mark.parametrize("version", ["4.4.0", "3.9.1"])
+def test_kafka_reads_messages_of_old_formats_that_the_broker_wrote(tmp_path: Path, version: str) -> None:
+    """Plain ones, wrappers of every codec, indexes of several segments, and batches behind them."""
+    from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
+
+    plain = [each._replace(headers=()) for each in RECORDS]
+    with OttlaNode(tmp_path / "data") as node:
+        admin = AdminClient({"bootstrap.servers": node.bootstrap})
+        small = {"segment.bytes": "40000", "index.interval.bytes": "2048"}
+        topics = [NewTopic(name, 1, 1, config={**small, "message.format.version": OLD[name]}) for name in OLD]
+        for future in admin.create_topics(topics).values():
+            future.result(180)
+        for name in OLD:
+            for codec in CODECS[:4]:
+                Confluent().write(node.bootstrap, name, plain, codec, **{"batch.num.messages": 40})
+        entry = ConfigEntry("message.format.version", "3.0", incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, "v1", incremental_configs=[entry])
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(180)
+        Confluent().write(node.bootstrap, "v1", RECORDS, **{"batch.num.messages": 40})
+        for client in (Confluent(), Kcat()):
+            assert len(client.read(node.bootstrap, "v1")) == 5 * len(RECORDS)
+    files = files_of(node.data)
+    theirs = kafkas(version, files, "--deep-iteration", "--print-data-log")
+    assert not [line for line in theirs if any(word in line for word in COMPLAINTS)]
+    assert {f"magic: {magic} " for magic in range(3)} <= {line[line.find("magic: ") :][:9] for line in theirs}
+    assert sum(line.startswith("| offset: ") for line in theirs) == 9 * len(RECORDS)
+    if version == "4.4.0":
+        assert_same(theirs, ours(files, "--deep-iteration", "--print-data-log"))
+    indexes = [each for each in files if each.endswith("index")]
+    checked = kafkas(version, indexes, "--index-sanity-check")
+    assert sum("passed sanity check." in line or "is empty." in line for line in checked) == len(indexes), checked
