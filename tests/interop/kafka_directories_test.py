@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from testbench.clients import Confluent, KafkaPython, Kcat, Record
+from testbench.cluster import OttlaOnZooKeeper
 from testbench.ottla_node import NodeError, OttlaNode
+from testbench.zookeeper import ZooKeeper
+
+from ottla.record.entries import entries_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -19,6 +25,7 @@ CASES = {
     "format-0.9.0": ("format-0.9.0",),
     "format-0.10.0": ("format-0.10.0",),
 }
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 STARTS = {"segments": 130}
 """Where DeleteRecords had moved a log start."""
 NODES = {"format-0.10.0": 2}
@@ -108,3 +115,40 @@ def test_logs_of_another_cluster_are_not_adopted_unasked_nor_by_another_node(gol
     node = OttlaNode(tmp_path / "data", {"ottla.adopt.logs": "true"})
     with node:
         assert len(Confluent().read(node.bootstrap, "format-0.9.0")) == 48
+
+
+def fill(connect: str) -> None:
+    """What the cluster of the golden directories had in its ZooKeeper when it was stopped."""
+    from kazoo.client import KazooClient
+
+    (path,) = GOLDEN.glob("*/zookeeper-3-brokers.json.gz")
+    nodes = json.loads(gzip.decompress(path.read_bytes()))
+    client = KazooClient(connect)
+    client.start()
+    for name in sorted(nodes):
+        if not nodes[name]["ephemeral"] and name != "/" and not name.startswith(("/zookeeper", "/admin/reassign")):
+            client.create(name, (nodes[name]["data"] or "").encode())
+    client.stop()
+    client.close()
+
+
+@pytest.mark.kafka
+def test_brokers_of_a_cluster_with_zookeeper_are_replaced_where_they_were(golden, tmp_path: Path) -> None:
+    """Topics, ids and settings are in ZooKeeper; nothing is adopted, and what is written has the topic's old format."""
+    topics = {"format-0.9.0": 0, "format-0.10.0": 1}
+    data = [Path(shutil.copytree(golden(topic).directory, tmp_path / topic)) for topic in topics]
+    with ZooKeeper(tmp_path / "zookeeper") as zookeeper:
+        fill(zookeeper.connect)
+        settings = {"min.insync.replicas": "1"}
+        brokers = OttlaOnZooKeeper(tmp_path / "brokers", zookeeper.connect, 2, settings=settings, data=data)
+        brokers.start()
+        try:
+            for topic, directory in zip(topics, data, strict=True):
+                records = expected(golden, topic, topic)[0]
+                assert stamped(Confluent().read(brokers.bootstrap, topic)) == records
+                Confluent().write(brokers.bootstrap, topic, [Record(b"k", b"new")])
+                assert Confluent().read(brokers.bootstrap, topic)[-1][:2] == (b"k", b"new")
+                content = (directory / f"{topic}-0" / f"{0:020d}.log").read_bytes()
+                assert {header[3] for _, header in entries_of(content)} == {topics[topic]}
+        finally:
+            brokers.stop()
