@@ -3,7 +3,8 @@
 
     bench/fuzz.py [--seconds S] [--seed N]          without --seconds until Ctrl-C
 
-First every named case of bench/hostile.py, then mutations of valid requests and record batches, drawn from the seed.
+First every named case of bench/hostile.py and hostile_sets.py, then mutations of valid requests, record batches and
+message sets, drawn from the seed.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
 an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
 """
@@ -28,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from testbench.clients import ClientFailure, Confluent, Record
 from testbench.ottla_node import OttlaNode
 
-from bench import hostile
+from bench import hostile, hostile_sets
 from bench.hostile import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
@@ -162,8 +163,9 @@ class Fuzz:
 
     def random_case(self) -> Case:
         """A mutated request, or a request with a mutated batch whose checksum may be right again."""
-        if self.rng.random() < 0.3:
-            return self._random_batch()
+        kind = self.rng.random()
+        if kind < 0.3:
+            return self._random_batch() if kind < 0.2 else hostile_sets.random_set(self.rng)
         key = self.rng.choice(self.served) if self.rng.random() < 0.95 else None
         frame = self.grammar.request_frame(self.rng, key)
         return Case("a mutated request", hostile.framed(self.grammar.mutate(self.rng, frame)))
@@ -217,7 +219,7 @@ class Fuzz:
 
 def named(fuzz: Fuzz) -> Iterator[int]:
     """Every case of the corpus."""
-    for case in hostile.corpus(fuzz.rng):
+    for case in itertools.chain(hostile.corpus(fuzz.rng), hostile_sets.message_sets()):
         fuzz.run(case)
         if fuzz.cases % 50 == 0:
             fuzz.check()

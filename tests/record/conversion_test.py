@@ -160,6 +160,12 @@ def test_what_expands_is_bounded() -> None:
         down(many, 1)
 
 
+def test_the_number_of_records_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.record.conversion.RECORDS_MAX", 4)
+    with pytest.raises(ExpandsTooFar, match="5 records"):
+        down(encode_batch([Record(n, 5, None, None) for n in range(5)]), 1)
+
+
 @given(st.binary(max_size=200), st.sampled_from([0, 1]))
 def test_whatever_is_there_is_a_set_or_a_typed_error(data: bytes, magic: int) -> None:
     try:

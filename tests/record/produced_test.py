@@ -106,6 +106,12 @@ def test_a_bomb_is_refused_before_it_is_unpacked() -> None:
     assert peak_of(lambda: refused(bomb)) < 8 * LIMIT
 
 
+def test_the_number_of_messages_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.record.produced.RECORDS_MAX", 100)
+    assert rows_of(converted(memoryview(message_set(1, GZIP, [(b"k", b"v", 5)] * 100)), Rules(), LIMIT))
+    assert refused(message_set(1, GZIP, [(b"k", b"v", 5)] * 101)) == ErrorCode.MESSAGE_TOO_LARGE
+
+
 def test_a_job_answers_with_the_batch_or_with_the_error() -> None:
     batch = convert_job(GOOD, tuple(Rules()))
     assert isinstance(batch, bytes)

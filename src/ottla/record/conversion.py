@@ -28,6 +28,8 @@ from ottla.record.lz4_header import with_wrong_checksum
 from ottla.record.validation import EXPANDED_MAX
 from ottla.types import NO_TIMESTAMP
 
+RECORDS_MAX: Final = 1_000_000
+"""A batch of more records is not converted: that would hold up all others who wait for the same worker."""
 _HEAD: Final = Struct(">qi")
 _CRC: Final = Struct(">I")
 _ATTRIBUTES: Final = Struct(">bb")
@@ -97,6 +99,8 @@ def _batch(
         raise ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd does not exist in message format v{magic}")
     if not crc_ok(view, pos, pos + header.size):
         raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
+    if header.record_count > RECORDS_MAX:
+        raise ExpandsTooFar(f"{header.record_count} records in a batch, {RECORDS_MAX} are converted")
     records: Iterable[Plain] = (record[:4] for record in records_of(view, pos, max_bytes=max_bytes))
     kind = TIMESTAMP_TYPE if header.is_append_time and magic else 0
     if header.codec:

@@ -33,6 +33,9 @@ from ottla.types import NO_TIMESTAMP
 
 KEEP_CODEC: Final = -1
 """The codec that the producer has chosen (compression.type=producer)."""
+RECORDS_MAX: Final = 500_000
+"""Most messages that one set may have: more of them than fit a request come in small wrappers that expand, and
+converting takes time. 100 times as many as producers of that age send."""
 _SIZE: Final = Struct(">i")
 _SIZE_POS: Final = 8
 TIMESTAMP_MAX: Final = 2**63 - 2
@@ -62,7 +65,7 @@ def converted(view: Buffer, rules: Rules, expanded_max: int = EXPANDED_MAX) -> b
     """The batch of all messages in a set, in their order. Raises ApiError:
 
     CORRUPT_MESSAGE               lengths, formats or checksums that cannot be, also of messages in wrappers; no message
-    MESSAGE_TOO_LARGE             a message, or the batch, of more than max_bytes
+    MESSAGE_TOO_LARGE             a message, or the batch, of more than max_bytes; more than RECORDS_MAX messages
     UNSUPPORTED_COMPRESSION_TYPE  a codec that these formats do not have
     INVALID_TIMESTAMP             outside the rules, below -1, or claimed to be LogAppendTime
     INVALID_RECORD                a null key where keys are needed
@@ -82,6 +85,8 @@ def converted(view: Buffer, rules: Rules, expanded_max: int = EXPANDED_MAX) -> b
         count += 1
         if not codec and len(batch) > rules.max_bytes:
             raise _too_large(len(batch), rules.max_bytes)
+        if count > RECORDS_MAX:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"more than {RECORDS_MAX} messages in a set")
     if codec:
         packed = compress(codec, memoryview(batch)[HEADER_SIZE:], rules.level)
         batch = bytearray(HEADER_SIZE) + packed
