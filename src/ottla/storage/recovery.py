@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
+from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.seams import File
@@ -295,9 +295,11 @@ class _Opening:
         return valid
 
     def _note_epoch(self, header: HeaderTuple) -> None:
-        """Whose an entry is. Messages of formats v0 and v1 do not tell; there the checkpoint is believed."""
+        """Whose an entry is. Messages of formats v0 and v1, and what the cleaner made of them, do not tell: there the
+        checkpoint is believed.
+        """
         epoch, start = header[2], header[0]
-        if header[3] != MAGIC_V2:
+        if epoch == NO_EPOCH:
             known = [entry for entry in self.stored_epochs if entry.start_offset <= header[0]]
             if not known:
                 return

@@ -35,7 +35,7 @@ def replica_batches(
     wrapper message begins where the log ends before it.
     """
     batches, error = _whole(view, log_end, newest_epoch, check_crc)
-    if batches and any(header[3] != MAGIC_V2 for _, _, header in batches):
+    if any(header[2] == NO_EPOCH for _, _, header in batches):
         _put_epochs(batches, newest_epoch if newest_epoch != ANY_EPOCH else NO_EPOCH)
     return batches, error
 
@@ -43,7 +43,7 @@ def replica_batches(
 def _put_epochs(batches: list[ReplicaBatch], epoch: int) -> None:
     for at in range(len(batches) - 1, -1, -1):
         start, end, header = batches[at]
-        if header[3] == MAGIC_V2:
+        if header[2] != NO_EPOCH:
             epoch = header[2]
         else:
             batches[at] = start, end, (*header[:2], epoch, *header[3:])

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
-from ottla.record.batch import HEADER_SIZE, BatchHeader, batches_of, header_at
+from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, BatchHeader, batches_of, header_at
 from ottla.record.compaction import Keys, Place, Rewrite
+from ottla.record.entries import entries_of, entry_at
 from ottla.record.errors import CorruptRecord
 from ottla.seams import Failure, Kind, Workers
 from ottla.storage.cleaning.alive import Alive
@@ -35,6 +36,7 @@ from ottla.types import TopicPartition
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read at a time; one batch may be larger."""
+MODERNIZE_JOB: Final = "ottla.record.modernizing:modernized"
 LOT: Final = 256
 """Batches that are given to a worker, and decided upon, at a time."""
 
@@ -146,12 +148,12 @@ class CleaningPass:
         for segment in self._below(self._task.until, first):
             pos = 0
             while pos < segment.size:
-                chunk = yield from self._chunk(segment, pos)
+                chunk, size = yield from self._chunk(segment, pos)
                 for lot in _lots(chunk):
                     yield from self._note(lot, seen, latest)
                     if latest.full:
                         return
-                pos += sum(header.size for _, header in chunk)
+                pos += size
         latest.skip(self._task.until - 1)
 
     def _note(self, lot: list[Batch], seen: CleanedTransactions, latest: LatestOffsets) -> Steps[None]:
@@ -233,13 +235,13 @@ class CleaningPass:
     def _rewrite_segment(self, segment: Segment, judge: Judge, files: CleanedFiles) -> Steps[None]:
         pos = 0
         while pos < segment.size:
-            chunk = yield from self._chunk(segment, pos)
+            chunk, size = yield from self._chunk(segment, pos)
             for lot in _lots(chunk):
                 verdicts = yield from self._judged(lot, judge)
                 written = yield from self._changed(lot, verdicts)
                 files.add(written)
                 yield from self._pay(sum(len(batch) for batch, _ in written))
-            pos += sum(header.size for _, header in chunk)
+            pos += size
 
     def _judged(self, lot: list[Batch], judge: Judge) -> Steps[list[Verdict]]:
         """What becomes of each of some batches."""
@@ -299,8 +301,11 @@ class CleaningPass:
         """Have a worker do something, unless there is nothing to do."""
         if not pieces and name != "sorted_offsets":
             return []
+        return (yield from self._job(f"ottla.record.compaction:{name}", pieces, *more))
+
+    def _job(self, job: str, *arguments: object) -> Steps[Any]:
         try:
-            found = yield lambda done: self._workers.run(f"ottla.record.compaction:{name}", (pieces, *more), done)
+            found = yield lambda done: self._workers.run(job, arguments, done)
         except Failure as failure:
             if failure.kind is Kind.IO:
                 raise Damaged(f"{self._task.tp}: {failure.message}") from failure
@@ -308,16 +313,22 @@ class CleaningPass:
         self._looked_at = 0
         return found
 
-    def _chunk(self, segment: Segment, pos: int) -> Steps[list[Batch]]:
-        """Whole batches from a position on: some, or a large one."""
+    def _chunk(self, segment: Segment, pos: int) -> Steps[tuple[list[Batch], int]]:
+        """Whole batches from a position on, some, or a large one; and their size in the segment.
+
+        Messages of formats v0 and v1 come as the batches that they would be today.
+        """
         self._check([segment])
         size = min(CHUNK, segment.size - pos)
         data = yield from self._read(segment, pos, size)
         try:
+            size, is_old = _extent(data)
+            if not size and (first := entry_at(data, 0, len(data))) is not None:
+                data = yield from self._read(segment, pos, first[1] + LOG_OVERHEAD)
+                size, is_old = _extent(data)
+            if is_old:
+                data = yield from self._job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
             found = _whole(data)
-            if not found and len(data) >= HEADER_SIZE:
-                data = yield from self._read(segment, pos, header_at(data).size)
-                found = _whole(data)
         except CorruptRecord as error:
             raise Damaged(f"{segment.path} at {pos}: {error}") from error
         if not found:
@@ -328,8 +339,8 @@ class CleaningPass:
             if header.base_offset < self._expected or not self._is_sound(header, segment):
                 raise Damaged(f"{segment.path}: a batch at {pos} or behind says impossible things: {header}")
             self._expected = header.last_offset + 1
-        yield from self._pay(len(data))
-        return found
+        yield from self._pay(size)
+        return found, size
 
     def _is_sound(self, header: BatchHeader, segment: Segment) -> bool:
         """Whether offsets and count can be true: numbers that nobody has checked decide here, before any checksum."""
@@ -382,6 +393,15 @@ def _rewrite_of(batch: bytes, verdict: Verdict) -> Rewrite | None:
     if verdict.fate is Fate.REWRITE:
         return Rewrite(batch, verdict.keep, verdict.delete_horizon_ms)
     return Rewrite(batch, b"", None) if verdict.fate is Fate.BARE else None
+
+
+def _extent(data: bytes) -> tuple[int, bool]:
+    """Bytes of the whole entries at the beginning, and whether any is of format v0 or v1. Raises CorruptRecord."""
+    size, is_old = 0, False
+    for pos, header in entries_of(data):
+        size = pos + header[1] + LOG_OVERHEAD
+        is_old = is_old or header[3] != MAGIC_V2
+    return size, is_old
 
 
 def _whole(data: bytes) -> list[Batch]:
