@@ -17,6 +17,8 @@ NO_TIMESTAMP: Final = -1
 NO_PRODUCER_ID: Final = -1
 NO_PRODUCER_EPOCH: Final = -1
 NO_SEQUENCE: Final = -1
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+"""No client writes to these; only the coordinators do."""
 ZERO_UUID: Final = bytes(16)
 """The topic id of a message that names its topic instead."""
 

@@ -11,6 +11,7 @@ import errno
 import os
 import resource
 import subprocess
+import threading
 import time
 
 import pytest
@@ -19,7 +20,7 @@ from ottla.seams import Failure, Kind, Region
 from ottla.server import file as file_module
 from ottla.server.descriptors import Descriptors
 from ottla.server.disk import RealDisk
-from ottla.server.turns import Turns
+from ottla.server.turns import THREADS, Turns
 
 
 class World:
@@ -253,3 +254,22 @@ def test_operations_on_missing_names_are_not_done(disk):
     with pytest.raises(Failure) as refused:
         disk.make_dir("missing/inside")
     assert refused.value.kind is Kind.NOT_DONE
+
+
+def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
+    """All threads of one are busy with syncs that do not end; the other's sync does."""
+    disks = []
+    for name in ("hangs", "works"):
+        (tmp_path / name).mkdir()
+        disks.append(RealDisk(str(tmp_path / name), world.turns.branch()))
+    hung, done = threading.Event(), []
+    for _ in range(2 * THREADS):
+        disks[0].turns.off_loop(hung.wait, lambda _: done.append("hung"))
+    file = disks[1].open("a", create=True)
+    file.append((b"x",))
+    file.sync(done.append)
+    world.until(lambda: bool(done))
+    assert done == [1]
+    hung.set()
+    world.until(lambda: len(done) == 1 + 2 * THREADS)
+    file.close()

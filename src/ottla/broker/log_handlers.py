@@ -13,13 +13,13 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.deletion import delete_records
-from ottla.replication.hosted import INTERNAL_TOPICS, Hosted
+from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.partition import Partition
 from ottla.requests import Context, handles
 from ottla.seams import Failure
 from ottla.storage.index import TimestampOffset
-from ottla.types import NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
+from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DeleteRecordsRequest,

@@ -38,6 +38,15 @@ class LogConfig(ServerConfig):
         importance=HIGH,
         synonyms=("log.dir",),
     )
+    ottla_log_dir_reserve_bytes: int = key(
+        "ottla.log.dir.reserve.bytes",
+        Type.LONG,
+        33_554_432,
+        "Room in a log directory that clients' records do not get: with less left they are refused with "
+        "KAFKA_STORAGE_ERROR, while checkpoints, offsets, the ends of transactions and deletions go on. 0: none. "
+        "Not a key of Kafka.",
+        at_least(0),
+    )
     log_segment_bytes: int = key(
         "log.segment.bytes",
         Type.INT,

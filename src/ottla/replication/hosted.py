@@ -8,10 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ottla.replication.partition import Partition
-from ottla.types import TopicPartition
-
-INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
-"""No client writes to these; only the coordinators do."""
+from ottla.types import INTERNAL_TOPICS, TopicPartition
 
 
 class HostedTopic:

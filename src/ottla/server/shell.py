@@ -84,7 +84,7 @@ class Shell:
         self._calls = Calls(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         kept = Descriptors(descriptors)
-        disks = [RealDisk(directory, self._turns, kept) for directory in config.log_dirs]
+        disks = [RealDisk(directory, self._turns.branch(), kept) for directory in config.log_dirs]
         network = RealNetwork(self._calls)
         self._store = outside_store(config, loop, self._turns)
         self.world = World(self._turns.clock, RealEntropy(), disks, network, self._workers, self._store)

@@ -24,23 +24,34 @@ def _nothing() -> None:
 
 
 THREADS = 8
-"""Blocking calls at a time: fsyncs of several files overlap, a slow device does not starve the others."""
+"""Blocking calls at a time, per log directory: fsyncs of several files overlap, and a device that hangs with all of
+them holds up no other."""
 
 
 class Turns:
     """Runs completions as turns on one loop, and blocking work in threads."""
 
-    __slots__ = ("_end_turn", "_loop", "_pool", "clock")
+    __slots__ = ("_branches", "_end_turn", "_loop", "_pool", "clock")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, clock: RealClock | None = None) -> None:
         self._loop = loop
         self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="ottla-disk")
         self._end_turn: Callable[[], None] = _nothing
         self.clock = RealClock(loop) if clock is None else clock
+        self._branches: list[Turns] = []
+
+    def branch(self) -> Turns:
+        """The same turns with threads of their own: who waits there waits for nobody else's device."""
+        branch = Turns(self._loop, self.clock)
+        branch.connect(self._end_turn)
+        self._branches.append(branch)
+        return branch
 
     def connect(self, end_turn: Callable[[], None]) -> None:
         """Name what follows every completion (`Inputs.end_turn`)."""
         self._end_turn = end_turn
+        for branch in self._branches:
+            branch.connect(end_turn)
 
     def soon(self, done: Done[T], value: T | Failure) -> None:
         """Give `value` to `done` in a turn of its own, after those that were asked for earlier."""
@@ -66,6 +77,8 @@ class Turns:
 
     def stop(self) -> None:
         """Wait for what runs in threads, and let them go."""
+        for branch in self._branches:
+            branch.stop()
         self._pool.shutdown(wait=True)
 
     def _turn(self, done: Done[T], value: T | Failure) -> None:

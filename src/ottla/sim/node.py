@@ -55,7 +55,9 @@ class SimNode:
         self.machine = Machine(node, timeline, streams.scoped(f"node{node}"), self.drives)
         self.machine.on_end.append(self._ended)
         network.machines[node] = self.machine
-        self.config, _ = BrokerConfig.from_properties({**properties, "node.id": str(node)})
+        # Drives of runs are as small as their faults want them: they are full to the last byte.
+        settings = {"ottla.log.dir.reserve.bytes": "0", **properties, "node.id": str(node)}
+        self.config, _ = BrokerConfig.from_properties(settings)
         self.broker: Broker | None = None
         self.recoveries = 0
         """Starts after an unclean end that became ready."""

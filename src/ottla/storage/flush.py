@@ -169,7 +169,7 @@ class Flush:
         """Before another segment follows one that was cut: a power loss may bring back what was cut off, and take only
         what was written in its place; then the next segment would continue what is no more. Raises Failure.
         """
-        if self._cuts and self._home.safeguards.cut_before_roll:
+        if self._cuts:
             self._home.disk.sync_now(segment.path)
             self._cuts = self._cuts_covered = 0
 

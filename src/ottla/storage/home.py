@@ -32,11 +32,13 @@ class Home:
         "fence",
         "offline",
         "on_offline",
+        "rearm",
         "safeguards",
         "save_cleaned",
         "save_recovery_points",
         "save_starts",
         "scan",
+        "short",
         "starts_changed",
         "timers",
     )
@@ -60,6 +62,10 @@ class Home:
         """Why the directory is out of service."""
         self.on_offline: Callable[[str], None] = _nobody
         """Told the directory's name when it goes offline."""
+        self.short = False
+        """Less is free than what is kept for the broker itself: clients' records are refused."""
+        self.rearm: Callable[[], None] = _nothing
+        """Has the logs take notice of `short`."""
         self.fence: Callable[[], None] = _nothing
         """Keeps the logs from taking appends once the directory is offline."""
         self.save_starts: Callable[[Callable[[], None]], None] = _at_once

@@ -16,7 +16,7 @@ from ottla.record.batch import CONTROL, patch_offset_and_epoch
 from ottla.record.control import Marker
 from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
-from ottla.seams import Done, Failure, Instant, Region
+from ottla.seams import Done, Failure, Instant, Kind, Region
 from ottla.storage.index import TimestampOffset
 from ottla.storage.log_files import LogFiles
 from ottla.storage.producer_snapshots import reload_after_cut
@@ -66,7 +66,7 @@ class Log(LogFiles):
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(len(view))
+            segment = self._make_room(len(view), is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
         patch_offset_and_epoch(view, 0, base, leader_epoch)
@@ -183,9 +183,14 @@ class Log(LogFiles):
                 self.producers.update(header, base, now.wall_ms)
         self.end_offset = base + header[6] + 1
 
-    def _make_room(self, size: int) -> Segment:
-        """Roll before a batch of `size` bytes. Raises ApiError."""
+    def _make_room(self, size: int, is_marker: bool = False) -> Segment:
+        """Roll before a batch of `size` bytes. The end of a transaction may use the reserve. Raises ApiError."""
         self._home.check()
+        if self._home.short and not self.uses_reserve:
+            if not is_marker:
+                raise self._home.refusal(Failure(Kind.FULL))
+            if not self._active.full and self._active.size + size <= self.config.segment_bytes:
+                return self._active
         if size > self.config.segment_bytes:
             raise ApiError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,

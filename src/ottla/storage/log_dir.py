@@ -77,6 +77,7 @@ class LogDir:
     def __init__(self, home: Home) -> None:
         self._home = home
         home.fence = self._fence
+        home.rearm = self._rearm
         home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         home.save_cleaned = self._save_cleaned
@@ -108,6 +109,11 @@ class LogDir:
             return -1, -1
 
     @property
+    def short(self) -> bool:
+        """Whether clients' records are refused for want of room."""
+        return self._home.short
+
+    @property
     def offline(self) -> Failure | None:
         """Why it is out of service, None while it is not."""
         return self._home.offline
@@ -115,6 +121,10 @@ class LogDir:
     def _fence(self) -> None:
         for log in self._all().values():
             log.fence()
+
+    def _rearm(self) -> None:
+        for log in self._all().values():
+            log.rearm()
 
     def _all(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""

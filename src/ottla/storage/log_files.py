@@ -25,7 +25,7 @@ from ottla.storage.segment_files import create_segment, discard, snapshot_path
 from ottla.storage.segments import Segments
 from ottla.storage.tail import Tail
 from ottla.storage.trimming import Trimming
-from ottla.types import ZERO_UUID, TopicPartition
+from ottla.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
 
 UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
@@ -166,11 +166,21 @@ class LogFiles:
 
     def _arm_active(self, now_ms: int) -> None:
         self._active.arm(self.config, now_ms)
-        if self._home.offline is not None:
+        if self._home.offline is not None or (self._home.short and not self.uses_reserve):
             self.fence()
 
+    def rearm(self) -> None:
+        """There is too little room in the directory, or enough again."""
+        if not self.closed:
+            self._arm_active(self._home.clock.now().wall_ms)
+
+    @property
+    def uses_reserve(self) -> bool:
+        """Whether it may take what clients' records may not: offsets and transactions of the coordinators."""
+        return self.tp.topic in INTERNAL_TOPICS
+
     def fence(self) -> None:
-        """The directory is offline: the next append takes the slow way, and is refused there."""
+        """The directory is offline, or short of room: the next append takes the slow way, and is refused there."""
         self._active.roll_size = -1
 
     # -- rolling -------------------------------------------------------------------------------------------------------

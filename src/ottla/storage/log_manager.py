@@ -20,6 +20,7 @@ from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
 from ottla.storage.moving import Move, settle
+from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan
 from ottla.storage.timers import Timers
@@ -31,7 +32,7 @@ _logger = logging.getLogger(__name__)
 class LogManager:
     """The logs of one broker."""
 
-    __slots__ = ("_chores", "_clock", "_config", "_homes", "cleaner", "dirs", "timers")
+    __slots__ = ("_chores", "_clock", "_config", "_homes", "_rooms", "cleaner", "dirs", "timers")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class LogManager:
         scan = HeaderScan()
         safeguards = safeguards or Safeguards()
         self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan) for disk in disks]
+        self._rooms = [Room(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._chores = Chores(clock, self.timers)
@@ -181,7 +183,7 @@ class LogManager:
     def create(
         self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True, preferred: str = ""
     ) -> Log:
-        """A new log, in the preferred directory, else in the one that has the fewest.
+        """A new log, in the preferred directory, else in the one that has the fewest, and room.
 
         Raises Failure: of the disk, or NOT_DONE when the partition is there but not served, or may be: when it is not
         new and a directory is offline, its records are to be expected there.
@@ -196,7 +198,7 @@ class LogManager:
             raise Failure(Kind.IO, "every log directory is offline")
         self._drop_copies(tp)
         chosen = next((each for each in working if each.name == preferred), None)
-        return (chosen or min(working, key=lambda each: len(each.logs))).create(tp, topic_id, config)
+        return (chosen or min(working, key=lambda each: (each.short, len(each.logs)))).create(tp, topic_id, config)
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure."""
@@ -265,6 +267,13 @@ class LogManager:
         self._every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
         self._every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
         self._every(config.replica_high_watermark_checkpoint_interval_ms, self._checkpoint_high_watermarks)
+        if config.ottla_log_dir_reserve_bytes:
+            self._look_for_room()
+
+    def _look_for_room(self) -> None:
+        reserve = self._config.ottla_log_dir_reserve_bytes
+        wait_ms = min(room.look(reserve) for room in self._rooms)
+        self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, self._look_for_room)
 
     def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
         def again() -> None:

@@ -30,7 +30,5 @@ class Safeguards:
     """After a stop, what producers wrote behind the newest snapshot of them is taken from the log."""
     failed_sync_is_final: bool = True
     """A directory where a sync has failed is offline: what that sync was to save is not believed to be there later."""
-    cut_before_roll: bool = True
-    """A segment that was cut is synced before another one follows it."""
     cleaner_checkpoint_cut: bool = True
     """What compaction has noted of a log is taken back, durably, before the log is cut below it."""

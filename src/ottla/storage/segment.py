@@ -120,7 +120,7 @@ class Segment:
                 self._empty(self.path_of(suffix) + self.index_state)
         self.active = True
         self._index_limit = config.segment_index_bytes
-        if self.index.full or self.time_index.full:
+        if self.full:
             self.roll_size = -1
 
     def _empty(self, path: str) -> None:
@@ -134,8 +134,7 @@ class Segment:
     def arm(self, config: TopicConfig, now_ms: int) -> None:
         """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
         self.index_interval = config.index_interval_bytes
-        full = self.index.full or self.time_index.full
-        self.roll_size = -1 if full else config.segment_bytes
+        self.roll_size = -1 if self.full else config.segment_bytes
         age = max(0, config.segment_ms - self.jitter_ms)
         self.roll_timestamp = self.roll_wall_ms = NEVER
         if self.size and self.first_timestamp >= 0:
@@ -150,6 +149,11 @@ class Segment:
         for index, kind in ((self._index, INDEX), (self._time_index, TIME_INDEX), (self._txn_index, TXN_INDEX)):
             if index is not None:
                 index.path = self.path_of(kind)
+
+    @property
+    def full(self) -> bool:
+        """Whether an index takes no more entries."""
+        return self.index.full or self.time_index.full
 
     # -- writing -------------------------------------------------------------------------------------------------------
 
