@@ -63,7 +63,7 @@ class Core:
         self.hosted = Hosted()
         self.alarm = SharedAlarm(clock)
         self.purgatory = Purgatory(self.alarm)
-        self.logs = LogManager(world.disks, clock, world.entropy, config)
+        self.logs = LogManager(world.disks, clock, world.entropy, config, workers=world.workers)
         self.fence = ControlFence(process.machine.node, cluster.safeguards)
         peers = Peers(world.network, clock, process.machine.node)
         self.replicas = ReplicaManager(

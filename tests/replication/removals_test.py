@@ -5,7 +5,6 @@ The controller is played by hand; brokers, logs, requests and the cleaning are r
 
 from __future__ import annotations
 
-import importlib
 from struct import pack
 from typing import Any
 
@@ -24,15 +23,13 @@ from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.shared import Shared
 from ottla.replication.state import NEVER, PartitionState
 from ottla.seams import Failure
-from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Task
-from ottla.storage.cleaning.judge import Bounds, LastBatch
-from ottla.storage.cleaning.steps import go
 from ottla.storage.log_files import UNBOUNDED
 from ottla.types import TopicPartition
 from ottla.wire.messages import OffsetForLeaderEpochRequest
 
 LOOK_MS = 100
-QUICK = {"log.cleaner.backoff.ms": str(LOOK_MS)}
+QUICK = {"log.cleaner.backoff.ms": str(LOOK_MS), "log.cleaner.enable": "false"}
+CLEANING = {"log.cleaner.backoff.ms": str(LOOK_MS)}
 RETENTION_MS = 1000
 COMPACT = TopicConfig(cleanup_policy=("compact",), delete_retention_ms=RETENTION_MS, min_insync_replicas=1)
 
@@ -49,7 +46,7 @@ def three(safeguards: ReplicationSafeguards | None = None, config: TopicConfig =
 
 def cleaned(brokers: Brokers, **until: int) -> None:
     for name, offset in until.items():
-        brokers[int(name[1:])].partition().log.cleaner_checkpoint = offset
+        brokers[int(name[1:])].partition().log.cleaning.checkpoint = offset
 
 
 def bounds(brokers: Brokers, *nodes: int) -> list[int]:
@@ -154,6 +151,9 @@ def test_a_replica_that_begins_anew_has_cleaned_nothing() -> None:
     assert brokers[3].partition().log.cleaned_until == 0
     brokers.until(lambda: brokers.settled(1, 2, 3))
     assert brokers[1].partition().bound_removals() == 0, "what it has said was of another log"
+    brokers.run(5 * LOOK_MS)
+    assert brokers[3].partition().log.cleaned_until == 0
+    assert bounds(brokers, 1, 3) == [0, 0]
 
 
 def test_more_partitions_than_one_report_takes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +166,7 @@ def test_more_partitions_than_one_report_takes(monkeypatch: pytest.MonkeyPatch) 
     brokers.until(lambda: all(brokers.settled(1, 2, tp=tp) for tp in tps))
     logs = [brokers[node].partition(tp).log for node in (1, 2) for tp in tps]
     for log in logs:
-        log.cleaner_checkpoint = 1
+        log.cleaning.checkpoint = 1
     brokers.until(lambda: all(log.removable_below == 1 for log in logs))
 
 
@@ -292,39 +292,9 @@ def test_the_bound_against_a_model(script: list[tuple[str, int, int, int]], own:
 
 # -- the story ---------------------------------------------------------------------------------------------------------
 
-SMALL = COMPACT.with_overrides({"segment.bytes": "1000", "index.interval.bytes": "100"})
-
-
-def clean(member: Member) -> None:
-    """One pass over the log of a broker, as far as it may go, within the bound that it has been told."""
-    log = member.partition().log
-    assert log.config.compact
-    last = {each.producer_id: LastBatch(each.producer_epoch, each.last_offset) for each in log.producers.snapshot()}
-    stable = min(member.partition().last_stable_offset, log.segments.active.base_offset)
-    until = log.segments[log.segments.floor(stable)].base_offset
-    now_ms = member.core.process.clock.now().wall_ms
-    bound = Bounds(now_ms, RETENTION_MS, log.removable_below)
-    task = Task(
-        log.tp, log.directory, log.config, log.segments, log.start_offset, log.cleaned_until, until, last, bound,
-        1 << 20, 1 << 20,
-    )  # fmt: skip
-    found: list[Any] = []
-    member.turn(lambda: go(CleaningPass(log._home, InTurn(member), task).steps(), found.append))
-    member.cluster.until(lambda: bool(found))
-    assert isinstance(found[0], Cleaned), found[0]
-    log.cleaner_checkpoint = max(found[0].end_offset, log.cleaned_until)
-
-
-class InTurn:
-    """`Workers` whose answers come in a later turn of their broker."""
-
-    def __init__(self, member: Member) -> None:
-        self._process = member.core.process
-
-    def run(self, job: str, arguments: tuple[object, ...], done: Any) -> None:
-        module, _, function = job.partition(":")
-        result = getattr(importlib.import_module(module), function)(*arguments)
-        self._process.post(0, "job", done, result)
+SMALL = COMPACT.with_overrides(
+    {"segment.bytes": "1000", "index.interval.bytes": "100", "min.cleanable.dirty.ratio": "0"}
+)
 
 
 def write(member: Member, key: bytes, value: bytes | None, **producer: Any) -> None:
@@ -371,8 +341,6 @@ def away_while_the_others_clean(brokers: Brokers) -> None:
     for _ in range(5):
         fill(brokers[1], b"c")
         level(brokers, 1, 2)
-        clean(brokers[1])
-        clean(brokers[2])
         brokers.run(2 * RETENTION_MS)
 
 
@@ -419,7 +387,7 @@ def checked(brokers: Brokers) -> list[str]:
 
 @pytest.mark.slow
 def test_a_replica_away_for_longer_than_delete_retention_brings_nothing_back() -> None:
-    brokers = Brokers(3, properties=QUICK)
+    brokers = Brokers(3, properties=CLEANING)
     brokers.create(1, 2, 3, config=SMALL)
     away_while_the_others_clean(brokers)
     assert checked(brokers) == []
@@ -428,8 +396,6 @@ def test_a_replica_away_for_longer_than_delete_retention_brings_nothing_back() -
     for _ in range(4):
         fill(brokers[3], b"d")
         level(brokers, 1, 2, 3)
-        for node in (1, 2, 3):
-            clean(brokers[node])
         brokers.run(2 * RETENTION_MS)
     assert all(b"deleted" not in brokers[node].content() for node in (1, 2, 3)), "then it goes everywhere"
     assert checked_again(brokers) == {}
@@ -441,7 +407,7 @@ def checked_again(brokers: Brokers) -> dict[bytes, bytes | None]:
 
 @pytest.mark.slow
 def test_without_the_safeguard_it_does() -> None:
-    brokers = Brokers(3, ReplicationSafeguards(all_have_cleaned=False), QUICK)
+    brokers = Brokers(3, ReplicationSafeguards(all_have_cleaned=False), CLEANING)
     brokers.create(1, 2, 3, config=SMALL)
     away_while_the_others_clean(brokers)
     assert checked(brokers) == ["deleted is there", "aborted is there"]

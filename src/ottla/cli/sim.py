@@ -112,6 +112,7 @@ SHRINK_RUNS = 60
 @click.option("--cluster", is_flag=True, help="Three to five brokers and their metadata store instead of one broker.")
 @click.option("--transactions", is_flag=True, help="A cluster whose clients use transactions and groups.")
 @click.option("--clients", is_flag=True, help="A cluster whose clients are the product's own.")
+@click.option("--compaction", is_flag=True, help="A cluster with compacted topics; all replicas are read.")
 @click.option(
     "--flush", is_flag=True, help="Of a cluster: acknowledged means durable, and all brokers lose power at once."
 )
@@ -138,6 +139,7 @@ def sim(
     cluster: bool,
     transactions: bool,
     clients: bool,
+    compaction: bool,
     flush: bool,
     brokers: int | None,
     faults: str | None,
@@ -155,15 +157,16 @@ def sim(
         raise click.UsageError("give either --seed N or --seeds A..B")
     if trace and seed is None:
         raise click.UsageError("--trace needs --seed")
-    if transactions and clients:
-        raise click.UsageError("give either --transactions or --clients")
+    kinds_of_clients = {"transactions": transactions, "clients": clients, "compaction": compaction}
+    if sum(kinds_of_clients.values()) > 1:
+        raise click.UsageError("give one of --transactions, --clients and --compaction")
     if without in CLIENT_SAFEGUARDS and not clients:
         raise click.UsageError("the safeguards of a client need --clients")
-    kind = "transactions" if transactions else "clients" if clients else "cluster" if cluster else ""
+    kind = next((name for name, wanted in kinds_of_clients.items() if wanted), "cluster" if cluster else "")
     of_clusters = (brokers, faults, kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
     if not kind and of_clusters:
         raise click.UsageError(
-            "--brokers, --faults, --kinds and the safeguards of a cluster need --cluster, --transactions or --clients"
+            "--brokers, --faults, --kinds and the safeguards of a cluster need a cluster: --cluster, --transactions …"
         )
     if flush and kind not in ("cluster", "transactions"):
         raise click.UsageError("--flush needs --cluster or --transactions")
@@ -187,11 +190,13 @@ def _options(
 ) -> AnyOptions:
     from ottla.sim.clients.runner import ClientOptions
     from ottla.sim.cluster.runner import ClusterOptions
+    from ottla.sim.compaction.runner import CompactionOptions
     from ottla.sim.runner import Options
     from ottla.sim.transactions.runner import TransactionOptions
 
     if kind:
-        chosen = {"transactions": TransactionOptions, "clients": ClientOptions}.get(kind, ClusterOptions)
+        by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
+        chosen = by_kind.get(kind, ClusterOptions)
         return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds), flush)
     return Options(seconds=seconds, without=without, trace=trace)
 

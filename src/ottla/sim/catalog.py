@@ -26,6 +26,8 @@ class Role(Enum):
     """What transactional copiers read; written as EVENTS is."""
     OUTPUT = "output"
     """What transactions write."""
+    KEYED = "keyed"
+    """Compacted: of each key the last value counts."""
     COORDINATOR = "coordinator"
     """The topics of coordinators, which only brokers write."""
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from ottla.sim.clients.runner import ClientOptions, ClientResult
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
 from ottla.sim.cluster.shrink import Shrunk
+from ottla.sim.compaction.runner import CompactionOptions, CompactionResult
 from ottla.sim.runner import Options, Result
 from ottla.sim.swarm import Coverage
 from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
@@ -43,6 +44,8 @@ def _clients_of(options: ClusterOptions) -> str:
     """Whose run it is: the option that asks for it."""
     if isinstance(options, TransactionOptions):
         return "--transactions"
+    if isinstance(options, CompactionOptions):
+        return "--compaction"
     return "--clients" if isinstance(options, ClientOptions) else "--cluster"
 
 
@@ -74,6 +77,7 @@ def _cluster_lines(result: Result) -> list[str]:
         *_flush_lines(result),
         *_transaction_lines(result),
         *_client_lines(result),
+        *_compaction_lines(result),
     ]
 
 
@@ -92,6 +96,12 @@ def _client_lines(result: ClusterResult) -> list[str]:
         f"  sequences     begun anew {result.epochs} times",
         f"  the group     {result.generations} generations",
     ]
+
+
+def _compaction_lines(result: ClusterResult) -> list[str]:
+    if not isinstance(result, CompactionResult):
+        return []
+    return [f"  compacted     {result.written:,} records to {result.kept:,}, {result.keys:,} keys deleted"]
 
 
 def _transaction_lines(result: ClusterResult) -> list[str]:
@@ -167,6 +177,7 @@ def result_value(result: Result) -> dict[str, Value]:
         **_cluster_value(result),
         **_transaction_value(result),
         **_client_value(result),
+        **_compaction_value(result),
         "seed": result.seed,
         "ok": result.ok,
         "counts": not result.short_of,
@@ -179,6 +190,12 @@ def result_value(result: Result) -> dict[str, Value]:
         "violations": [{"property": name, "what": sentence} for name, sentence in result.violations],
         "trace": result.trace_hash,
     }
+
+
+def _compaction_value(result: Result) -> dict[str, Value]:
+    if not isinstance(result, CompactionResult):
+        return {}
+    return {"written": result.written, "kept": result.kept, "keys": result.keys}
 
 
 def _cluster_value(result: Result) -> dict[str, Value]:

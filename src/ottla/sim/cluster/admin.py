@@ -44,6 +44,7 @@ MIN_ISR: Final = {
     Role.CUT: 1,
     Role.INPUT: 2,
     Role.OUTPUT: 2,
+    Role.KEYED: 2,
     Role.COORDINATOR: 2,
 }
 """min.insync.replicas, by what a topic is there for; never set lower during a run."""

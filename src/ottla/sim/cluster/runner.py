@@ -271,7 +271,10 @@ class ClusterRun:
 
 
 def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
-    """The brokers' configuration: everything that usually takes minutes happens in seconds."""
+    """The brokers' configuration: everything that usually takes minutes happens in seconds.
+
+    Nothing is compacted: the bytes of replicas are compared. `ottla.sim.compaction` sees to that.
+    """
     random = streams.stream("config")
     return {
         "log.dirs": "disk-a,disk-b",
@@ -281,6 +284,7 @@ def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((300, 1000, 5000))),
         "log.retention.check.interval.ms": "1000",
         "log.initial.task.delay.ms": "50",
+        "log.cleaner.enable": "false",
         "auto.create.topics.enable": "false",
         "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),
         "replica.fetch.wait.max.ms": str(random.choice((100, 500))),

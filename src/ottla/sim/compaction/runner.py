@@ -1,0 +1,118 @@
+"""One run of a cluster with compacted topics.
+
+Zone: deterministic. The phases of a cluster's run; in the end every replica is read, and has to show the last value of
+each key and nothing that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.runner import (
+    ELECTIONS_MIN,
+    FAULTS_MIN,
+    SECONDS_MIN,
+    ClusterOptions,
+    ClusterResult,
+    ClusterRun,
+    cluster_properties,
+)
+from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.compaction.checkers import violations
+from ottla.sim.compaction.history import CompactionHistory
+from ottla.sim.compaction.workload import CompactionNemesis, CompactionWorkload
+from ottla.sim.world import SECOND
+
+WRITTEN_MIN: Final = 500
+"""Records of compacted topics that were acknowledged."""
+REMOVED_MIN: Final = 100
+"""Records that the cleaners removed, of the replica that has most; what a seed must reach to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionOptions(ClusterOptions):
+    """What a run consists of, besides its seed."""
+
+    def start(self, seed: int) -> ClusterResult:
+        """Run a seed to its verdict."""
+        return CompactionRun(seed, self).run()
+
+
+@dataclass(slots=True)
+class CompactionResult(ClusterResult):
+    """What a run was and what it found."""
+
+    written: int = 0
+    """Records of compacted topics that were acknowledged."""
+    kept: int = 0
+    """Records that are left of them, at most, over the replicas of each log."""
+    keys: int = 0
+    """Keys that were deleted for good."""
+
+    @property
+    def short_of(self) -> list[str]:
+        """Why the seed does not count, if it does not."""
+        reached = (
+            (self.simulated_ns // SECOND, SECONDS_MIN // SECOND, "simulated seconds"),
+            (self.written, WRITTEN_MIN, "acknowledged records"),
+            (self.written - self.kept, REMOVED_MIN, "records removed"),
+            (sum(self.faults.values()), FAULTS_MIN, "faults"),
+            (self.elections, ELECTIONS_MIN, "elections"),
+        )
+        return [f"{value} {what}" for value, least, what in reached if value < least]
+
+
+class CompactionRun(ClusterRun):
+    """The world of one seed."""
+
+    scope: ClassVar[str] = "compaction/"
+    sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4)
+    nemesis_kind = CompactionNemesis
+    workload: CompactionWorkload
+    history: CompactionHistory
+
+    def _make_history(self) -> ClusterHistory:
+        return CompactionHistory()
+
+    def _properties(self) -> dict[str, str]:
+        """Cleaners that hardly rest."""
+        random = self.streams.stream("cleaners")
+        return cluster_properties(self.streams, self.replication) | {
+            "log.cleaner.enable": "true",
+            "log.cleaner.backoff.ms": str(random.choice((50, 200, 500))),
+            "log.cleaner.threads": str(random.between(1, 2)),
+        }
+
+    def _make_workload(self) -> ClusterWorkload:
+        streams = self.streams.scoped("workload")
+        return CompactionWorkload(
+            self.network, streams, self.catalog, self.history, self.numbers, self.replication, self.flush
+        )
+
+    def _converge(self) -> None:
+        """As of a cluster; then every replica of what is compacted is read."""
+        super()._converge()
+        self._need(self._in_sync, "not in sync")
+        self.workload.scan_all()
+        self._need(self.workload.unscanned, "unscanned")
+
+    def _violations(self) -> list[tuple[str, str]]:
+        return violations(self.history)
+
+    def _result(self) -> ClusterResult:
+        result = super()._result()
+        history = self.history
+        written = [w for w in history.writes if w.log in history.compacted and history.promised(w)]
+        most: dict[str, int] = {}
+        for (log, _), count in history.kept.items():
+            most[log] = max(most.get(log, 0), count)
+        names = ClusterResult.__dataclass_fields__
+        return CompactionResult(
+            **{name: getattr(result, name) for name in names},
+            written=sum(len(write.values) for write in written),
+            kept=sum(most.values()),
+            keys=sum(text.endswith(b"=") for write in written for text in write.values),
+        )

@@ -1,0 +1,112 @@
+"""Topics and clients of a run with compacted topics.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from ottla.sim.catalog import Role, Topic
+from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.nemesis import Nemesis
+from ottla.sim.cluster.strikes import Deed
+from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.compaction.clients import KeyedProducer, Scan
+from ottla.sim.compaction.history import CompactionHistory
+from ottla.sim.producers import Producer
+
+KEYED = "keyed"
+
+
+class CompactionAdmin(ClusterAdmin):
+    """Does what an operator does; topics keep their partitions here."""
+
+    plan: ClassVar[Sequence[tuple[Role, str, int]]] = ((Role.EVENTS, "events", 2), (Role.KEYED, KEYED, 3))
+
+    def _draw_configs(self, role: Role) -> dict[str, str]:
+        configs = super()._draw_configs(role)
+        if role is not Role.KEYED:
+            return configs
+        return configs | {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(self.random.choice((3000, 6000, 12_000))),
+            "segment.ms": str(self.random.choice((1000, 3000))),
+            "min.cleanable.dirty.ratio": self.random.choice(("0", "0.3")),
+            "delete.retention.ms": str(self.random.choice((100, 500, 2000))),
+        }
+
+    def _exists(self, topic: Topic) -> None:
+        if topic.role is not Role.KEYED:
+            super()._exists(topic)
+            return
+        self.catalog.topics.append(topic)
+        history = self.history
+        assert isinstance(history, CompactionHistory), "a run with compacted topics"
+        for partition in range(topic.partitions):
+            history.compacted[topic.log(partition)] = None
+            history.rewritten[topic.log(partition)] = self.client.timeline.now_ns
+
+
+class CompactionNemesis(Nemesis):
+    """Brokers are away for longer, and more often: others clean meanwhile."""
+
+    def _mix(self) -> list[tuple[str, int]]:
+        return [*((kind, weight) for kind, weight in super()._mix() if kind != "absence"), ("absence", 8)]
+
+    def _admin_deeds(self, admin: ClusterAdmin) -> dict[str, Deed]:
+        return self._all_counted(
+            {
+                "reassignment": admin.reassign,
+                "cancelled reassignment": admin.cancel,
+                "preferred election": lambda _random: admin.elect_preferred(),
+                "settings": admin.configure,
+            }
+        )
+
+
+class CompactionWorkload(ClusterWorkload):
+    """All clients of one run."""
+
+    admin_type: ClassVar[type[ClusterAdmin]] = CompactionAdmin
+    producer_kinds: ClassVar[Sequence[tuple[Role, bool]]] = (
+        (Role.EVENTS, True),
+        (Role.KEYED, True),
+        (Role.KEYED, True),
+        (Role.KEYED, True),
+    )
+    reader_kinds: ClassVar[Sequence[tuple[Role, bool]]] = ((Role.EVENTS, True),)
+    last_roles: ClassVar[Sequence[Role]] = (Role.EVENTS,)
+    scans: Sequence[Scan] = ()
+
+    def _producer(self, number: int, role: Role, idempotent: bool) -> Producer:
+        if role is not Role.KEYED:
+            return super()._producer(number, role, idempotent)
+        client = self.client(f"keys-{number}")
+        return KeyedProducer(client, self.catalog, role, idempotent, self.stream(f"producer{number}"), self.history)
+
+    def scan_all(self) -> None:
+        """Read every replica of every compacted partition from its start."""
+        assert isinstance(self.history, CompactionHistory), "a run with compacted topics"
+        reader = self.client("scan")
+        self.scans = [
+            Scan(reader.wire(broker), topic, partition, broker, self.history)
+            for topic in self.catalog.of(Role.KEYED)
+            for partition in range(topic.partitions)
+            for broker in sorted(self.watcher.view[topic.name, partition].replicas)
+        ]
+        for scan in self.scans:
+            scan.go_on()
+
+    def unscanned(self) -> list[str]:
+        """What the scans have not read yet; a follower has to come as far as its leader."""
+        ends: dict[tuple[str, int], int] = {}
+        for scan in self.scans:
+            place = scan.topic.name, scan.partition
+            ends[place] = max(ends.get(place, -1), scan.high_watermark)
+        return [
+            f"{scan.topic.log(scan.partition)} from broker {scan.broker} at {scan.position}"
+            for scan in self.scans
+            if not scan.at_end or scan.position < ends[scan.topic.name, scan.partition]
+        ]
