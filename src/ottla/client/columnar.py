@@ -106,11 +106,12 @@ def decode(
     """
     at = np.array(batches, np.int64)
     heads = _heads(_readonly(view), at)
-    base, last = heads["base_offset"], heads["base_offset"] + heads["last_offset_delta"]
+    base = heads["base_offset"].astype(np.int64)
+    last = base + heads["last_offset_delta"]
     end = _NO_END if end is None else end
-    wanted = (last >= start) & (base < end)
-    whole = bool(((base >= start) & (last < end)).all())
-    if not wanted.all():
+    whole = bool(len(at)) and int(base.min()) >= start and int(last.max()) < end
+    if not whole:
+        wanted = (last >= start) & (base < end)
         at, heads = at[wanted], heads[wanted]
     data, spans = _open(memoryview(view), at, heads, max_bytes)
     rows = _room(8 * int(spans[:, 2].sum()), np.int64).reshape(8, -1)
@@ -205,14 +206,14 @@ def _room(count: int, kind: type[Any]) -> Any:
 def _binary(data: Bytes, at: Ints, size: Ints) -> pa.Array:
     """An Arrow `binary` array of copies of the fields; length -1 is null."""
     count = len(at)
-    at, size = np.ascontiguousarray(at), np.ascontiguousarray(size)
-    null = size < 0
-    if null.all():
+    if not count or int(size.max()) < 0:
         return pa.nulls(count, pa.binary())
-    out = _room(int(size.sum()) + int(null.sum()), np.uint8)
+    at, size = np.ascontiguousarray(at), np.ascontiguousarray(size)
+    null = size < 0 if int(size.min()) < 0 else None
+    out = _room(int(size.sum()) + (0 if null is None else int(null.sum())), np.uint8)
     ends = _room(count + 1, np.int32)
     loops().gather(data, at, size, ends, out)
-    valid = pa.py_buffer(np.packbits(~null, bitorder="little")) if null.any() else None
+    valid = None if null is None else pa.py_buffer(np.packbits(~null, bitorder="little"))
     return pa.Array.from_buffers(pa.binary(), count, [valid, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
