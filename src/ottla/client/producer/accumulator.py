@@ -198,7 +198,8 @@ class RecordAccumulator:
             self._seal(first)
         lane.take(identity)
         del self.waiting[lane]
-        self.note(lane)
+        if lane.queue:
+            self.waiting[lane] = None  # behind the others
         return first
 
     def _seal(self, batch: ProducerBatch) -> None:

@@ -98,17 +98,15 @@ class Book:
 
     def question(self, now: float) -> list[str] | None:
         """The topics to ask for now, None for not now. The caller says how it went with `answered` or `failed`."""
-        if self.asking or now < self._not_before:
-            return None
-        if not self.wanted and now < self._refresh_at:
+        if self.asks_at() > now:
             return None
         if self._refresh_at <= now:
             self._drop_idle(now)
         self.asking = True
         return sorted({*self._topics, *self.wanted})
 
-    def wake_at(self) -> float:
-        """When to ask next."""
+    def asks_at(self) -> float:
+        """When the next `question` is due."""
         if self.asking:
             return NEVER
         return max(self._not_before, 0.0 if self.wanted else self._refresh_at)

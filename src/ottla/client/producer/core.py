@@ -166,7 +166,10 @@ class ProducerCore:
         """What to do at `now`. connected: nodes that requests can be sent to."""
         if self._troubled:
             self._mend()
-        wake_at = self._expire(now)
+        wake_at = NEVER
+        first = next(iter(self.accumulator.incomplete), None)
+        if first is not None:
+            wake_at = first.expires if first.expires > now else self._expire(now)
         if self._muted:
             self._muted = {node: until for node, until in self._muted.items() if until > now}
             wake_at = min(wake_at, *self._muted.values(), NEVER)
@@ -186,8 +189,9 @@ class ProducerCore:
             if self.identity is None and self._asks_for_id and self.accumulator.waiting:
                 need_id = self._needs_id(now)
                 wake_at = wake_at if need_id or self._asking_id else min(wake_at, self._id_not_before)
-        wake_at = min(wake_at, self.book.wake_at())
-        return _new(Work, (connect, calls, self.book.question(now), need_id, wake_at))
+        asks_at = self.book.asks_at()
+        topics = self.book.question(now) if asks_at <= now else None
+        return _new(Work, (connect, calls, topics, need_id, min(wake_at, asks_at)))
 
     def _seek(self, name: str, now: float) -> None:
         if self.book.topic(name) is None:

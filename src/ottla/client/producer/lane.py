@@ -138,8 +138,8 @@ class Lane:
         """A batch is in the log; maybe one that was given up before."""
         current = self._numbered and self.identity == (batch.producer_id, batch.producer_epoch)
         # Answers of one epoch come in order of sequences, but a late one may be of long ago: never step back.
-        if current and (batch.last_sequence - self._acked) & _MASK < 2**30:
-            self._acked = batch.last_sequence
+        if current and ((last := batch.last_sequence) - self._acked) & _MASK < 2**30:
+            self._acked = last
         self.forget(batch)
 
     def refused(self, batch: ProducerBatch) -> None:

@@ -73,6 +73,7 @@ class Link:
         self.sock = connection.detach()
         self.sock.setblocking(False)
         self._config = connection.config
+        self._most = connection.config.receive_message_max_bytes
         self._next_id = 0
         self._out: deque[tuple[memoryview, Any]] = deque()
         self._in = bytearray()
@@ -169,8 +170,9 @@ class Link:
             return [], ConnectionLostError(f"the connection to {self.address} broke: the other end closed it")
         answers: list[Answer] = []
         try:
-            if self._is_frame(chunk):
-                return [self._answer(memoryview(chunk)[4:])], None
+            size = len(chunk) - 4
+            if not self._in and 4 <= size <= self._most and int.from_bytes(chunk[:4], "big", signed=True) == size:
+                return [self._answer(memoryview(chunk)[4:])], None  # one answer and nothing else, as nearly always
             self._in += chunk
             while (frame := self._frame_in()) is not None:
                 answers.append(self._answer(frame))
@@ -178,18 +180,12 @@ class Link:
             return answers, error
         return answers, None
 
-    def _is_frame(self, chunk: bytes) -> bool:
-        """Whether what came is one answer and nothing else, as nearly always."""
-        size = len(chunk) - 4
-        whole = size >= 4 and int.from_bytes(chunk[:4], "big", signed=True) == size
-        return whole and not self._in and size <= self._config.receive_message_max_bytes
-
     def _frame_in(self) -> memoryview | None:
         """The next whole frame. Raises MalformedReplyError for a size that cannot be."""
         if len(self._in) < 4:
             return None
         size = int.from_bytes(self._in[:4], "big", signed=True)
-        if not 4 <= size <= self._config.receive_message_max_bytes:
+        if not 4 <= size <= self._most:
             raise MalformedReplyError(f"{self.address} announced an answer of {size} bytes")
         if len(self._in) < 4 + size:
             return None
