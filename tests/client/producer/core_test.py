@@ -295,6 +295,21 @@ def test_the_halves_of_a_batch_are_given_up_when_the_time_of_the_whole_is_over()
     assert younger == [True, True, False]
 
 
+def test_an_error_that_is_over_is_no_reason_for_a_later_one() -> None:
+    world = World(random.Random(1), **{"batch.size": 1, "acks": "1", "max.in.flight.requests.per.connection": 1})
+    first, second = (world.send(0), world.send(0))
+    assert first
+    assert second
+    world.core.last_error = LOST
+    world.work()
+    world.arrive(0)
+    world.now = world.core.config.client.delivery_timeout_ms / 1000
+    world.work()
+    (error,) = [batch.error for batch, _, _ in world.sent.values() if batch.error is not None]
+    assert "after delivery.timeout.ms (it was never sent)" in str(error)
+    assert "the last error" not in str(error)
+
+
 def test_a_slow_connection_to_a_former_leader_holds_back_what_comes_after() -> None:
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)

@@ -283,6 +283,7 @@ class ProducerCore:
         """The answer to `call`: one per batch, in the order of its batches."""
         if call in self.in_flight.get(call.node, ()):
             self.in_flight[call.node].remove(call)
+        self.last_error = None  # what was wrong is over, or will be said anew
         if throttle_ms > 0:
             self._muted[call.node] = now + throttle_ms / 1000  # KIP-219: the client keeps away by itself
         for batch, answer in zip(call.batches, answers, strict=True):

@@ -106,6 +106,8 @@ class ClientRun(ClusterRun):
         self._need(self._in_sync, "not in sync")
         self.timeline.run_until(self.timeline.now_ns + CALM_AFTER_NS)
         workload = self.workload
+        workload.pause()  # who has a full buffer and small batches would be late for reasons of its own
+        self._need(workload.unacknowledged, "undecided before")
         workload.calm_down()
         self.timeline.run_until(self.timeline.now_ns + CALM_NS)
         workload.wind_down()

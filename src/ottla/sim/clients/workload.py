@@ -143,10 +143,15 @@ class ClientWorkload(ClusterWorkload):
         rest = {member.generation for member in self.members}
         return [] if parts == sorted(wanted) and len(rest) == 1 and -1 not in rest else [f"{rest}: {parts} of {wanted}"]
 
+    def pause(self) -> None:
+        """Nothing new is sent before `calm_down`."""
+        for producer in self.producers:
+            producer.working = False
+
     def calm_down(self) -> None:
         """Everything is healed: what is sent from now on must be delivered."""
         for producer in self.producers:
-            producer.calm = True
+            producer.calm = producer.working = True
         for member in self.members:
             member.calm = True
 
