@@ -49,6 +49,8 @@ ZONE_OF_ROOM: Final = {
 }  # fmt: skip
 REAL_IN_STRICT_ROOM: Final[dict[str, str]] = {
     "src/ottla/storage/dump": "a tool for people: reads ordinary files, never runs inside a broker",
+    "src/ottla/storage/verify/source": "the same",
+    "src/ottla/storage/verify/repair": "the same, and writes them",
 }
 
 

@@ -18,7 +18,9 @@ from ottla.sim.machine import Death
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.log import Log
 from ottla.storage.safeguards import Safeguards
+from ottla.storage.verify.directory import verify
 from ottla.types import ZERO_UUID, TopicPartition
+from testbench.crash.drive_source import DriveSource
 from testbench.crash.model import Life, Model, State, Written
 from testbench.crash.story import STAMP, Point, Site
 
@@ -346,6 +348,10 @@ def _goes_on(site: Site, found: dict[TopicPartition, Facts]) -> list[str]:
     outcome = site.stop()
     if outcome is not None:
         return [f"the stop failed: {outcome} {site.machine.crashes}"]
+    report = verify(DriveSource(site.drive), lambda _batches, _size: None)
+    if not report.clean:
+        found_damaged = [finding for finding in report.findings if not finding.harmless]
+        return [f"after a clean stop: {finding.path}: {finding.message}" for finding in found_damaged]
     site.machine.end(Death.POWER_LOSS)
     site.settle()
     site.boot()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ottla.cli.log_check import repair, verify
 from ottla.cli.options import output_option
 
 if TYPE_CHECKING:  # so that help does not import the storage
@@ -85,6 +86,10 @@ def dump(
     )
     indexes = IndexOptions(index_sanity_check, verify_index_only, max_message_size)
     _run(chosen, Options(logs, indexes), as_json=output == "json")
+
+
+log.add_command(verify)
+log.add_command(repair)
 
 
 def _decoder(offsets: bool, transactions: bool) -> Decoder:

@@ -16,7 +16,6 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
-from ottla.seams import File
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_partition_metadata
 from ottla.storage.home import Home
 from ottla.storage.index import MAX_RELATIVE_OFFSET
@@ -28,7 +27,7 @@ from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snap
 from ottla.storage.producer_state import ProducerState, marker_of, replay
 from ottla.storage.rebuild import indexes_sane, rebuild_beside
 from ottla.storage.retention import before_start
-from ottla.storage.scan import read_file, walk_headers
+from ottla.storage.scan import Readable, read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, draw_jitter, retire
 from ottla.storage.segments import Segments
@@ -349,7 +348,7 @@ class _Opening:
         self.snapshots = [offset for offset in self.snapshots if offset <= self.end_offset]
 
 
-def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
+def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
     """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
 
     Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
@@ -381,7 +380,7 @@ def valid_batches(file: File, size: int, base_offset: int, check_crc: bool) -> I
         position += at
 
 
-def _large_crc_ok(file: File, position: int, header: HeaderTuple, view: memoryview) -> bool:
+def _large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
     """The checksum of an entry that is larger than the buffer, piece by piece."""
     at = position + covered_from(header)
     end = position + header[1] + LOG_OVERHEAD

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
@@ -37,6 +37,23 @@ class Found(NamedTuple):
     last_offset: int
     end: int
     """Position after its last byte."""
+
+
+class Readable(Protocol):
+    """An open file."""
+
+    @property
+    def size(self) -> int:
+        """Bytes in it."""
+        ...
+
+    def read_now(self, pos: int, into: memoryview) -> int:
+        """Read; the bytes that there were."""
+        ...
+
+    def close(self) -> None:
+        """Give it back."""
+        ...
 
 
 class HeaderScan:

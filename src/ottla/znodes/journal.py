@@ -10,7 +10,7 @@ end is cut at the start. The two newest snapshots stay, with the logs that the o
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from ottla.seams import Disk, Failure, File, Kind
@@ -28,6 +28,23 @@ _KEPT_SNAPSHOTS: Final = 2
 
 def _nothing(_: object) -> None:
     """For deletions that nobody waits for: what is left is deleted after the next snapshot."""
+
+
+def check_files(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str, bool]]:
+    """What is wrong with the files of a journal, by their names: name, what, and whether a start puts it right."""
+    logs = sorted(int(name[:20]) for name in contents if name[20:] == ".log" and name[:20].isdecimal())
+    for name, content in sorted(contents.items()):
+        if name[20:] == ".snapshot" and name[:20].isdecimal():
+            try:
+                decode_snapshot(memoryview(content))
+            except CorruptStore as reason:
+                yield name, str(reason), False
+    for first in logs:
+        good = max((end for _, end in transactions_in(memoryview(contents[f"{first:020d}.log"]), first)), default=0)
+        size = len(contents[f"{first:020d}.log"])
+        if good < size:
+            text = f"byte {good}: {size - good} bytes are no whole transactions"
+            yield f"{first:020d}.log", text, first == logs[-1]
 
 
 class Journal:

@@ -1,0 +1,164 @@
+"""`ottla log verify` and `ottla log repair`: is a data directory whole, and what can be put right.
+
+Zone: real. Options and printing; what is checked stands in `ottla.storage.verify`, and for the metadata store's
+journal in `ottla.znodes`.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.options import output_option
+from ottla.cli.output import Json, write, write_json
+from ottla.cli.progress import Progress
+
+if TYPE_CHECKING:  # so that help does not import the storage
+    from ottla.server.lock import DirectoryLock
+    from ottla.storage.verify.findings import Finding, Report
+
+DAMAGED = 1
+UNREADABLE = 2
+
+
+class _Unreadable(click.ClickException):
+    exit_code = UNREADABLE
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR…", type=click.Path())
+@output_option("text", "json")
+def verify(directories: tuple[str, ...], output: str) -> None:
+    """Check log directories, or single partitions, that no broker uses: every checksum, offset, epoch, index,
+    producer snapshot and checkpoint.
+
+    Nothing is written. The exit code is 0 when all is well, 1 when something is damaged, 2 when a directory cannot be
+    read.
+    """
+    reports = {directory: _check(directory) for directory in directories}
+    if output == "json":
+        write_json([_as_json(directory, report) for directory, report in reports.items()])
+    else:
+        for directory, report in reports.items():
+            _show(directory, report)
+    if not all(report.clean for report in reports.values()):
+        click.get_current_context().exit(DAMAGED)
+
+
+@click.command()
+@click.argument("directories", nargs=-1, required=True, metavar="DIR…", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@output_option("text", "json")
+def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
+    """Put right what a log tells by itself: cut torn tails, build indexes, producer snapshots and leader epochs anew,
+    drop checkpoints that cannot be read.
+
+    Records that are lost are named. What lies behind damage in the midst of a log is left alone: remove the
+    partition's directory where another replica has it. The broker must be stopped. The exit code is 1 when damage
+    is left.
+    """
+    from ottla.storage.verify.repair import repair as carry_out
+
+    answers: list[Json] = []
+    left = False
+    for directory in directories:
+        lock = None if dry_run else _lock(directory)
+        try:
+            report = _check(directory)
+            done = [finding for finding in report.findings if finding.actions]
+            if not dry_run:
+                carry_out(directory, done)
+        except OSError as error:
+            raise _unreadable(directory, error) from error
+        finally:
+            if lock is not None:
+                lock.release()
+        left = left or any(not finding.harmless and not finding.actions for finding in report.findings)
+        answers.append({"dryRun": dry_run, **_as_json(directory, report)})
+        if output != "json":
+            _show_repairs(directory, report, dry_run=dry_run)
+    if output == "json":
+        write_json(answers)
+    if left:
+        click.get_current_context().exit(DAMAGED)
+
+
+def _check(directory: str) -> Report:
+    from ottla.storage.verify.directory import verify as check
+    from ottla.storage.verify.source import OrdinaryDirectory
+
+    try:
+        with Progress("checked") as progress:
+            report = check(OrdinaryDirectory(directory), progress.add)
+        report.findings += _journal(directory)
+    except OSError as error:
+        raise _unreadable(directory, error) from error
+    return report
+
+
+def _as_json(directory: str, report: Report) -> dict[str, Json]:
+    return {"directory": directory, **report.json()}
+
+
+def _journal(directory: str) -> list[Finding]:
+    """The embedded metadata store's files."""
+    from ottla.storage.verify.findings import Finding
+    from ottla.znodes.journal import DIRECTORY, check_files
+
+    place = os.path.join(directory, DIRECTORY)
+    if not os.path.isdir(place):
+        return []
+    contents = {}
+    for name in sorted(os.listdir(place)):
+        with open(os.path.join(place, name), "rb") as file:
+            contents[name] = file.read()
+    return [
+        Finding(f"{DIRECTORY}/{name}", "metadata store", text, harmless=harmless)
+        for name, text, harmless in check_files(contents)
+    ]
+
+
+def _lock(directory: str) -> DirectoryLock:
+    from ottla.seams import Failure
+    from ottla.server.lock import DirectoryLock
+
+    inside = os.path.exists(os.path.join(os.path.dirname(os.path.abspath(directory)), "meta.properties"))
+    try:
+        return DirectoryLock(os.path.dirname(os.path.abspath(directory)) if inside else directory)
+    except Failure as failure:
+        raise _Unreadable(failure.message) from failure
+
+
+def _unreadable(directory: str, error: OSError) -> click.ClickException:
+    return _Unreadable(f"{error.filename or directory}: {error.strerror}")
+
+
+def _show(directory: str, report: Report) -> None:
+    for finding in report.findings:
+        write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}{_lost(finding)}")
+    damaged = sum(not finding.harmless for finding in report.findings)
+    counts = f"{report.logs:,} logs, {report.segments:,} segments, {report.batches:,} batches, {report.bytes:,} bytes"
+    verdict = f"{damaged} damaged" if damaged else "all well"
+    write(f"{directory}: {counts}: {verdict}")
+
+
+def _show_repairs(directory: str, report: Report, *, dry_run: bool) -> None:
+    for finding in report.findings:
+        if finding.actions:
+            would = "would be " if dry_run else ""
+            write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}")
+            write(f"    {would}{finding.repair}{_lost(finding)}")
+        elif not finding.harmless:
+            write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}{_lost(finding)}; nothing done")
+    if not any(finding.actions or not finding.harmless for finding in report.findings):
+        write(f"{directory}: nothing to repair")
+
+
+def _place(directory: str, finding: Finding) -> str:
+    return os.path.join(directory, finding.path)
+
+
+def _lost(finding: Finding) -> str:
+    return "" if finding.lost is None else f" (records from offset {finding.lost[0]} to {finding.lost[1] - 1} are lost)"

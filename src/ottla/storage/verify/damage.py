@@ -1,0 +1,54 @@
+"""Whether anything of a log file can still be read behind a damaged place.
+
+Zone: deterministic. A search for the next whole batch, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from ottla.record.batch import ATTRIBUTES_POS, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
+from ottla.record.crc import crc32c
+from ottla.storage.scan import Readable
+
+_CHUNK: Final = 4 << 20
+_SEARCHED_MAX: Final = 256 << 20
+"""Bytes behind a damage in which a batch is looked for."""
+
+
+def next_batch(file: Readable, position: int, offset: int) -> int | None:
+    """The base offset of the first whole batch of format v2 behind `position`, at or above `offset`; None: none is."""
+    # Its base offset has the upper half that is expected there, and byte 16 says magic 2; the checksum decides.
+    pattern = re.compile(b"(?=" + re.escape(offset.to_bytes(8, "big")[:4]) + b".{12}\\x02)", re.DOTALL)
+    stop = min(file.size, position + _SEARCHED_MAX)
+    view = memoryview(bytearray(_CHUNK))
+    while position + HEADER_SIZE <= stop:
+        got = file.read_now(position, view[: min(_CHUNK, file.size - position)])
+        for match in pattern.finditer(view[:got]):
+            found = _batch_at(file, position + match.start(), offset)
+            if found is not None:
+                return found
+        if got < _CHUNK:
+            return None
+        position += got - HEADER_SIZE
+    return None
+
+
+def _batch_at(file: Readable, position: int, offset: int) -> int | None:
+    head = bytearray(HEADER_SIZE)
+    if file.read_now(position, memoryview(head)) < HEADER_SIZE:
+        return None
+    header = unpack_header(head, 0)
+    end = position + header[1] + LOG_OVERHEAD
+    if header[3] != MAGIC_V2 or header[1] + LOG_OVERHEAD < HEADER_SIZE or end > file.size or header[0] < offset:
+        return None
+    crc, at = 0, position + ATTRIBUTES_POS
+    piece = memoryview(bytearray(min(_CHUNK, end - at)))
+    while at < end:
+        got = file.read_now(at, piece[: min(len(piece), end - at)])
+        if not got:
+            return None
+        crc = crc32c(piece[:got], crc)
+        at += got
+    return header[0] if crc == header[4] else None

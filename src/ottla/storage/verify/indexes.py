@@ -1,0 +1,130 @@
+"""The two sparse indexes of a segment against its batches, while they pass by; and new ones in their place.
+
+Zone: deterministic. Entries are taken from the bytes of the files; `ottla.storage.index`, which serves look-ups, is not
+used, so that the check does not believe what it checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import Final
+
+from ottla.record.validation import HeaderTuple
+from ottla.types import NO_TIMESTAMP
+
+OFFSET_ENTRY: Final = Struct(">ii")
+TIME_ENTRY: Final = Struct(">qi")
+
+
+def entries_in(content: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
+    """The entries of an index file, without the zeros at the end of a sparse one."""
+    whole = len(content) - len(content) % entry.size
+    zeros = bytes(entry.size)
+    while whole and content[whole - entry.size : whole] == zeros:
+        whole -= entry.size
+    yield from entry.iter_unpack(content[:whole])
+
+
+class OffsetEntries:
+    """An offset index, entry by entry."""
+
+    def __init__(self, base: int, content: bytes) -> None:
+        self._base = base
+        self._entries = list(entries_in(content, OFFSET_ENTRY))
+        self._at = 0
+        self.wrong = f"{len(content) % OFFSET_ENTRY.size} bytes too many" if len(content) % OFFSET_ENTRY.size else ""
+        """What is wrong with it; empty: nothing so far."""
+
+    def batch(self, position: int, header: HeaderTuple) -> None:
+        """A batch passes by."""
+        while self._at < len(self._entries) and self._entries[self._at][1] <= position:
+            relative, at = self._entries[self._at]
+            last = header[0] + header[6]
+            if at != position:
+                self._say(f"entry {self._at} points to byte {at}, where no batch begins")
+            elif not header[0] <= self._base + relative <= last:
+                self._say(f"entry {self._at} says offset {self._base + relative}, the batch ends at {last}")
+            elif self._at and self._entries[self._at - 1] >= (relative, at):
+                self._say(f"entry {self._at} is not above the one before it")
+            self._at += 1
+
+    def _say(self, what: str) -> None:
+        self.wrong = self.wrong or what
+
+    def end(self) -> str:
+        """All batches have passed: what is wrong."""
+        if self._at < len(self._entries):
+            self._say(f"entry {self._at} points to byte {self._entries[self._at][1]}, behind the last batch")
+        return self.wrong
+
+
+class TimeEntries:
+    """A time index, entry by entry."""
+
+    def __init__(self, base: int, content: bytes, *, sealed: bool) -> None:
+        self._base = base
+        self._entries = list(entries_in(content, TIME_ENTRY))
+        self._sealed = sealed
+        self._at = 0
+        self._largest = NO_TIMESTAMP
+        self.wrong = f"{len(content) % TIME_ENTRY.size} bytes too many" if len(content) % TIME_ENTRY.size else ""
+
+    def batch(self, header: HeaderTuple) -> None:
+        """A batch passes by."""
+        self._largest = max(self._largest, header[8])
+        last = header[0] + header[6]
+        while self._at < len(self._entries) and self._base + self._entries[self._at][1] <= last:
+            timestamp, relative = self._entries[self._at]
+            if relative < 0:
+                self._say(f"entry {self._at} has an offset below the segment's first")
+            elif timestamp != self._largest:
+                self._say(f"entry {self._at} says {timestamp}, the largest timestamp there is {self._largest}")
+            elif self._at and self._entries[self._at - 1][0] >= timestamp:
+                self._say(f"entry {self._at} is not above the one before it")
+            self._at += 1
+
+    def _say(self, what: str) -> None:
+        self.wrong = self.wrong or what
+
+    def end(self) -> str:
+        """All batches have passed: what is wrong."""
+        if self._at < len(self._entries):
+            self._say(f"entry {self._at} lies behind the last batch")
+        newest = self._entries[-1][0] if self._entries else NO_TIMESTAMP
+        if self._sealed and newest != self._largest:
+            self._say(f"its last entry says {newest}, the largest timestamp of the segment is {self._largest}")
+        return self.wrong
+
+
+class NewIndexes:
+    """Both indexes of a segment, made from its batches as a broker makes them."""
+
+    def __init__(self, base: int, interval: int = 4096) -> None:
+        self._base = base
+        self._interval = interval
+        self._since = 0
+        self._largest, self._offset_of_largest = NO_TIMESTAMP, base
+        self._noted = NO_TIMESTAMP
+        self.offsets = bytearray()
+        self.times = bytearray()
+
+    def batch(self, position: int, size: int, header: HeaderTuple) -> None:
+        """A batch passes by."""
+        last = header[0] + header[6]
+        if header[8] > self._largest:
+            self._largest, self._offset_of_largest = header[8], last
+        if self._since > self._interval:
+            self._since = 0
+            self.offsets += OFFSET_ENTRY.pack(last - self._base, position)
+            self._note_time()
+        self._since += size
+
+    def _note_time(self) -> None:
+        if self._largest > self._noted:
+            self._noted = self._largest
+            self.times += TIME_ENTRY.pack(self._largest, self._offset_of_largest - self._base)
+
+    def end(self) -> None:
+        """All batches have passed: the last entry of a time index is the largest timestamp."""
+        self._note_time()

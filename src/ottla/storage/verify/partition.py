@@ -1,0 +1,371 @@
+"""One partition's directory: every batch, and everything beside the log that says something about it.
+
+Zone: deterministic. Goes once over the log, front to back, and has all else checked on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from ottla.record.batch import CONTROL, LOG_OVERHEAD, MAGIC_V2
+from ottla.record.validation import HeaderTuple
+from ottla.storage.checkpoints import (
+    CorruptCheckpoint,
+    format_epochs,
+    format_snapshot,
+    parse_epochs,
+    parse_partition_metadata,
+    parse_snapshot,
+)
+from ottla.storage.layout import (
+    INDEX,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TIME_INDEX,
+    TXN_INDEX,
+    FileName,
+    file_name,
+    parse_file_name,
+)
+from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.producer_state import ProducerState, SnapshotEntry, marker_of, replay
+from ottla.storage.recovery import valid_batches
+from ottla.storage.scan import Readable
+from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.verify.damage import next_batch
+from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Report, Write
+from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
+from ottla.storage.verify.reading import Source, content_of
+from ottla.storage.verify.transactions import aborted_in, entry_bytes, unlike
+
+KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA)
+Counted = Callable[[int, int], None]
+"""Told batches and bytes that were checked."""
+
+
+class Marks(NamedTuple):
+    """What the checkpoints of the log directory say of a log; -1: nothing."""
+
+    start: int = -1
+    recovery_point: int = -1
+    high_watermark: int = -1
+    compacted: bool = False
+    clean: bool = False
+    """Whether the last stop was in order: then nothing may be missing at the end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the check learnt about a log for the directory's sake."""
+
+    topic_id: bytes | None
+    first: int
+    end: int
+
+
+class PartitionCheck:
+    """One run over one partition."""
+
+    def __init__(self, source: Source, directory: str, marks: Marks, report: Report, counted: Counted) -> None:
+        self.source = source
+        self.directory = directory
+        self.marks = marks
+        self.report = report
+        self.counted = counted
+        self.state = ProducerState()
+        self.epochs: list[EpochEntry] = []
+        self.snapshots: dict[int, tuple[SnapshotEntry, ...]] = {}
+        self.gaps = marks.compacted
+        """Whether offsets are missing between batches: then compaction was here, and segments may begin later."""
+        self.intact = True
+
+    # -- the whole -----------------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Check everything. Raises OSError of the directory itself."""
+        names = list(self.source.names(self.directory))
+        topic_id = self._metadata(names)
+        files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None}
+        self._strangers(names, files)
+        live = {name: file for name, file in files.items() if not file.state}
+        bases = sorted(file.base_offset for file in live.values() if file.kind == LOG)
+        self._load_snapshots(live)
+        end = self._segments(bases, live) if bases else 0
+        if self.intact:
+            self._check_epochs(names, bases[0] if bases else 0, end)
+        self._check_snapshots_above(end)
+        return Outcome(topic_id, bases[0] if bases else 0, end)
+
+    def _path(self, name: str) -> str:
+        return f"{self.directory}/{name}" if self.directory else name
+
+    def _find(
+        self,
+        name: str,
+        kind: str,
+        message: str,
+        repair: str = "",
+        actions: Sequence[Action] = (),
+        lost: tuple[int, int] | None = None,
+        *,
+        harmless: bool = False,
+    ) -> None:
+        finding = Finding(self._path(name), kind, message, repair, tuple(actions), lost, harmless)
+        self.report.findings.append(finding)
+
+    def _content(self, name: str) -> bytes | None:
+        """A small file; None, and a finding, when it cannot be read."""
+        try:
+            return content_of(self.source, self._path(name))
+        except OSError as error:
+            self._find(name, "unreadable", str(error.strerror))
+            return None
+
+    # -- small files ---------------------------------------------------------------------------------------------------
+
+    def _metadata(self, names: list[str]) -> bytes | None:
+        if PARTITION_METADATA not in names:
+            return None
+        content = self._content(PARTITION_METADATA)
+        try:
+            return None if content is None else parse_partition_metadata(content)
+        except CorruptCheckpoint as error:
+            text = "restore its 22 characters of topic_id from another replica: a broker does not serve the log without"
+            self._find(PARTITION_METADATA, "metadata", f"{error}; {text}")
+            return None
+
+    def _strangers(self, names: list[str], files: dict[str, FileName]) -> None:
+        bases = {file.base_offset for file in files.values() if file.kind == LOG and not file.state}
+        for name in names:
+            file = files.get(name)
+            if file is None:
+                if name not in KNOWN and not name.endswith(".tmp"):
+                    self._find(name, "stranger", "not a file of a log", harmless=True)
+            elif file.state:
+                self._find(
+                    name, "unfinished", "left by a deletion or a cleaning; the next start ends it", harmless=True
+                )
+            elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases:
+                self._find(name, "orphan", "its .log file is not there", "removed", [Remove(self._path(name))])
+
+    def _load_snapshots(self, live: dict[str, FileName]) -> None:
+        for name, file in live.items():
+            if file.kind != SNAPSHOT:
+                continue
+            content = self._content(name)
+            try:
+                if content is not None:
+                    self.snapshots[file.base_offset] = tuple(parse_snapshot(content))
+            except CorruptCheckpoint as error:
+                self._find(name, "producer snapshot", str(error), "removed", [Remove(self._path(name))])
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def _segments(self, bases: list[int], live: dict[str, FileName]) -> int:
+        """Every segment in order; returns the log's end."""
+        start = self.snapshots.get(bases[0])
+        self.state.load(start or (), bases[0], 0)
+        if 0 <= self.marks.start < bases[0]:
+            lost = (self.marks.start, bases[0])
+            self._find(file_name(bases[0], LOG), "hole", f"the log starts at {self.marks.start}", lost=lost)
+        end = bases[0]
+        for base, following in zip(bases, [*bases[1:], None], strict=True):
+            if base > end and not self.gaps and self.intact:
+                text = f"the segment before it ends at {end}"
+                self._find(file_name(base, LOG), "hole", text, lost=(end, base))
+            end = self._segment(base, following, live)
+        if self.marks.clean and self.intact and end < self.marks.recovery_point:
+            lost = (end, self.marks.recovery_point)
+            self._find(file_name(bases[-1], LOG), "short", f"records up to {lost[1]} were durable", lost=lost)
+        return end
+
+    def _segment(self, base: int, following: int | None, live: dict[str, FileName]) -> int:
+        """One segment; returns where it ends."""
+        name = file_name(base, LOG)
+        try:
+            file = self.source.open(self._path(name))
+        except OSError as error:
+            self._find(name, "unreadable", str(error.strerror))
+            self.intact = False
+            return base
+        try:
+            walk = _Walk(self, file, base, following, live)
+            end = walk.run()
+            self.report.segments += 1
+            self.report.batches += walk.batches
+            self.report.bytes += file.size
+            if walk.position < file.size:
+                self._damaged(file, name, walk.position, end, following)
+            else:
+                walk.check_indexes()
+        finally:
+            file.close()
+        return end
+
+    def _damaged(self, file: Readable, name: str, position: int, end: int, following: int | None) -> None:
+        """Something in a log file is no batch."""
+        self.intact = False
+        found = next_batch(file, position, end)
+        behind = found if found is not None else following
+        size = file.size - position
+        if behind is not None:
+            text = f"byte {position}: no whole batch with the right checksum; the next one is at offset {behind}"
+            self._find(name, "damaged batch", text, lost=(end, behind))
+            return
+        known = max(self.marks.recovery_point, self.marks.high_watermark, end)
+        text = f"byte {position}: {size} bytes behind offset {end} are no whole batches"
+        stem = name.removesuffix(LOG)
+        actions: list[Action] = [Cut(self._path(name), position)]
+        actions += [Remove(self._path(stem + kind)) for kind in (INDEX, TIME_INDEX)]
+        repair = f"cut to {position} bytes; its indexes are removed, the next start makes them anew"
+        self._find(name, "torn tail", text, repair, actions, (end, known) if known > end else None)
+
+    # -- what is known of producers and epochs -------------------------------------------------------------------------
+
+    def note(self, file: Readable, position: int, header: HeaderTuple) -> AbortedTransaction | None:
+        """A batch passes by; an aborted transaction that ends with it."""
+        if header[3] == MAGIC_V2 and header[2] >= 0 and (not self.epochs or header[2] > self.epochs[-1].epoch):
+            self.epochs.append(EpochEntry(header[2], header[0]))
+        if header[9] < 0:
+            return None
+        marker = None
+        if header[5] & CONTROL:
+            batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
+            file.read_now(position, batch)
+            marker = marker_of(batch, 0)
+        return replay(self.state, header, marker, 0)
+
+    def check_snapshot(self, offset: int) -> None:
+        """All batches below `offset` have passed: is the snapshot there right?"""
+        stored = self.snapshots.pop(offset, None)
+        if stored is None or not self.intact:
+            return
+        wrong = unlike(stored, self.state.snapshot(), offset)
+        if wrong:
+            name = file_name(offset, SNAPSHOT)
+            write = Write(self._path(name), format_snapshot(self.state.snapshot()))
+            self._find(name, "producer snapshot", wrong, "written anew from the log", [write])
+
+    def _check_snapshots_above(self, end: int) -> None:
+        for offset in sorted(self.snapshots):
+            name = file_name(offset, SNAPSHOT)
+            if offset > end and self.intact:
+                self._find(
+                    name, "producer snapshot", f"above the log's end {end}", "removed", [Remove(self._path(name))]
+                )
+
+    def _check_epochs(self, names: list[str], first: int, end: int) -> None:
+        if LEADER_EPOCHS not in names:
+            if self.epochs and self.marks.clean and end > max(first, self.marks.start):
+                self._epochs_wrong("it is not there")
+            return
+        content = self._content(LEADER_EPOCHS)
+        if content is None:
+            return
+        try:
+            stored = parse_epochs(content)
+        except CorruptCheckpoint as error:
+            self._epochs_wrong(str(error))
+            return
+        start = max(first, self.marks.start)
+        starts = {entry.epoch: entry.start_offset for entry in stored}
+        for entry in self.epochs:
+            known = starts.get(entry.epoch)
+            over = next((one.start_offset for one in self.epochs if one.epoch > entry.epoch), end) <= start
+            if known is None and not over:
+                self._epochs_wrong(
+                    f"epoch {entry.epoch}, which wrote from offset {entry.start_offset} on, is not in it"
+                )
+                return
+            if known is not None and known > max(entry.start_offset, start):
+                self._epochs_wrong(f"epoch {entry.epoch} began at {entry.start_offset}, it says {known}")
+                return
+        if stored and stored[-1].start_offset > end:
+            self._epochs_wrong(f"epoch {stored[-1].epoch} begins at {stored[-1].start_offset}, the log ends at {end}")
+
+    def _epochs_wrong(self, what: str) -> None:
+        write = Write(self._path(LEADER_EPOCHS), format_epochs(self.epochs))
+        self._find(LEADER_EPOCHS, "leader epochs", what, "written anew from the log", [write])
+
+
+class _Walk:
+    """One segment."""
+
+    def __init__(
+        self, check: PartitionCheck, file: Readable, base: int, following: int | None, live: dict[str, FileName]
+    ) -> None:
+        self.check = check
+        self.file = file
+        self.base = base
+        self.sealed = following is not None
+        self.live = live
+        self.position = 0
+        self.batches = 0
+        self.aborted: list[AbortedTransaction] = []
+        self.new = NewIndexes(base)
+        self.offsets = self._entries(INDEX)
+        self.times = self._entries(TIME_INDEX)
+
+    def _entries(self, kind: str) -> bytes | None:
+        name = file_name(self.base, kind)
+        return self.check._content(name) if name in self.live else None
+
+    def run(self) -> int:
+        """Go over the batches; returns the offset where they end."""
+        check, end = self.check, self.base
+        check.check_snapshot(self.base)
+        self.offset_entries = OffsetEntries(self.base, self.offsets or b"")
+        self.time_entries = TimeEntries(self.base, self.times or b"", sealed=self.sealed)
+        for position, header in valid_batches(self.file, self.file.size, self.base, check_crc=True):
+            if header[0] > end and header[3] == MAGIC_V2:
+                check.gaps = True
+            for offset in [offset for offset in check.snapshots if end <= offset <= header[0]]:
+                check.check_snapshot(offset)
+            end = header[0] + header[6] + 1
+            size = header[1] + LOG_OVERHEAD
+            self._batch(position, size, header)
+            self.position = position + size
+        for offset in [offset for offset in check.snapshots if offset == end]:
+            check.check_snapshot(offset)
+        return end
+
+    def _batch(self, position: int, size: int, header: HeaderTuple) -> None:
+        self.batches += 1
+        self.offset_entries.batch(position, header)
+        self.time_entries.batch(header)
+        self.new.batch(position, size, header)
+        aborted = self.check.note(self.file, position, header)
+        if aborted is not None:
+            self.aborted.append(aborted)
+        self.check.counted(1, size)
+
+    def check_indexes(self) -> None:
+        """The whole segment has passed: what is wrong with its indexes?"""
+        self.new.end()
+        self._check(INDEX, self.offsets, self.offset_entries.end(), bytes(self.new.offsets))
+        self._check(TIME_INDEX, self.times, self.time_entries.end(), bytes(self.new.times))
+        self._check_transactions()
+
+    def _check(self, kind: str, content: bytes | None, wrong: str, fresh: bytes) -> None:
+        name = file_name(self.base, kind)
+        path = self.check._path(name)
+        harmless = not self.sealed and not self.check.marks.clean
+        if content is None:
+            if self.sealed or self.check.marks.clean:
+                self.check._find(name, "index", "it is not there", "built anew", [Write(path, fresh)], harmless=True)
+        elif wrong:
+            self.check._find(name, "index", wrong, "built anew", [Write(path, fresh)], harmless=harmless)
+
+    def _check_transactions(self) -> None:
+        name = file_name(self.base, TXN_INDEX)
+        content = self.check._content(name) if name in self.live else b""
+        if content is None:
+            return
+        wrong = aborted_in(content, self.aborted, self.base)
+        if wrong and (self.sealed or self.check.marks.clean):
+            fresh = Write(self.check._path(name), b"".join(map(entry_bytes, self.aborted)))
+            self.check._find(name, "transaction index", wrong, "built anew", [fresh])
