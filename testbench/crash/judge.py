@@ -124,6 +124,8 @@ def headers_in(content: bytes | bytearray) -> list[tuple[int, ...]]:
     at, found = 0, []
     while at + HEADER_SIZE <= len(content):
         found.append(unpack_header(content, at))
+        if found[-1][1] < 0:
+            break
         at += found[-1][1] + LOG_OVERHEAD
     return found
 

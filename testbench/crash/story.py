@@ -102,9 +102,10 @@ class Site:
 
     def load(self) -> None:
         """Open all logs, in a turn."""
-        self.process.turn(self._load)
+        self.process.turn(self.open)
 
-    def _load(self) -> None:
+    def open(self) -> None:
+        """The same, within a turn. Raises WrongDirectory."""
         manager = LogManager([self.disk], self.process.clock, self.process.entropy, BROKER, self._safeguards)
         self.manager = manager
         manager.claim("cluster", 1)
@@ -131,10 +132,10 @@ class Story:
         self.points: list[Point] = []
         self.changes: Counter[str] = Counter()
         self._steps = list(steps_of(script))
-        self._site = Site(Drive("data"), seed, safeguards)
-        self._site.machine.watcher = self._look
+        self.site = Site(Drive("data"), seed, safeguards)
+        self.site.machine.watcher = self._look
         self._step = "start"
-        self._seen = _Look(self._site.drive)
+        self._seen = _Look(self.site.drive)
         self._tp = TopicPartition(_TOPIC, 0)
         self._epoch = 0
         self._sequences: dict[int, int] = {}
@@ -144,58 +145,58 @@ class Story:
 
     def play(self) -> list[str]:
         """Run the whole script; tracebacks of what left a turn (there ought to be none)."""
-        self._site.load()
+        self.site.load()
         self._do("create", [])
         for step, verb, numbers in self._steps:
             self._step = step
-            if self._site.machine.crashes:
+            if self.site.machine.crashes:
                 break
             self._do(verb, numbers)
             self._look()
         self._settle()
-        return self._site.machine.crashes
+        return self.site.machine.crashes
 
     def _do(self, verb: str, numbers: list[int]) -> None:
         outside = getattr(self, f"_now_{verb}", None)
         if outside is not None:
             outside(*numbers)
         else:
-            self._site.process.turn(getattr(self, f"_{verb}"), *numbers)
+            self.site.process.turn(getattr(self, f"_{verb}"), *numbers)
 
     def _look(self) -> None:
         """Photograph the drive if it has changed."""
-        look = _Look(self._site.drive)
+        look = _Look(self.site.drive)
         change = look.since(self._seen)
         if change is None:
             return
         self._seen = look
         self.changes[change] += 1
         number = len(self.points)
-        drive = pickle.dumps(self._site.drive, protocol=5)
-        self.points.append(Point(number, self._step, change, drive, self.model.copy(), self._site.timeline.now_ns))
+        drive = pickle.dumps(self.site.drive, protocol=5)
+        self.points.append(Point(number, self._step, change, drive, self.model.copy(), self.site.timeline.now_ns))
 
     # -- steps outside of a turn ---------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        while self._site.timeline.step():
+        while self.site.timeline.step():
             self._look()
 
     def _now_settle(self) -> None:
         self._settle()
 
     def _now_wait(self, ms: int) -> None:
-        timeline = self._site.timeline
+        timeline = self.site.timeline
         end = timeline.now_ns + ms * MS
         while timeline._heap and timeline._heap[0][0] <= end:
             timeline.step()
             self._look()
         timeline.now_ns = max(timeline.now_ns, end)
-        self._site.process.turn(self._site.manager.on_time)
+        self.site.process.turn(self.site.manager.on_time)
 
     def _now_stop(self) -> None:
         lives = [lives[-1] for lives in self.model.lives.values() if lives and not lives[-1].gone]
         asked = [(life, life.cuts, life.appended) for life in lives]
-        self._site.process.turn(self._site.manager.stop, lambda outcome: self._stopped(outcome, asked))
+        self.site.process.turn(self.site.manager.stop, lambda outcome: self._stopped(outcome, asked))
         self._settle()
         self._again(Death.STOP)
 
@@ -208,7 +209,7 @@ class Story:
         self._again(Death.KILL)
 
     def _again(self, death: Death) -> None:
-        site = self._site
+        site = self.site
         site.machine.end(death)
         site.settle()
         site.boot()
@@ -217,22 +218,22 @@ class Story:
 
     def _now_blind(self) -> None:
         """A clean stop, after which all index files vanish before the next start."""
-        self._site.process.turn(self._site.manager.stop, lambda _: None)
+        self.site.process.turn(self.site.manager.stop, lambda _: None)
         self._settle()
-        self._site.process.turn(self._remove_indexes)
+        self.site.process.turn(self._remove_indexes)
         self._again(Death.KILL)
 
     def _remove_indexes(self) -> None:
-        paths = [path for path, _ in self._site.drive.walk() if path.endswith("index")]
+        paths = [path for path, _ in self.site.drive.walk() if path.endswith("index")]
         for path in sorted(paths, key=lambda path: not path.endswith(".index")):
-            self._site.disk.unlink_now(path)
-            self._site.disk.sync_now(path.rpartition("/")[0])
+            self.site.disk.unlink_now(path)
+            self.site.disk.sync_now(path.rpartition("/")[0])
 
     # -- steps of the log ----------------------------------------------------------------------------------------------
 
     @property
     def _log(self) -> Log:
-        log = self._site.manager.get(self._tp)
+        log = self.site.manager.get(self._tp)
         assert log is not None, f"{self._tp} is not there"
         return log
 
@@ -241,11 +242,11 @@ class Story:
         topic_id = self._topics.to_bytes(16, "big")
         self.model.lives.setdefault(self._tp, []).append(Life(topic_id))
         self._sequences = {}
-        self._site.manager.create(self._tp, topic_id, CONFIG)
+        self.site.manager.create(self._tp, topic_id, CONFIG)
 
     def _delete(self) -> None:
         self.model.life(self._tp).gone = True
-        self._site.manager.delete(self._tp)
+        self.site.manager.delete(self._tp)
 
     def _on(self, partition: int) -> None:
         self._tp = TopicPartition(_TOPIC, partition)
@@ -272,7 +273,7 @@ class Story:
         life = self.model.life(self._tp)
         life.state.batches.append(written)
         view = memoryview(bytearray(written.data))
-        log.append(view, tuple(header_at(view)), self._epoch, self._site.process.clock.now())
+        log.append(view, tuple(header_at(view)), self._epoch, self.site.process.clock.now())
         life.appended = log.end_offset
 
     def _make(self, kind: str, producer: int, count: int, size: int, late: int, base: int) -> Written:
@@ -348,7 +349,7 @@ class Story:
         starts += [segment.base_offset for segment in log.segments if segment.base_offset > log.start_offset]
         starts.append(log.end_offset)
         log.configure(replace(CONFIG, retention_bytes=size))
-        log.delete_old_segments(self._site.process.clock.now())
+        log.delete_old_segments(self.site.process.clock.now())
         log.configure(CONFIG)
 
     def _cut(self, back: int) -> None:
@@ -374,13 +375,13 @@ class Story:
         log.restart_at(offset)
 
     def _points(self) -> None:
-        self._site.manager.dirs[0].checkpoint_recovery_points()
+        self.site.manager.dirs[0].checkpoint_recovery_points()
 
     def _starts(self) -> None:
-        self._site.manager.dirs[0].checkpoint_starts()
+        self.site.manager.dirs[0].checkpoint_starts()
 
     def _marks(self) -> None:
-        self._site.manager.dirs[0].checkpoint_high_watermarks()
+        self.site.manager.dirs[0].checkpoint_high_watermarks()
 
 
 class _Look:

@@ -1,0 +1,51 @@
+"""Many cases of damage, counted.
+
+Zone: deterministic. Which directory a case damages is drawn from its seed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from ottla.sim.entropy import Streams
+from testbench.damage.harm import KINDS
+from testbench.damage.logs import bases, try_one
+
+
+@dataclass
+class Result:
+    """Counts, and what was found."""
+
+    cases: int = 0
+    outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """By kind of file and outcome."""
+    findings: list[str] = field(default_factory=list)
+
+    def json(self) -> dict[str, object]:
+        """For machines."""
+        rows = [
+            {"kind": kind, "outcome": outcome, "count": count}
+            for (kind, outcome), count in sorted(self.outcomes.items())
+        ]
+        return {"cases": self.cases, "outcomes": rows, "findings": self.findings}
+
+
+def run(
+    cases: int, *, seed: int = 1, kinds: tuple[str, ...] = KINDS, told: Callable[[Result], None] = lambda _: None
+) -> Result:
+    """The whole campaign; `told` gets the result so far after every case."""
+    shelves = list(bases())
+    result = Result()
+    for number in range(seed, seed + cases):
+        base = Streams(number).stream("base").choice(shelves)
+        case = try_one(base, number, kinds)
+        result.cases += 1
+        if case.harm is not None:
+            result.outcomes[case.harm.kind, case.outcome] += 1
+        if case.wrong:
+            harm = "" if case.harm is None else f"{case.harm.harm} {case.harm.path} ({case.harm.what})"
+            result.findings.append(f"seed {number}, {case.base}: {harm}: {case.outcome}: {case.wrong[0]}")
+        told(result)
+    return result

@@ -1,0 +1,83 @@
+"""What may happen to a file while nobody looks.
+
+Zone: deterministic. Everything is drawn from a seeded stream; a harm says in words what it did.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ottla.sim.drive import Drive
+from ottla.sim.entropy import Stream
+from ottla.sim.inode import Inode
+
+HARMS = ("flip", "truncate", "zero", "swap")
+KINDS = (
+    ".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata",
+    "recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint",
+    "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown",
+)  # fmt: skip
+
+
+class Harm(NamedTuple):
+    """What was done to which file."""
+
+    path: str
+    kind: str
+    """The kind of the file."""
+    harm: str
+    what: str
+
+
+def kind_of(path: str) -> str:
+    """The kind of a file, empty for one that is none of a data directory's."""
+    return next((kind for kind in KINDS if path.endswith(kind)), "")
+
+
+def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm | None:
+    """Harm one file: first a kind is drawn of those that are there, then a file of it. None: nothing could be done."""
+    files: dict[str, list[tuple[str, Inode]]] = {}
+    for path, inode in drive.walk():
+        if kind_of(path) in kinds and inode.data:
+            files.setdefault(kind_of(path), []).append((path, inode))
+    if not files:
+        return None
+    kind = random.choice(sorted(files))
+    path, inode = random.choice(files[kind])
+    harm = random.choice(HARMS)
+    others = [(other, twin) for other, twin in files[kind] if twin is not inode and twin.data != inode.data]
+    if harm == "swap" and others:
+        what = _swap(inode, *random.choice(others))
+    else:
+        harm = "flip" if harm == "swap" else harm
+        what = {"flip": _flip, "truncate": _truncate, "zero": _zero}[harm](inode, random)
+    inode.sealed = None
+    inode.synced = len(inode.data)
+    return Harm(path, kind, harm, what)
+
+
+def _flip(inode: Inode, random: Stream) -> str:
+    places = [random.below(len(inode.data)) for _ in range(random.choice((1, 1, 1, 2, 8)))]
+    for place in places:
+        inode.data[place] ^= 1 << random.below(8)
+    return f"a bit of each of the bytes {places}"
+
+
+def _truncate(inode: Inode, random: Stream) -> str:
+    before = len(inode.data)
+    del inode.data[random.below(before) :]
+    return f"{len(inode.data)} bytes are left of {before}"
+
+
+def _zero(inode: Inode, random: Stream) -> str:
+    start = random.below(len(inode.data))
+    end = min(len(inode.data), start + random.choice((1, 8, 64, 512, 4096)))
+    inode.data[start:end] = bytes(end - start)
+    return f"zeros from {start} to {end}"
+
+
+def _swap(inode: Inode, path: str, other: Inode) -> str:
+    inode.data, other.data = other.data, inode.data
+    other.sealed = None
+    other.synced = len(other.data)
+    return f"changed places with {path}"

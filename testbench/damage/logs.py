@@ -1,0 +1,251 @@
+"""Logs alone: a damaged directory is opened, and read as a client reads.
+
+Zone: deterministic. What was there before the damage is the truth. Afterwards each log is exact, or says by its name
+what is missing, or the directory is offline or refused. A client takes no batch whose checksum is wrong.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from ottla.errors import ApiError
+from ottla.record.batch import ATTRIBUTES_POS, LOG_OVERHEAD
+from ottla.record.crc import crc32c
+from ottla.sim.entropy import Streams
+from ottla.sim.machine import Death
+from ottla.storage.errors import WrongDirectory
+from ottla.storage.log import Log
+from ottla.types import TopicPartition
+from testbench.crash.judge import Facts, headers_in, read
+from testbench.crash.scripts import SCRIPTS
+from testbench.crash.story import Site, Story
+from testbench.damage.harm import KINDS, Harm, strike
+
+BASES = (
+    "rolls by size", "late stamps", "epochs across segments", "producer snapshots", "many producers",
+    "transactions across segments", "aborts in every segment", "markers above the mark", "checkpoints",
+    "a log start", "retention", "a clean stop of much", "two partitions", "a partition comes back", "indexes vanish",
+)  # fmt: skip
+
+
+class Base(NamedTuple):
+    """A directory to be damaged, and what is in it."""
+
+    name: str
+    drive: bytes
+    clean: bool
+    truth: dict[TopicPartition, Facts]
+    aborted: dict[TopicPartition, list[tuple[int, ...]]]
+
+
+class Case(NamedTuple):
+    """One damage, and what came of it."""
+
+    base: str
+    harm: Harm | None
+    outcome: str
+    """`exact`, `told` (something is missing, and a line says so), `refused` (a reader gets an error), `offline`."""
+    wrong: list[str]
+
+
+def bases() -> Iterator[Base]:
+    """Directories after a clean stop, and after a kill."""
+    for name in BASES:
+        story = Story(SCRIPTS[name])
+        assert not story.play(), name
+        site = story.site
+        for clean in (True, False):
+            if clean:
+                assert site.stop() is None
+            site.machine.end(Death.KILL)
+            site.settle()
+            drive = pickle.dumps(site.drive, protocol=5)
+            yield _base(name, drive, clean=clean)
+            site.boot()
+            site.load()
+            site.settle()
+
+
+def _base(name: str, drive: bytes, *, clean: bool) -> Base:
+    site = Site(pickle.loads(drive), 1)
+    site.load()
+    site.settle()
+    logs = site.manager.dirs[0].logs
+    truth = {tp: _facts(log, read(log, log.start_offset)) for tp, log in sorted(logs.items())}
+    aborted = {tp: _aborted(log) for tp, log in logs.items()}
+    return Base(f"{name}, {'stopped' if clean else 'killed'}", drive, clean, truth, aborted)
+
+
+def _facts(log: Log, content: bytes) -> Facts:
+    producers = tuple(tuple(entry) for entry in log.producers.snapshot())
+    return Facts(log.topic_id, log.start_offset, log.end_offset, content, log.epochs.entries, producers)
+
+
+def _aborted(log: Log) -> list[tuple[int, ...]]:
+    return [tuple(entry[:3]) for entry in log.aborted_transactions(log.start_offset, log.end_offset)]
+
+
+class _Lines(logging.Handler):
+    """What was logged as a warning, or worse."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+
+@contextmanager
+def listening() -> Iterator[list[str]]:
+    """The lines of the log, in place of the terminal."""
+    handler, root = _Lines(), logging.getLogger("ottla")
+    before = root.propagate
+    root.addHandler(handler)
+    root.propagate = False
+    try:
+        yield handler.lines
+    finally:
+        root.removeHandler(handler)
+        root.propagate = before
+
+
+def try_one(base: Base, seed: int, kinds: Sequence[str] = KINDS) -> Case:
+    """Damage one file, start, and look."""
+    site = Site(pickle.loads(base.drive), seed)
+    harm = strike(site.drive, Streams(seed).stream("harm"), tuple(kinds))
+    with listening() as lines:
+        refused: list[str] = []
+        site.process.turn(lambda: _claim(site, refused))
+        if refused:
+            return Case(base.name, harm, "offline", [])
+        site.settle()
+        outcome, wrong = _look(site, base, lines)
+    return Case(base.name, harm, outcome, wrong)
+
+
+def _claim(site: Site, refused: list[str]) -> None:
+    try:
+        site.open()
+    except WrongDirectory as error:
+        refused.append(str(error))
+
+
+def _look(site: Site, base: Base, lines: list[str]) -> tuple[str, list[str]]:
+    if site.machine.crashes:
+        return "traceback", [site.machine.crashes[0]]
+    directory = site.manager.dirs[0]
+    if directory.offline is not None:
+        told = any(directory.name in line for line in lines)
+        return "offline", [] if told else ["it is offline, and no line says so"]
+    outcomes, wrong = {"exact"}, [f"{tp} is new" for tp in directory.logs if tp not in base.truth]
+    for tp, truth in base.truth.items():
+        told = [line for line in lines if str(tp) in line]
+        log = directory.logs.get(tp)
+        if log is None:
+            outcomes.add("offline")
+            wrong += [] if told else [f"{tp} is not there, and no line says so"]
+            continue
+        outcome, complaints = _compare(log, truth, base.aborted[tp], told)
+        outcomes.add(outcome)
+        wrong += [f"{tp}: {text}" for text in complaints]
+    if site.machine.crashes:
+        return "traceback", [site.machine.crashes[0]]
+    order = ("offline", "refused", "told", "exact")
+    return next(outcome for outcome in order if outcome in outcomes), wrong
+
+
+def _compare(log: Log, truth: Facts, aborted: list[tuple[int, ...]], told: list[str]) -> tuple[str, list[str]]:
+    expected = _batches(truth.content)
+    pieces, refused = [], False
+    offset = log.start_offset
+    while offset < log.end_offset:
+        try:
+            piece, offset, whole = _fetch(log, offset)
+        except ApiError:
+            refused = True
+            break
+        pieces += piece
+        if not whole:
+            refused = True
+            break
+    missing = _missing(pieces, expected, log, truth)
+    if isinstance(missing, list):
+        return "wrong", missing
+    if refused:
+        return "refused", []
+    if missing:
+        return "told", [] if told else [f"{missing}, and no line says so"]
+    wrong = _state(log, truth, aborted)
+    return ("told", []) if told else ("exact", wrong)
+
+
+def _fetch(log: Log, offset: int) -> tuple[list[tuple[int, bytes]], int, bool]:
+    """Batches as a client takes them, the offset behind them, and whether all had the right checksum."""
+    region = log.read(offset, 3000, log.end_offset, warmed=True)
+    if region is None:
+        return [], log.end_offset, True
+    content = bytearray(region.size)
+    region.file.read_now(region.pos, memoryview(content))
+    found, at = [], 0
+    for header in headers_in(content):
+        end = at + header[1] + LOG_OVERHEAD
+        if end > len(content) or header[1] < 0 or crc32c(content[at + ATTRIBUTES_POS : end]) != header[4]:
+            return found, offset, False
+        found.append((header[0], bytes(content[at:end])))
+        following = header[0] + header[6] + 1
+        if following <= offset and found:
+            return found, offset, False
+        offset = following
+        at = end
+    return found, offset, at == len(content)
+
+
+def _batches(content: bytes) -> list[tuple[int, bytes]]:
+    found, at = [], 0
+    for header in headers_in(content):
+        end = at + header[1] + LOG_OVERHEAD
+        found.append((header[0], content[at:end]))
+        at = end
+    return found
+
+
+def _missing(
+    pieces: list[tuple[int, bytes]], expected: list[tuple[int, bytes]], log: Log, truth: Facts
+) -> list[str] | str:
+    """A list: what is wrong with what was read. A text: what is not there; empty: all of it was read."""
+    known = dict(expected)
+    wrong = [
+        f"the batch read at offset {base} is not the one that was written"
+        for base, data in pieces
+        if known.get(base, data if base < truth.start else b"") != data
+    ]
+    if wrong:
+        return wrong
+    if log.end_offset > truth.end:
+        return [f"it ends at {log.end_offset}, not at {truth.end}"]
+    if log.end_offset < truth.end:
+        return f"it ends at {log.end_offset}, not at {truth.end}"
+    if log.start_offset > truth.start:
+        return f"it starts at {log.start_offset}, not at {truth.start}"
+    read_bases = {base for base, _ in pieces}
+    holes = [base for base, _ in expected if base not in read_bases]
+    return f"batches at {holes} are passed over" if holes else ""
+
+
+def _state(log: Log, truth: Facts, aborted: list[tuple[int, ...]]) -> list[str]:
+    """What a client asks besides records."""
+    wrong = []
+    there = _aborted(log)
+    if [entry for entry in aborted if entry not in there]:
+        wrong.append(f"the aborted transactions are {there}, not {aborted}")
+    producers = tuple(tuple(entry) for entry in log.producers.snapshot())
+    if producers != truth.producers:
+        wrong.append(f"the producers are {producers}, not {truth.producers}")
+    if log.epochs.entries != truth.epochs:
+        wrong.append(f"the leader epochs are {log.epochs.entries}, not {truth.epochs}")
+    return wrong
