@@ -46,6 +46,9 @@ def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm
     path, inode = random.choice(files[kind])
     harm = random.choice(HARMS)
     others = [(other, twin) for other, twin in files[kind] if twin is not inode and twin.data != inode.data]
+    if kind == ".log":
+        # Nothing in a batch says of which partition it is: one with the same offsets would be taken for the other's.
+        others = [(other, twin) for other, twin in others if other.partition("/")[0] == path.partition("/")[0]]
     if harm == "swap" and others:
         what = _swap(inode, *random.choice(others))
     else:

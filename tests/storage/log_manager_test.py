@@ -192,6 +192,28 @@ def test_of_two_logs_of_one_partition_the_one_with_the_topics_id_is_served(kit) 
     assert again.get(tp) is None
 
 
+def test_the_log_of_another_topic_is_kept_aside(kit) -> None:
+    """Its id may be what is wrong: the only copy of a log does not go for a file of 43 bytes."""
+    world, manager, _ = two(kit)
+    tp = TopicPartition("t", 0)
+    assert manager.adopt(tp, bytes(range(1, 17))) is None
+    world.settle()
+    world.advance(3_600_000)
+    manager.on_time()
+    world.settle()
+    (kept,) = [name for name in world.disks[0].list("") if name.endswith("-stray/")]
+    assert "00000000000000000000.log" in world.disks[0].list(kept)
+
+
+def test_a_topic_id_with_a_damaged_letter_is_still_the_topics(kit) -> None:
+    _, manager, _ = two(kit)
+    damaged = bytearray(kit.TOPIC_ID)
+    damaged[3] ^= 0x40
+    adopted = manager.adopt(TopicPartition("t", 0), bytes(damaged))
+    assert adopted is not None
+    assert adopted.topic_id == damaged
+
+
 def test_a_log_whose_topic_id_never_reached_the_disk_is_the_topics(kit) -> None:
     world, manager, _ = two(kit)
     answers = kit.Answers()

@@ -50,6 +50,7 @@ METADATA_LOGS: Final = ("__znodes-0", "__cluster_metadata-0")
 """Named like partitions, but not topics': the embedded metadata store's, and Apache Kafka's own."""
 
 DELETE_DIR: Final = "-delete"
+STRAY_DIR: Final = "-stray"
 FUTURE_DIR: Final = "-future"
 _NAME_MAX: Final = 255
 _SEGMENT_FILE: Final = re.compile(
@@ -104,6 +105,11 @@ def future_dir_name(tp: TopicPartition, unique: str) -> str:
 def delete_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-delete`, the topic cut so that a file system takes the name."""
     return _suffixed(tp, unique, DELETE_DIR)
+
+
+def stray_dir_name(tp: TopicPartition, unique: str) -> str:
+    """`<topic>-<partition>.<unique>-stray`: a log whose topic nobody knows, kept for whoever looks for it."""
+    return _suffixed(tp, unique, STRAY_DIR)
 
 
 def _suffixed(tp: TopicPartition, unique: str, suffix: str) -> str:

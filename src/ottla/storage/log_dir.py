@@ -37,6 +37,7 @@ from ottla.storage.layout import (
     delete_dir_name,
     parse_future_dir,
     parse_log_dir,
+    stray_dir_name,
 )
 from ottla.storage.log import Log
 from ottla.storage.recovery import Found, open_log
@@ -288,6 +289,17 @@ class LogDir:
         log = self.logs.pop(tp)
         self.set_aside(log, self._home.noted)
         log.close()
+
+    def stray(self, tp: TopicPartition) -> str:
+        """Take a log of another topic out of service; its directory is kept under the name returned. Raises Failure."""
+        self.moves.arrived.pop(tp, None)
+        log = self.logs.pop(tp)
+        target = stray_dir_name(tp, self._home.entropy.octets("deleted-log", 16).hex())
+        self.rename(log.directory, target)
+        self._ghosts.add(tp)
+        self._home.disk.sync_dir(ROOT, self._home.noted)
+        log.close()
+        return target
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
         """Give its directory the name of what waits for its removal; `done` when that is durable. Raises Failure."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -24,9 +25,13 @@ from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan
 from ottla.storage.timers import Timers
-from ottla.types import ZERO_UUID, TopicPartition
+from ottla.types import ZERO_UUID, TopicPartition, uuid_to_text
 
 _logger = logging.getLogger(__name__)
+
+
+_LETTERS_DAMAGED: Final = 2
+_OTHER: Final = 3
 
 
 class LogManager:
@@ -154,20 +159,18 @@ class LogManager:
                 yield from each.logs.values()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
-        """The log of this very topic, None when there is none in service; logs of others that had its name go.
+        """The log of this very topic, None when there is none in service; logs of others that had its name stand aside.
 
         A topic that is deleted and made again while a directory is away leaves its old log there (KIP-516): old data
-        is not new data. A log whose id never reached the disk is taken for the topic's, unless another one is.
+        is not new data. Its directory is kept as `-stray`, for the id may be what is wrong. A log whose id never
+        reached the disk, or is damaged in a letter or two, is taken for the topic's, unless another one is.
         """
         holders = [each for each in self.dirs if tp in each.logs]
-        for wanted in (topic_id, ZERO_UUID):
-            chosen = next((each for each in holders if each.logs[tp].topic_id == wanted), None)
-            if chosen is not None:
-                break
+        ranked = [(rank, each) for each in holders if (rank := _rank(each.logs[tp].topic_id, topic_id)) < _OTHER]
+        chosen = min(ranked, key=lambda found: found[0])[1] if ranked else None
         for each in holders:
             if each is not chosen:
-                _logger.warning("%s in %s belongs to another topic of that name and is deleted", tp, each.name)
-                self._delete_from(each, tp)
+                self._stray_from(each, tp)
         for each in self.dirs:
             copy = each.moves.futures.get(tp)
             if copy is not None and copy.topic_id != topic_id:
@@ -176,9 +179,20 @@ class LogManager:
             return None
         log = chosen.logs[tp]
         if log.topic_id != topic_id:
+            if log.topic_id != ZERO_UUID:
+                _logger.error("%s: its partition.metadata is damaged and is written anew", tp)
             log.topic_id = topic_id
             log.write_metadata()
         return log
+
+    @staticmethod
+    def _stray_from(directory: LogDir, tp: TopicPartition) -> None:
+        try:
+            target = directory.stray(tp)
+            _logger.warning("%s in %s belongs to another topic of that name: it is kept as %s",
+                            tp, directory.name, target)  # fmt: skip
+        except Failure as failure:
+            _logger.error("the log of %s in %s cannot be set aside: %s", tp, directory.name, failure)
 
     def create(
         self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True, preferred: str = ""
@@ -317,6 +331,16 @@ class LogManager:
 
     def _expire(self, log: Log) -> None:
         log.producers.expire(self._clock.now().wall_ms, self._config.producer_id_expiration_ms)
+
+
+def _rank(stored: bytes, wanted: bytes) -> int:
+    """How well a log's topic id fits a topic's; 0 is best. No two topics' random ids have 20 of 22 letters alike."""
+    if stored == wanted:
+        return 0
+    if stored == ZERO_UUID:
+        return 2
+    pairs = zip(uuid_to_text(stored), uuid_to_text(wanted), strict=True)
+    return 1 if sum(one != other for one, other in pairs) <= _LETTERS_DAMAGED else _OTHER
 
 
 def _unseen(_: LoadProgress) -> None:

@@ -6,14 +6,14 @@ Zone: deterministic. Blocking reads, for start-up and truncation.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ottla.record.batch import CONTROL
 from ottla.seams import Failure, Kind
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_snapshot
 from ottla.storage.home import Home
 from ottla.storage.layout import SNAPSHOT, parse_file_name
-from ottla.storage.producer_state import ProducerState, marker_of, replay
+from ottla.storage.producer_state import ProducerState, SnapshotEntry, marker_of, replay
 from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import snapshot_path
@@ -49,10 +49,24 @@ def _has_marker(segments: Iterable[Segment], start: int, end: int) -> bool:
     return False
 
 
-def load_newest(home: Home, directory: str, offsets: Sequence[int], start: int, end: int, state: ProducerState) -> None:
+def _believed(entries: Sequence[SnapshotEntry], offset: int) -> bool:
+    """At a cut the snapshots are this process's own, or were looked at when it started."""
+    return all(entry.last_offset < offset for entry in entries)
+
+
+def load_newest(
+    home: Home,
+    directory: str,
+    offsets: Sequence[int],
+    start: int,
+    end: int,
+    state: ProducerState,
+    right: Callable[[Sequence[SnapshotEntry], int], bool] = _believed,
+) -> None:
     """Fill `state` from the newest readable snapshot in [start, end]; without one it is empty at `start`.
 
-    Snapshots that cannot be read are removed: they would be in the way at every start.
+    Snapshots that cannot be read, or are not `right` for their offset, are removed: they would be in the way at every
+    start.
     """
     now_ms = home.clock.now().wall_ms
     for offset in reversed(offsets):
@@ -60,7 +74,10 @@ def load_newest(home: Home, directory: str, offsets: Sequence[int], start: int, 
             continue
         path = snapshot_path(directory, offset)
         try:
-            state.load(parse_snapshot(read_file(home.disk, path)), offset, now_ms)
+            entries = parse_snapshot(read_file(home.disk, path))
+            if not right(entries, offset):
+                raise CorruptCheckpoint("it is not of this log at that offset")
+            state.load(entries, offset, now_ms)
         except CorruptCheckpoint as error:
             _logger.warning("%s/%s is useless and removed: %s", home.disk.name, path, error)
             home.disk.unlink_now(path)

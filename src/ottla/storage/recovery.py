@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
@@ -23,6 +24,7 @@ from ottla.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, parse_f
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.leftovers import tidy
 from ottla.storage.log import Log
+from ottla.storage.plausible import aborted_right, begins_right, edges, epochs_of, epochs_right, snapshot_right
 from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
 from ottla.storage.producer_state import ProducerState, marker_of, replay
 from ottla.storage.rebuild import indexes_sane, rebuild_beside
@@ -129,6 +131,8 @@ class _Opening:
             self._recover()
         if self.found.start_offset > self.end_offset:
             self._start_above_end()
+        self.epochs.truncate_from_end(self.end_offset)
+        self._check_epochs()
         if self.renamed:
             self.home.disk.sync_now(self.directory)
         return self._assemble()
@@ -187,26 +191,60 @@ class _Opening:
 
     def _trust(self) -> None:
         """Believe the files; a segment whose indexes cannot be right is gone through all the same."""
-        for segment in self.segments[:-1]:
-            if not indexes_sane(segment):
-                self._rebuild(segment)
+        self._believe(len(self.segments) - 1)
         active = self.segments[-1]
-        if not indexes_sane(active):
+        if not indexes_sane(active) or not aborted_right(active, MAX_OFFSET, self.compacted):
             self._recover_from(len(self.segments) - 1)
             return
         active.activate(self.config)
         end, self.end_offset = active.walk_tail()
-        if end != active.size and self.home.safeguards.recovery_scan:
+        if (end != active.size or not begins_right(active)) and self.home.safeguards.recovery_scan:
             _logger.warning("%s: %s does not end with a batch, it is recovered", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
+        if self.found.recovery_point not in (0, self.end_offset):
+            _logger.error("%s ends at offset %d, its last stop was at %d",
+                          self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
         self._load_producers(self.end_offset)
         self.recovery_point = self.end_offset
+
+    @property
+    def compacted(self) -> bool:
+        """Whether offsets may be missing."""
+        return "compact" in self.config.cleanup_policy or self.found.cleaned_until > 0
+
+    def _believe(self, count: int) -> None:
+        """Look at the ends of the first segments and of their indexes, before they are believed."""
+        first = self.segments[0].base_offset
+        if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
+            _logger.error("%s: records below offset %d are not there", self.tp, first)
+        for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
+            whole = (
+                indexes_sane(segment)
+                and not segment.txn_index.emptied
+                and aborted_right(segment, following.base_offset, self.compacted)
+            )
+            if not whole:
+                self._rebuild(segment)
+            wrong = edges(segment, following.base_offset, self.compacted)
+            if wrong:
+                _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
+
+    def _check_epochs(self) -> None:
+        """The checkpoint of leader epochs may be another log's, or none: then the log tells."""
+        if not epochs_right(
+            self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.compacted
+        ):
+            _logger.warning("%s: its leader epochs do not fit it and are computed anew", self.tp)
+            self.epochs.clear()
+            for epoch, start_offset in epochs_of(self.segments):
+                self.epochs.assign(epoch, start_offset)
 
     def _load_producers(self, end: int) -> None:
         start = max(self.found.start_offset, self.segments[0].base_offset)
         newest = telling(self.segments, start, self.found.high_watermark, end)
-        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state)
+        right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
+        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
         replay_to(self.home, self.segments, self.state, end)
 
     def _rebuild(self, segment: Segment) -> None:
@@ -222,9 +260,7 @@ class _Opening:
         # A recovery point that stands at the beginning of a segment may have come there before the roll: then nobody
         # has synced the indexes of the segment before it.
         slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
-        for segment in self.segments[:slot]:
-            if not indexes_sane(segment):
-                self._rebuild(segment)
+        self._believe(slot)
         self._recover_from(slot)
         if self.end_offset < self.recovery_point:
             self._recover_all()

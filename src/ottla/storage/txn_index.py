@@ -82,6 +82,11 @@ class TxnIndex:
         self._file.append((b"".join(_ENTRY.pack(VERSION, *entry) for entry in waiting),))
         self._written = len(self.entries)
 
+    @property
+    def emptied(self) -> bool:
+        """Whether there is a file with nothing in it: a cut leaves such a one, and so does damage."""
+        return self._file is not None and not self.entries
+
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions with records in [start, end), and whether later segments need not be asked."""
         found: list[AbortedTransaction] = []

@@ -1,0 +1,34 @@
+"""Damage at rest: the short dose, and what it stands on."""
+
+from __future__ import annotations
+
+import pytest
+from testbench.crash.scripts import SCRIPTS
+from testbench.crash.story import Story
+from testbench.damage.campaign import run
+from testbench.damage.harm import HARMS, KINDS, kind_of, strike
+
+from ottla.sim.entropy import Streams
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+def test_damage_is_never_believed(part: int) -> None:
+    """`python -m testbench.damage` tries as many as there is time for."""
+    result = run(500, seed=1 + part * 500)
+    assert not result.findings, result.findings[:3]
+    assert sum(result.outcomes.values()) == 500
+    outcomes = {outcome for _, outcome in result.outcomes}
+    assert {"exact", "told", "refused", "offline"} <= outcomes
+    assert sum(count for (_, outcome), count in result.outcomes.items() if outcome == "unseen") < 5
+
+
+def test_every_kind_of_file_is_struck_in_every_way() -> None:
+    story = Story(SCRIPTS["a clean stop of much"])
+    assert not story.play()
+    drive = story.site.drive
+    struck = [strike(drive, Streams(seed).stream("harm")) for seed in range(300)]
+    assert {harm.harm for harm in struck if harm} == set(HARMS)
+    there = {kind_of(path) for path, _ in drive.walk()} & set(KINDS)
+    assert {harm.kind for harm in struck if harm} >= there - {"cleaner-offset-checkpoint"}
+    assert len(there) >= 9
