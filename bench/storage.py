@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measure the log of one broker: flush before acknowledgement, recovery after an unclean stop, many clean partitions.
+"""Measure the log of one broker: flush before acknowledgement, recovery, many clean partitions, compaction.
 
     bench/storage.py [--runs N] [--only KEY,KEY…] [--quick] [--out DIR]
 
@@ -15,6 +15,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.compaction_work import Keyed
 from bench.filling import Filling, judge
 from bench.flush_work import PRODUCERS, SYNC_MS
 from bench.flush_work import Producers as Flushing
@@ -27,7 +28,9 @@ HEAD = """# Results: the log
 Written by `make bench` (`bench/storage.py`); do not edit. One broker, medians of {runs} runs. Limits are absolute.
 Flush before acknowledgement: every fsync takes {sync_ms} ms (`bench/slow_broker.py`), the files are in memory. A start
 is from the command until requests are answered, with whatever else that takes; recovery is what a start takes longer
-than the one before it, after a clean stop.
+than the one before it, after a clean stop. Compaction is of one closed segment of 16 KiB batches, with as
+many keys as a tenth of the records; CPU is that of the broker and its worker, and meanwhile one client asks
+(ApiVersions), every 2 ms; it does so before, too, for comparison.
 
 Machine: {machine}. Load average during the runs: {load}. Measured {when}.
 Command: `{command}`
@@ -36,6 +39,8 @@ Command: `{command}`
 |---|---|---|---|---|---|---|---|---|
 """
 PARTITIONS = 10_000
+COMPACTION_ROWS = ("compact-1k", "compact-100")
+COMPACTION_BYTES = 192 << 20
 FLUSH_ROWS = ("flush-syncs", "flush-p50", "flush-p99")
 
 
@@ -47,6 +52,10 @@ def table() -> dict[str, Row]:
         Row("flush-p50", f"{flush}: p50", "ms", 12, None),
         Row("flush-p99", f"{flush}: p99", "ms", None, None),
         Row("recovery", "recovery after an unclean stop, 16 KiB batches beyond the recovery point", "s/GiB", 2, None),
+        Row("compact-1k", "compaction, records of 1 KiB, a tenth of them keys", "CPU s/GB", 1000 / 60, None),
+        Row("compact-100", "compaction, records of 100 B, a tenth of them keys", "µs of CPU per record", 10, None),
+        Row("compact-wait", "a request during compaction, p99.9", "ms", 20, None),
+        Row("compact-before", "the same before it", "ms", None, None),
         Row("opening", f"start with {PARTITIONS:,} clean partitions", "s", 10, None),
     ]
     return {row.key: row for row in rows}
@@ -80,6 +89,22 @@ class Bench(Filling):
             self.begin_run(at, "recovery")
             self.add("recovery", "ottla", log.start())
 
+    def compaction(self) -> None:
+        """Large records and small ones, in turns."""
+        if not self.wants(*COMPACTION_ROWS, "compact-wait", "compact-before"):
+            return
+        self.say("writing logs to be compacted")
+        size = int(COMPACTION_BYTES * self.scale)
+        large = Keyed(self.directory / "compact-1k", 1024, size)
+        small = Keyed(self.directory / "compact-100", 100, size // 4)
+        for at in range(self.options.runs):
+            self.begin_run(at, "compaction")
+            of_large, of_small = large.run(), small.run()
+            self.add("compact-1k", "ottla", of_large.seconds_per_gb)
+            self.add("compact-100", "ottla", of_small.us_per_record)
+            self.add("compact-wait", "ottla", _longest(of_large.waits_ms + of_small.waits_ms))
+            self.add("compact-before", "ottla", _longest(of_large.before_ms + of_small.before_ms))
+
     def opening(self) -> None:
         """Thousands of partitions."""
         if not self.wants("opening"):
@@ -89,6 +114,11 @@ class Bench(Filling):
         for at in range(self.options.runs):
             self.begin_run(at, "opening")
             self.add("opening", "ottla", logs.start())
+
+
+def _longest(waits: list[float]) -> float:
+    """All but one in a thousand are shorter."""
+    return sorted(waits)[int((len(waits) - 1) * 0.999)]
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:
@@ -108,6 +138,7 @@ def main(arguments: list[str]) -> int:
         bench = Bench(table(), options, Path(name))
         bench.flush()
         bench.recovery()
+        bench.compaction()
         bench.opening()
     command = "bench/storage.py " + " ".join(arguments)
     head = HEAD.replace("{sync_ms}", str(SYNC_MS))

@@ -426,6 +426,31 @@ def test_many_records_in_a_few_bytes_do_not_hold_up_the_loop(sim: SimWorld) -> N
     assert latest(found)[b"k1"] == b"later"
 
 
+def test_retention_and_compaction_together(sim: SimWorld) -> None:
+    both = TopicConfig(
+        segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact", "delete"),
+        retention_bytes=4_000, retention_ms=-1, min_cleanable_dirty_ratio=0.01,
+    )  # fmt: skip
+    shelf = start(sim, both, log_cleaner_backoff_ms="1000", log_retention_check_interval_ms="1500")
+    told: dict[Any, Any] = {}
+    for number in range(8):
+        fill(shelf, number, batches=40, keys=200)
+        told |= latest(records(shelf))
+        go_on(shelf, 3000, 500)
+        shelf.manager.background(0)
+        found = records(shelf)
+        assert found
+        for record in found[-50:]:
+            assert record.offset >= shelf.log.start_offset
+        assert all(told[key] == value for key, value in latest(found).items())
+    assert shelf.log.start_offset > 0
+    assert shelf.log.size < 4_000 + 2 * 3_000
+    assert shelf.log.start_offset <= shelf.log.cleaned_until <= shelf.log.segments.active.base_offset
+    after = records(shelf)
+    shelf.stop()
+    assert records(start(sim, both)) == after
+
+
 def test_random_logs_through_many_passes(sim: SimWorld) -> None:
     chosen = random.Random(5)
     shelf = start(sim, log_cleaner_backoff_ms="1000")
