@@ -358,6 +358,11 @@ class TopicConfig:
             difference if after == default.message_timestamp_after_max_ms else after,
         )
 
+    @property
+    def roll_ms(self) -> int:
+        """Age at which a segment is closed; what must be compacted by a time has to be closed by then."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
+
     def with_overrides(self, overrides: Mapping[str, str]) -> TopicConfig:
         """This configuration with the topic's own settings on top. Raises ConfigError (unknown key, bad value)."""
         values: dict[str, Any] = {}

@@ -135,7 +135,7 @@ class Segment:
         """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
         self.index_interval = config.index_interval_bytes
         self.roll_size = -1 if self.full else config.segment_bytes
-        age = max(0, config.segment_ms - self.jitter_ms)
+        age = max(0, config.roll_ms - self.jitter_ms)
         self.roll_timestamp = self.roll_wall_ms = NEVER
         if self.size and self.first_timestamp >= 0:
             self.roll_timestamp = self.first_timestamp + age

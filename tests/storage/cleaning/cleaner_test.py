@@ -105,6 +105,24 @@ def test_nothing_is_compacted_without_need(sim: SimWorld) -> None:
         shelf.stop()
 
 
+def test_old_records_do_not_wait_for_the_ratio_nor_for_a_full_segment(sim: SimWorld) -> None:
+    config = TopicConfig(cleanup_policy=("compact",), max_compaction_lag_ms=10_000, min_cleanable_dirty_ratio=1.0)
+    shelf = start(sim, config)
+    wall = sim.clock.now().wall_ms
+    for at in range(3):
+        shelf.put(encode_batch([Record(0, wall + at, b"k", b"%d" % at)]))
+    shelf.log.high_watermark = shelf.log.end_offset
+    go_on(shelf, 5_000)
+    assert len(shelf.log.segments) == 1
+    go_on(shelf, 10_000)
+    shelf.put(encode_batch([Record(0, sim.clock.now().wall_ms, b"later", b"v")]))
+    shelf.log.high_watermark = shelf.log.end_offset
+    assert len(shelf.log.segments) == 2, "max.compaction.lag.ms closes it"
+    go_on(shelf, 30_000)
+    assert latest(records(shelf)) == {b"k": b"2", b"later": b"v"}
+    assert len(records(shelf)) == 2
+
+
 def test_the_filthiest_log_comes_first(sim: SimWorld, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "ottla.storage.cleaning.cleaner")
     shelf = start(sim)
