@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from testbench.clients import Confluent, Record
 from testbench.old_clients import CODECS, JAVA, KAFKA_PYTHON, LIBRDKAFKA, OLD_CLIENTS, Row, Seen
+from testbench.ottla_node import OttlaNode
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -89,3 +92,14 @@ def test_positions_without_members(bootstrap: str, topic_of) -> None:
     client = KAFKA_PYTHON[0]
     assert client.commit(bootstrap, topic, topic, 5) is None
     assert client.commit(bootstrap, topic, topic, 6) == 5
+
+
+@pytest.mark.parametrize(("case", "magic", "node_id"), [("format-0.9.0", 0, 1), ("format-0.10.0", 1, 2)])
+def test_what_old_brokers_wrote_old_clients_read(golden, tmp_path: Path, case: str, magic: int, node_id: int) -> None:
+    shutil.copytree(golden(case).directory, tmp_path / "data")
+    rows = [(Row(each.key, each.value, each.timestamp), magic) for each in golden(case).records()]
+    settings = {"node.id": str(node_id), "ottla.adopt.logs": "true"}
+    with OttlaNode(tmp_path / "data", settings) as node:
+        for reader in DOSE:
+            assert plain(reader.read(node.bootstrap, case)) == seen_by(reader.format, rows), reader.name
+        assert not node.complaints()
