@@ -10,6 +10,7 @@ from ottla.record.batch import Record, encode_batch
 from ottla.record.entries import entries_of, records_at
 from ottla.record.legacy import message_at
 from ottla.record.lowering import EXPANDED_MAX, RECORDS_MAX
+from ottla.seams import Gate
 
 VERSIONS = {"0.8.2": 0, "0.9.0.1": 0, "0.10.0-IV0": 1, "0.10.2": 1}
 
@@ -24,10 +25,23 @@ def stored(node, name: str = "old") -> list[tuple[int, Record]]:
     ]
 
 
-def produce(node, batch: bytearray | bytes, name: str = "old", version: int = 9):
+def send(node, batch: bytearray | bytes, name: str = "old", version: int = 9):
     request = node.produce_request(name, b"a")
     request.topic_data[0].partition_data[0].records = memoryview(bytes(batch))
-    return node.ask(request, version).responses[0].partition_responses[0]
+    return node.send(request, version)
+
+
+def produce(node, batch: bytearray | bytes, name: str = "old", version: int = 9):
+    return node.answer(send(node, batch, name, version)).responses[0].partition_responses[0]
+
+
+def jobs_of(node) -> list[str]:
+    """The jobs that workers are given from now on."""
+    jobs: list[str] = []
+    workers = node.broker._world.workers
+    run = workers.run
+    workers.run = lambda job, *more: (jobs.append(job), run(job, *more))
+    return jobs
 
 
 def records(node, count: int, **more) -> list[Record]:
@@ -56,9 +70,11 @@ def test_batches_are_written_in_the_topics_format(node, version: str, codec: int
 
 def test_what_an_old_client_sends_is_what_the_topic_gets(node) -> None:
     node.create("old", message_format_version="0.9.0")
+    jobs = jobs_of(node)
     for codec in (0, GZIP):
         assert produce(node, message_set(0, codec, [(b"k", b"v", -1)] * 2), version=0).error_code == 0
     assert [(magic, record[:4]) for magic, record in stored(node)] == [(0, (at, -1, b"k", b"v")) for at in range(4)]
+    assert jobs == [], "it is little"
 
 
 def test_the_leaders_time_is_that_of_the_messages(node) -> None:
@@ -122,3 +138,48 @@ def test_a_coordinator_keeps_its_records_in_batches_whatever_the_brokers_default
     batch = encode_batch(records(node, 1), producer_id=5, producer_epoch=0, base_sequence=0, transactional=True)
     assert partition.append_own(memoryview(batch), node.process.clock.now()) == 0
     assert [magic for magic, _ in stored(node, "t")] == [2]
+
+
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_large_batch_is_converted_by_a_worker_while_the_connection_waits(node, version: str, codec: int) -> None:
+    node.create("old", message_format_version=version)
+    sent = records(node, 2000)
+    jobs = jobs_of(node)
+    waiting = send(node, encode_batch(sent, codec=codec))
+    assert waiting.gate is Gate.WAIT
+    assert not waiting.answered
+    assert node.answer(waiting).responses[0].partition_responses[0].base_offset == 0
+    assert jobs == ["ottla.record.lowering:lower_job"]
+    assert [(record.offset, record.value) for _, record in stored(node)] == [(at, b"v" * 50) for at in range(2000)]
+    assert {format_ for format_, _ in stored(node)} == {VERSIONS["0.9.0.1" if version == "0.9.0" else "0.10.2"]}
+
+
+def test_what_comes_in_between_makes_it_convert_again(node) -> None:
+    node.create("old", message_format_version="0.9.0")
+    sent = records(node, 500)
+    jobs = jobs_of(node)
+    waiting = send(node, encode_batch(sent, codec=1))
+    assert produce(node, encode_batch(records(node, 3), codec=1)).base_offset == 0, "it is small, and overtakes"
+    assert node.answer(waiting).responses[0].partition_responses[0].base_offset == 3
+    assert len(jobs) == 2
+    assert [record.offset for _, record in stored(node)] == list(range(503))
+
+
+def test_a_worker_refuses_as_the_append_does(node) -> None:
+    node.create("old", message_format_version="0.10.0")
+    named = encode_batch(records(node, 500, headers=(("h", b"x"),)))
+    assert produce(node, named).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    owned = encode_batch(records(node, 500), producer_id=1, producer_epoch=0, base_sequence=0)
+    assert produce(node, owned).error_code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT
+    twice = bytes(encode_batch(records(node, 500)) * 2)
+    assert produce(node, twice).error_code == ErrorCode.INVALID_RECORD
+    assert stored(node) == []
+
+
+def test_what_the_log_stamps_is_converted_by_its_append(node) -> None:
+    node.create("old", message_format_version="0.10.0", message_timestamp_type="LogAppendTime")
+    jobs = jobs_of(node)
+    row = produce(node, encode_batch(records(node, 500)))
+    assert {record.timestamp for _, record in stored(node)} == {row.log_append_time_ms}
+    assert jobs == []

@@ -9,10 +9,11 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CODEC_MASK, BatchHeader, fields_in, open_batch
+from ottla.record.batch import CODEC_MASK, BatchHeader, fields_in, header_at, open_batch, patch_offset_and_epoch
 from ottla.record.compression import Codec
 from ottla.record.conversion import downgraded
 from ottla.record.validation import HeaderTuple
+from ottla.types import NO_EPOCH
 
 EXPANDED_MAX: Final = 16 * 1024 * 1024
 """A batch that expands beyond this is refused."""
@@ -42,6 +43,16 @@ def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     if any(fields[4] for fields in fields_in(data, BatchHeader._make(header))):
         raise _unsupported("record headers", magic)
     return downgraded(view, magic, max_bytes=EXPANDED_MAX)
+
+
+def lower_job(batch: bytes, magic: int, base_offset: int) -> bytes | tuple[int, str]:
+    """`lowered` as a job for workers, of a batch that will have this offset: the messages, or error code and text."""
+    view = memoryview(bytearray(batch))
+    patch_offset_and_epoch(view, 0, base_offset, NO_EPOCH)
+    try:
+        return lowered(view, header_at(view), magic)
+    except ApiError as error:
+        return int(error.code), error.message
 
 
 def _unsupported(what: str, magic: int) -> ApiError:

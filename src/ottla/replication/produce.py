@@ -37,6 +37,7 @@ from ottla.record.inspection import RefusedRecords
 from ottla.replication.hosted import Hosted, HostedTopic
 from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
 from ottla.replication.message_sets import NO_MESSAGES, Conversion, converted_at_once, has_message_set
+from ottla.replication.older_topics import LoweringAhead
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Preparation, Refused
 from ottla.replication.verification import Verification, unverified
@@ -356,16 +357,21 @@ class ProduceHandler:
         return Gate.WAIT
 
     def _prepare(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
-        Preparation(self._world, self._topics[version], items, run).go_on(0)
+        topics = self._topics[version]
+
+        def lower(items: Sequence[Item]) -> None:
+            LoweringAhead(self._world, topics, items, run).go_on(0)
+
+        Preparation(self._world, topics, items, lower).go_on(0)
 
     # -- message sets ------------------------------------------------------------------------------------------------
 
     def _convert_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
         """Make batches of message sets and run the request: at once if there is little to do, else when it is done."""
         _, acks, timeout_ms, items = self._decode[version](frame, pos)
-        topics = self._topics[version]
+        topics, now_ms = self._topics[version], self._now().wall_ms
         wants_preparation = self._hosted.preparing and self._wants_preparation(version, items)
-        ready = None if wants_preparation else converted_at_once(topics, items, self._now().wall_ms)
+        ready = None if wants_preparation else converted_at_once(topics, items, now_ms)
         if ready is not None:
             self._run(slot, version, correlation_id, acks, timeout_ms, ready)
             return Gate.NEXT
@@ -375,10 +381,14 @@ class ProduceHandler:
             self._world.network.release(slot)
             self._run(slot, version, correlation_id, acks, timeout_ms, items)
 
-        def converted(items: Sequence[Item]) -> None:
+        def prepare(items: Sequence[Item]) -> None:
             self._prepare(version, items, run)
 
-        Conversion(self._world, topics, held, converted if wants_preparation else run).go_on(0)
+        ready = converted_at_once(topics, held, now_ms) if wants_preparation else None
+        if ready is not None:
+            prepare(ready)
+        else:
+            Conversion(self._world, topics, held, prepare if wants_preparation else run).go_on(0)
         return Gate.WAIT
 
     # -- the first batches of a transaction ----------------------------------------------------------------------------

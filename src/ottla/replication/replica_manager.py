@@ -18,6 +18,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
+from ottla.record.batch import MAGIC_V2
 from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
 from ottla.replication.fetchers import ReplicaFetchers
@@ -165,7 +166,7 @@ class ReplicaManager:
         self.throttles.mark(name, leaders, followers)
 
     def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
-        wanted = partition.needs_keys or partition.codec_and_level[0] >= 0
+        wanted = partition.needs_keys or partition.codec_and_level[0] >= 0 or partition.log.magic < MAGIC_V2
         topic.prepared = wanted and not topic.internal  # no producer writes to those
         self._hosted.preparing = self._hosted.preparing or topic.prepared
 

@@ -97,7 +97,11 @@ class Log(LogFiles):
         """
         base = self.end_offset
         patch_offset_and_epoch(view, 0, base, leader_epoch)
-        content = lowered(view, header, self.magic)
+        ahead, self.ahead = self.ahead, None
+        if ahead is not None and ahead.view is view and (ahead.base, ahead.magic) == (base, self.magic):
+            content = ahead.content
+        else:
+            content = lowered(view, header, self.magic)
         if len(content) > self.config.segment_bytes:
             text = f"{len(content)} bytes of messages do not fit a segment of {self.config.segment_bytes}"
             raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, text)

@@ -6,7 +6,7 @@ Zone: deterministic. State, facts, rolling, flushing, a clean stop. Appending, r
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -31,6 +31,17 @@ UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
 
 
+class Ahead(NamedTuple):
+    """A batch as messages of an older format."""
+
+    view: memoryview
+    """The batch, this very object."""
+    base: int
+    """The offset of its first record, if it is appended there."""
+    magic: int
+    content: bytes
+
+
 class LogFiles:
     """What a log consists of, and how it comes to the disk. `Log` is what others use."""
 
@@ -47,6 +58,7 @@ class LogFiles:
         "_tail_offsets",
         "_tail_positions",
         "_trimming",
+        "ahead",
         "cleaning",
         "closed",
         "config",
@@ -113,6 +125,8 @@ class LogFiles:
         """Take a changed configuration; sizes of index files count from the next segment on."""
         self.config = config
         self._append_time = config.message_timestamp_type == "LogAppendTime"
+        self.ahead: Ahead | None = None
+        """What the next batch is in the older format that is written, where that was found out beforehand."""
         self.magic = config.message_magic
         """The message format that is written; what was written before may be of any."""
         self._arm_active(self._home.clock.now().wall_ms)
