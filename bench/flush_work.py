@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from testbench.apache_kafka.broker import free_port
 
+from bench.memory import in_memory
 from bench.peers import Process, native
 from bench.slow_broker import syncs_of
 from bench.work import load, make_topic, produce_frame
@@ -20,7 +21,6 @@ from bench.work import load, make_topic, produce_frame
 TOPIC = "flushed"
 SYNC_MS = 5
 PRODUCERS = 100
-MEMORY = Path("/dev/shm")
 
 
 class Flushed(NamedTuple):
@@ -37,7 +37,7 @@ class Producers:
     """A broker that flushes before it acknowledges, and those who wait for it."""
 
     def __init__(self, directory: Path) -> None:
-        self._disk = tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=MEMORY if MEMORY.is_dir() else None)
+        self._disk = tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=in_memory())
         self._counter = directory / "syncs"
         self._frame = directory / "flush-frame"
         self._frame.write_bytes(produce_frame(TOPIC, -1, 1, 100))

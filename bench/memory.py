@@ -14,6 +14,7 @@ from pathlib import Path
 ENOUGH = 2_000_000_000
 """Bytes; no row writes more in one go, all replicas counted."""
 STEP = 2 << 20
+SHARED = Path("/dev/shm")
 
 
 def touch_memory(size: int = ENOUGH) -> None:
@@ -23,6 +24,11 @@ def touch_memory(size: int = ENOUGH) -> None:
     with mmap.mmap(-1, max(size, STEP)) as free:
         for at in range(0, size - STEP, STEP):
             free[at : at + STEP] = content
+
+
+def in_memory() -> Path | None:
+    """A directory whose files are in memory, for what is not to be a figure of the disk; None where there is none."""
+    return SHARED if SHARED.is_dir() else None
 
 
 def _available() -> int:

@@ -19,6 +19,7 @@ from bench.compaction_work import Keyed
 from bench.filling import Filling, judge
 from bench.flush_work import PRODUCERS, SYNC_MS
 from bench.flush_work import Producers as Flushing
+from bench.memory import in_memory
 from bench.opening_work import GIB, Clean, Unclean
 from bench.report import write
 from bench.rows import Row
@@ -26,7 +27,8 @@ from bench.rows import Row
 HEAD = """# Results: the log
 
 Written by `make bench` (`bench/storage.py`); do not edit. One broker, medians of {runs} runs. Limits are absolute.
-Flush before acknowledgement: every fsync takes {sync_ms} ms (`bench/slow_broker.py`), the files are in memory. A start
+Flush before acknowledgement: every fsync takes {sync_ms} ms (`bench/slow_broker.py`). The files of that row and of the
+many partitions are in memory, so that other users of the disk do not count. A start
 is from the command until requests are answered, with whatever else that takes; recovery is what a start takes longer
 than the one before it, after a clean stop. Compaction is of one closed segment of 16 KiB batches, with as
 many keys as a tenth of the records; CPU is that of the broker and its worker, and meanwhile one client asks
@@ -110,10 +112,11 @@ class Bench(Filling):
         if not self.wants("opening"):
             return
         self.say("making partitions")
-        logs = Clean(self.directory / "opening", int(PARTITIONS * self.scale))
-        for at in range(self.options.runs):
-            self.begin_run(at, "opening")
-            self.add("opening", "ottla", logs.start())
+        with tempfile.TemporaryDirectory(prefix="ottla-bench-", dir=in_memory()) as name:
+            logs = Clean(Path(name), int(PARTITIONS * self.scale))
+            for at in range(self.options.runs):
+                self.begin_run(at, "opening")
+                self.add("opening", "ottla", logs.start())
 
 
 def _longest(waits: list[float]) -> float:
