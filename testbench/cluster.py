@@ -50,11 +50,14 @@ class OttlaServer(ManagedProcess):
         settings: dict[str, str],
         *,
         data: Path | None = None,
+        more: Sequence[Path] = (),
         host: Host | None = None,
     ) -> None:
+        """`more`: further log directories."""
         super().__init__(f"broker {number}", directory / f"broker-{number}.log", host.prefix if host else ())
         self.id = number
         self.data = data or directory / f"broker-{number}"
+        self._more = more
         self.address = host.address if host else HOST
         self.port = free_port()
         self._file = directory / f"broker-{number}.properties"
@@ -76,7 +79,7 @@ class OttlaServer(ManagedProcess):
             "broker.id": str(self.id),
             "listeners": f"PLAINTEXT://{self.bootstrap}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "log.dirs": str(self.data),
+            "log.dirs": ",".join(map(str, (self.data, *self._more))),
         }
         properties = REPLICATED | own | self._settings
         self._file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
@@ -98,7 +101,9 @@ class OttlaOnZooKeeper:
         settings: dict[str, str] | None = None,
         hosts: Sequence[Host] = (),
         data: Sequence[Path] = (),
+        more: Sequence[Path] = (),
     ) -> None:
+        """`data`, `more`: the log directory of each broker, and a second one, where it is not to have one here."""
         directory.mkdir(parents=True, exist_ok=True)
         common = {"zookeeper.connect": connect, **(settings or {})}
         self.brokers = [
@@ -107,6 +112,7 @@ class OttlaOnZooKeeper:
                 directory,
                 common,
                 data=data[index] if data else None,
+                more=more[index : index + 1],
                 host=hosts[index] if hosts else None,
             )
             for index in range(size)

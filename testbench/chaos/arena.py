@@ -65,24 +65,33 @@ class View(NamedTuple):
 class Arena:
     """Use as a context manager: everything is made at the beginning and removed at the end, however it ends."""
 
-    def __init__(self, engine: str, directory: Path, settings: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, engine: str, directory: Path, settings: dict[str, str] | None = None, *, spare: bool = False
+    ) -> None:
+        """`spare`: brokers of `zookeeper` have two disks, and a log directory on each."""
+        assert engine == "zookeeper" or not spare
         self.engine = engine
         self.directory = directory
         self.network: Network
         self.disks: list[Volume] = []
+        self.spares: list[Volume] = []
         self.brokers: list[Broker] = []
         self.stores: list[ManagedProcess] = []
         """ZooKeeper's servers, or the supervisor; empty for Apache Kafka."""
         self.bootstrap = ""
         self._settings = settings or {}
+        self._spare = spare
         self._closing = contextlib.ExitStack()
+        self._more: list[Path] = []
         self._admin: AdminClient | None = None
 
     def __enter__(self) -> Arena:
         with contextlib.ExitStack() as stack:
             self.network = stack.enter_context(Network(1))
             self.client = self.network.hosts[0]
-            data = [self._disk(stack, index) for index in range(BROKERS)]
+            data = [self._disk(stack, index, "disk", self.disks) for index in range(BROKERS)]
+            if self._spare:
+                self._more = [self._disk(stack, index, "spare", self.spares) for index in range(BROKERS)]
             start = {"embedded": self._embedded, "zookeeper": self._zookeeper, "kafka": self._kafka}[self.engine]
             start(stack, data)
             stack.enter_context(self.client.entered())
@@ -93,11 +102,11 @@ class Arena:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._closing.close()
 
-    def _disk(self, stack: contextlib.ExitStack, index: int) -> Path:
+    def _disk(self, stack: contextlib.ExitStack, index: int, name: str, volumes: list[Volume]) -> Path:
         """A file system of its own for each broker, ext4 and xfs in turn."""
-        volume = Volume(self.directory / f"disk-{index + 1}", ("ext4", "xfs")[index % 2], DISK_MIB)
+        volume = Volume(self.directory / f"{name}-{index + 1}", ("ext4", "xfs")[index % 2], DISK_MIB)
         stack.callback(volume.remove)
-        self.disks.append(volume)
+        volumes.append(volume)
         data = volume.path / "data"  # ext4 keeps a lost+found in its root
         data.mkdir()
         return data
@@ -130,7 +139,13 @@ class Arena:
             ensemble.start()
             connect = ensemble.chroot("/chaos")
             cluster = OttlaOnZooKeeper(
-                self.directory / "brokers", connect, BROKERS, settings=settings, hosts=broker_hosts, data=data
+                self.directory / "brokers",
+                connect,
+                BROKERS,
+                settings=settings,
+                hosts=broker_hosts,
+                data=data,
+                more=self._more,
             )
             stack.callback(cluster.stop)
             cluster.start()
@@ -162,6 +177,10 @@ class Arena:
     def store_hosts(self) -> list[Host]:
         """One per ZooKeeper server."""
         return self.network.hosts[1 + BROKERS :] if self.engine == "zookeeper" else []
+
+    def data_of(self, index: int) -> list[Path]:
+        """The log directories of a broker."""
+        return [self.brokers[index].data, *self._more[index : index + 1]]
 
     def create_topic(self, name: str, partitions: int) -> None:
         """Three replicas, two of which must have a record before it is acknowledged."""

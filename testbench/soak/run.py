@@ -123,7 +123,7 @@ class Soak:
         self._await_progress()
         self._began = time.monotonic()
         end = self._began + self.seconds
-        for make in itertools.cycle((self._kill, self._full, self._stop, self._failing)):
+        for make in itertools.cycle((self._directory, self._kill, self._full, self._stop, self._failing)):
             pause = min(PAUSE_MAX_S, self.seconds * self._rng.uniform(*PAUSES))
             self._watch(min(pause, end - time.monotonic()))
             if time.monotonic() >= end:
@@ -163,8 +163,20 @@ class Soak:
         disk = self.arena.disks[at]
         return Fault("disk full", f"broker {at + 1}", self._rng.uniform(3, 8), disk.fill, disk.drain)
 
+    def _directory(self) -> Fault:
+        """One of two log directories fails, and the broker goes on with the other; later it has a disk again, without
+        what was not synced, and is started anew."""
+        broker, spare = self.arena.brokers[VICTIM], self.arena.spares[VICTIM]
+
+        def replace() -> None:
+            broker.kill()
+            spare.come_back()
+            broker.start()
+
+        return Fault("directory failure", f"broker {VICTIM + 1}", self._rng.uniform(2, 6), spare.die, replace)
+
     def _failing(self) -> Fault:
-        """Every call to the disk fails; what was not synced is gone when it is there again."""
+        """All of a broker's disk fails, and so does the broker; what was not synced is gone when it is there again."""
         return self._makes.power_cut_of(VICTIM, f"broker {VICTIM + 1}", self._rng.uniform(0, 3))
 
     def _watch(self, seconds: float) -> None:
@@ -176,9 +188,10 @@ class Soak:
 
     def _sample(self) -> None:
         at = time.monotonic() - self._began
-        for broker, samples in zip(self.arena.brokers, self.samples.values(), strict=True):
+        for index, samples in enumerate(self.samples.values()):
+            broker = self.arena.brokers[index]
             if broker.alive:
-                samples.look(at, broker.pid, broker.data, (STREAM, PAIRS))
+                samples.look(at, broker.pid, self.arena.data_of(index), (STREAM, PAIRS))
         self.journal.note(
             "sample",
             records=self.acknowledged(),
@@ -264,7 +277,7 @@ def run(
     with (directory / "soak.log").open("w") as file:
         journal = Journal(file, say)
         journal.note("start", seed=seed, minutes=minutes, rate=rate)
-        with Arena("embedded", directory, settings) as arena:
+        with Arena("zookeeper", directory, settings, spare=True) as arena:
             soak = Soak(arena, journal, minutes * 60, rate, seed)
             try:
                 soak.start()

@@ -29,12 +29,12 @@ class Samples:
     disk: list[tuple[float, int]] = field(default_factory=list)
     """(seconds since the beginning, bytes)"""
 
-    def look(self, at: float, pid: int, data: Path, topics: Sequence[str]) -> None:
+    def look(self, at: float, pid: int, data: Sequence[Path], topics: Sequence[str]) -> None:
         """Take a sample; what is gone in this moment is left out."""
         try:
             pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
             self.rss.append((at, pid, pages * os.sysconf("SC_PAGE_SIZE")))
-            self.disk.append((at, sum(_sizes(data, topics))))
+            self.disk.append((at, sum(size for each in data for size in _sizes(each, topics))))
         except (OSError, NodeError):
             return
 

@@ -22,12 +22,12 @@ HOUR_S = 3600
 def test_nothing_is_lost_and_nothing_grows_without_bounds(tmp_path: Path) -> None:
     lines: list[str] = []
     try:
-        complaints, counts = run(tmp_path, minutes=0.8, seed=4, rate=3_000, say=lines.append)
+        complaints, counts = run(tmp_path, minutes=0.7, seed=4, rate=3_000, say=lines.append)
     except (NetworkError, VolumeError) as error:
         pytest.fail(str(error))
     assert not complaints, "\n".join([*lines[-60:], *complaints])
     assert counts["acknowledged"] > 50_000
-    assert len(counts["faults"]) >= 3
+    assert len(counts["faults"]) >= 2
     assert counts["pairs"]["committed"] > 100
     assert counts["table"]["rows"] > 1_000
     assert json.loads((tmp_path / "soak.json").read_text())["complaints"] == []
