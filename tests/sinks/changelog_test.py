@@ -7,6 +7,7 @@ import pickle
 import random
 import subprocess
 import sys
+import time
 from collections import Counter
 from itertools import count
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from tests.sinks.changelog_job import add, folder, run
 from tests.sinks.conftest import RECORDS, Changes
 
-from ottla.client import Admin, ClientConfig, Cluster, NewTopic, Producer, TopicPartition
+from ottla.client import Admin, ClientConfig, Cluster, Consumer, NewTopic, Producer, TopicPartition
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.record.batch import BatchHeader, Record, batches_of, encode_batch, records_of
 from ottla.server.embedded import EmbeddedBroker
@@ -176,6 +177,54 @@ def test_a_cleaner_that_has_run_makes_no_difference(tmp_path: Path) -> None:
         assert dict(state.items()) == expected
         assert state.positions == {TopicPartition("source", 0): 200}
         assert state.write(records, last) == 0
+
+
+CLEANED_SOON = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "segment.bytes": "4000",
+    "delete.retention.ms": "0",
+}
+
+
+def records_left(bootstrap: str, topic: str) -> int:
+    """How many records a reader of the topic is given."""
+    with Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}) as consumer:
+        places = consumer.partitions_for(topic)
+        consumer.assign(places)
+        consumer.seek_to_beginning(places)
+        ends = consumer.end_offsets(places)
+        left = 0
+        while any(consumer.position(where) < ends[where] for where in places):
+            left += len(consumer.poll(1.0))
+        return left
+
+
+@pytest.mark.slow
+def test_state_is_exact_after_the_brokers_own_cleaner_ran(tmp_path: Path) -> None:
+    records = [one(n, b"key%d" % (n % 23), None if n % 11 == 3 else b"%d" % n) for n in range(900)]
+    config = {"log.cleaner.backoff.ms": "100"}
+    with EmbeddedBroker(str(tmp_path), config) as broker:
+        settings = {"bootstrap.servers": broker.bootstrap}
+        with Cluster(ClientConfig.from_mapping(settings)) as cluster:
+            Admin(cluster).create_topics([NewTopic(name, 1, 1, CLEANED_SOON) for name in ("s", "s-positions")])
+        with Changelog(settings, "s") as state:
+            for start in range(0, 900, 20):
+                state.write(records[start : start + 20], last)
+            expected = dict(state.items())
+            deadline = time.monotonic() + 60
+            while (left := records_left(broker.bootstrap, "s")) > 300:
+                assert time.monotonic() < deadline, f"{left} of 900 records are left"
+            assert state.restore() == len(expected)
+            assert dict(state.items()) == expected
+            assert state.write(records, last) == 0
+    with (
+        EmbeddedBroker(str(tmp_path), config) as broker,
+        Changelog({"bootstrap.servers": broker.bootstrap}, "s") as state,
+    ):
+        assert state.restore() == len(expected)
+        assert dict(state.items()) == expected
+        assert state.positions == {TopicPartition("source", 0): 900}
 
 
 def test_starting_offsets_are_those_of_the_state(changes: Changes, topic: str) -> None:
