@@ -34,6 +34,7 @@ SAFEGUARDS = (
     "flush_before_ack",
     "producers_replayed",
     "failed_sync_is_final",
+    "cut_before_roll",
     "cleaner_checkpoint_cut",
 )
 """Of the log. A single broker has these."""
