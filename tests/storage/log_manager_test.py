@@ -357,3 +357,18 @@ def test_a_log_waits_for_its_turn_once_however_often_it_is_due(sim, kit) -> None
     for _ in range(3):
         shelf.manager._check_retention()
     assert len(shelf.manager._chores) == 1
+
+
+def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> None:
+    """log.initial.task.delay.ms: who restarts more often than every five minutes deletes as well."""
+    shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
+    shelf.put(kit.batch(1))
+    shelf.log.high_watermark = 1
+    sim.advance(29_999)
+    shelf.manager.on_time()
+    assert not shelf.manager.background(1_000_000)
+    assert shelf.log.start_offset == 0
+    sim.advance(1)
+    shelf.manager.on_time()
+    assert not shelf.manager.background(1_000_000)
+    assert shelf.log.start_offset == 1

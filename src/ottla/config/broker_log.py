@@ -360,7 +360,7 @@ class LogConfig(ServerConfig):
         "log.initial.task.delay.ms",
         Type.LONG,
         30_000,
-        "Wait after the start before retention, flushing and checkpoints begin.",
+        "Wait after the start before the first check of retention.",
         at_least(0),
         importance=LOW,
     )

@@ -157,7 +157,7 @@ def _properties(streams: Streams) -> dict[str, str]:
         "log.flush.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
         "log.flush.start.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
         "log.retention.check.interval.ms": "1000",
-        "log.initial.task.delay.ms": "50",
+        "log.initial.task.delay.ms": "1000",
         "auto.create.topics.enable": "false",
     }
 

@@ -276,7 +276,8 @@ class LogManager:
 
     def _set_calendar(self) -> None:
         config = self._config
-        self._every(config.log_retention_check_interval_ms, self._check_retention)
+        delay_ms = config.log_initial_task_delay_ms  # a broker that does not live for a whole interval deletes, too
+        self._every(config.log_retention_check_interval_ms, self._check_retention, delay_ms)
         self._every(config.producer_id_expiration_check_interval_ms, self._expire_producers)
         self._every(config.log_flush_offset_checkpoint_interval_ms, self._checkpoint_recovery_points)
         self._every(config.log_flush_start_offset_checkpoint_interval_ms, self._checkpoint_starts)
@@ -289,12 +290,13 @@ class LogManager:
         wait_ms = min(room.look(reserve) for room in self._rooms)
         self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, self._look_for_room)
 
-    def _every(self, interval_ms: int, action: Callable[[], None]) -> None:
+    def _every(self, interval_ms: int, action: Callable[[], None], delay_ms: int | None = None) -> None:
         def again() -> None:
             action()
             self._every(interval_ms, action)
 
-        self.timers.add(self._clock.now().mono_ns + interval_ms * 1_000_000, again)
+        wait_ms = interval_ms if delay_ms is None else min(delay_ms, interval_ms)
+        self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, again)
 
     def _working(self) -> Iterator[LogDir]:
         return (each for each in self.dirs if each.offline is None)

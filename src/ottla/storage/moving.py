@@ -38,6 +38,7 @@ class Move:
         found = end.moves.futures.get(log.tp)
         if found is None:
             self._marked = False
+            log.cleaning.interrupt()
             found = end.moves.create(log, self._is_marked)
         self.copy = found
         if self._marked:
@@ -178,6 +179,8 @@ class Move:
         copy.epochs.take_over(log.epochs.entries)
         copy.producers = log.producers
         copy.removable_below = log.removable_below
+        copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
+        self.end.checkpoint_cleaned()
         copy.write_snapshot(_noted)
         barrier = Barrier(self._durable)
         copy.flush(barrier.expect())

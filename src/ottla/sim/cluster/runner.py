@@ -283,7 +283,7 @@ def cluster_properties(streams: Streams, replication: int) -> dict[str, str]:
         "log.flush.start.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
         "replica.high.watermark.checkpoint.interval.ms": str(random.choice((300, 1000, 5000))),
         "log.retention.check.interval.ms": "1000",
-        "log.initial.task.delay.ms": "50",
+        "log.initial.task.delay.ms": "1000",
         "log.cleaner.enable": "false",
         "auto.create.topics.enable": "false",
         "replica.lag.time.max.ms": str(random.choice((1000, 2000, 4000))),

@@ -173,7 +173,14 @@ class Cleaner:
     def _may(self, home: Home, log: Log) -> bool:
         """Whether somebody may begin with it."""
         free = all(log is not other for other, _ in self._busy.values()) and id(log) not in self._resting
-        return free and not log.closed and home.offline is None and log.cleaning.uncleanable is None
+        stays = not log.closed and not self._moves(log)
+        return free and stays and home.offline is None and log.cleaning.uncleanable is None
+
+    def _moves(self, log: Log) -> bool:
+        """Whether it is being copied to another directory: the copy of a tombstone that goes meanwhile would be missing
+        behind copies of what it deleted."""
+        moves = (directory.moves for _, directory in self._places)
+        return any(log.tp in each.futures or log.tp in each.leaving for each in moves)
 
     def _wake(self) -> None:
         now = self._clock.now().mono_ns

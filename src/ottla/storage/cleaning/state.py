@@ -41,6 +41,11 @@ class CleaningState:
         if self.exchange is not None:
             self.exchange.finish_now()
 
+    def interrupt(self) -> None:
+        """End the pass that is under way, its exchange done: segments stay what they are. Raises Failure."""
+        self.settle()
+        self.changes += 1
+
     def cut(self, offset: int) -> bool:
         """The log is about to end at `offset`; whether the checkpoint has to say so, durably, before that."""
         if self.until is not None and offset < self.until:
