@@ -15,8 +15,9 @@ from click.testing import CliRunner
 
 from ottla.cli.main import cli
 from ottla.cli.sim import CLIENT_SAFEGUARDS
+from ottla.sim.clients.application import BURST_MAX
 from ottla.sim.clients.checkers import BESIDE
-from ottla.sim.clients.runner import ClientOptions, ClientResult
+from ottla.sim.clients.runner import ClientOptions, ClientResult, ClientRun
 from ottla.sim.clients.safeguards import NAMES
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value
 from ottla.sim.swarm import Coverage
@@ -53,6 +54,18 @@ def test_without_faults_every_record_is_delivered_at_its_first_attempt():
     assert result.ok, result.violations
     assert result.accepted == result.acknowledged > 200
     assert (result.failed, result.epochs, result.faults) == (0, 0, {})
+
+
+@pytest.mark.slow
+def test_what_has_to_be_delivered_is_not_sent_faster_than_that():
+    world = ClientRun(1, ClientOptions(seconds=2, strikes=()))
+    assert world.run().ok
+    for producer in world.workload.producers:
+        sent = [one.write for one in world.history.sent if one.calm and one.write.producer == producer.name]
+        assert len(sent) > 2
+        for write in sent:
+            undecided = [one for one in sent if one.invoked_ns <= write.invoked_ns < one.completed_ns]
+            assert len(undecided) <= BURST_MAX
 
 
 @pytest.mark.slow

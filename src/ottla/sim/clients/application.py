@@ -39,7 +39,8 @@ class Application:
         self.working = True
         """False: nothing new."""
         self.calm = False
-        """Everything is healed: nothing excuses a failure from now on."""
+        """Everything is healed: nothing excuses a failure from now on. So a burst waits for the one before: small
+        batches, one request at a time and little patience are made for no more."""
         alone = config.max_in_flight_requests_per_connection == 1
         self._promise = Promise(
             config.idempotent, config.idempotent or alone, alone, config.client.delivery_timeout_ms * MS
@@ -84,7 +85,7 @@ class Application:
         self.producer.timeline.after(wait, "produce", self._tick)
         if not self.working:
             self._waiting.clear()
-        elif not self._waiting:
+        elif not self._waiting and not (self.calm and self.producer.core.accumulator.incomplete):
             topics = self.catalog.of(self.role)
             for _ in range(1 + self.random.below(BURST_MAX) if topics else 0):
                 self._waiting.append(self._choose(self.random.choice(topics)))
