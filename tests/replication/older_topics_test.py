@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.handcluster import HandCluster
 from tests.messagesets import GZIP, message_set
 
 from ottla.errors import ErrorCode
@@ -183,3 +184,53 @@ def test_what_the_log_stamps_is_converted_by_its_append(node) -> None:
     row = produce(node, encode_batch(records(node, 500)))
     assert {record.timestamp for _, record in stored(node)} == {row.log_append_time_ms}
     assert jobs == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
+def test_followers_have_what_their_leader_wrote_and_lead_on_with_it(version: str) -> None:
+    """Messages do not tell their leader's epoch: a former leader finds out all the same what was never committed."""
+    three = HandCluster(brokers=3)
+    three.create("old", (1, 2, 3), message_format_version=version, min_insync_replicas="2")
+    first = three.leader("old")
+    for codec in (0, 1, 2):
+        batch = encode_batch(records(first, 3), codec=codec)
+        request = first.produce_request("old", b"a")
+        request.topic_data[0].partition_data[0].records = memoryview(bytes(batch))
+        assert first.ask(request, 9).responses[0].partition_responses[0].error_code == 0
+    three.until(lambda: all(m.partition("old").high_watermark == 9 for m in three), "all have it")
+    assert {m.partition("old").log.epochs.entries for m in three} == {first.partition("old").log.epochs.entries}
+    files = {bytes(m.read("old-0/00000000000000000000.log")) for m in three}
+    assert len(files) == 1
+    first.kill()
+    second = three.leader("old", other_than=first.node_id)
+    assert second.produce("old", b"second").base_offset == 9
+    first.start()
+    three.until(lambda: first.up and first.partition("old") is not None, "the first one is back")
+    three.until(lambda: first.partition("old").high_watermark == 10, "and follows")
+    assert [m.partition("old").log.epochs.entries for m in three].count(second.partition("old").log.epochs.entries) == 3
+    assert len({bytes(m.read("old-0/00000000000000000000.log")) for m in three}) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", ["0.9.0", "0.10.0"])
+def test_what_was_never_committed_is_cut_by_epochs(version: str) -> None:
+    three = HandCluster(brokers=3)
+    three.create("old", (1, 2, 3), message_format_version=version, min_insync_replicas="1")
+    first = three.leader("old")
+    assert first.produce("old", b"common").error_code == 0
+    three.until(lambda: all(m.partition("old").high_watermark == 1 for m in three), "all have it")
+    others = [member for member in three if member is not first]
+    for member in others:
+        member.kill()
+    first.produce("old", b"lost", b"too", acks=1)
+    first.kill()
+    for member in others:
+        member.start()
+    second = three.leader("old", other_than=first.node_id)
+    assert second.produce("old", b"kept").base_offset == 1
+    first.start()
+    three.until(lambda: first.up and first.partition("old") is not None, "the first one is back")
+    three.until(lambda: first.partition("old").high_watermark == 2, "and follows")
+    assert first.read("old-0/00000000000000000000.log") == second.read("old-0/00000000000000000000.log")
+    assert second.values("old") == [b"common", b"kept"]
