@@ -28,6 +28,10 @@ def orphaned() -> Node:
     assert node.produce("t", b"a", b"b", **producer).error_code == 0
     assert node.produce("wide", b"c", partition=2).error_code == 0
     assert node.produce("old", b"d").error_code == 0
+    node.restart()
+    node.restart()
+    assert node.produce("t", b"later").error_code == 0
+    node.epoch = node.broker.hosted.find("t", 0).log.epochs.latest
     node.topics = {name: node.topic_id(name) for name in ("t", "wide", "old")}
     stopped: list[object] = []
     node.process.post(0, "stop", node.broker.stop, stopped.append)
@@ -53,13 +57,13 @@ def test_without_being_asked_nothing_is_adopted(orphaned) -> None:
 def test_adopted_topics_keep_their_ids_and_their_records(orphaned) -> None:
     node = adopted(orphaned)
     assert {name: node.topic_id(name) for name in node.topics} == node.topics
-    assert node.values("t") == [b"a", b"b"]
+    assert node.values("t") == [b"a", b"b", b"later"]
     assert node.values("wide", partition=2) == [b"c"]
     assert node.values("old") == [b"d"]
-    assert node.produce("t", b"e").base_offset == 2
+    assert node.produce("t", b"e").base_offset == 3
     config = node.broker.cluster.image.topics["t"].config
     assert (config.retention_ms, config.retention_bytes) == (-1, -1)
-    assert node.broker.hosted.find("t", 0).leader_epoch > 0
+    assert node.broker.hosted.find("t", 0).leader_epoch > node.epoch >= 2
 
 
 def test_no_new_producer_is_taken_for_one_in_the_logs(orphaned) -> None:
