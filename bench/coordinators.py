@@ -49,6 +49,9 @@ WARM = {"ottla": 3_000, "kafka": 30_000}
 WARM_S = 60
 """The longest that they may take."""
 GROUP_ROWS = ("rebalance", "heartbeat", "rss-groups")
+OFTEN = 10
+OFTEN_OFFSETS = 100_000
+COMPACTED_ROWS = ("load-often", "load-compacted")
 LOAD_ROWS = ("load", "load-stall", "rss-offsets")
 WAYS = {"txn": True, "old": False}
 
@@ -69,6 +72,8 @@ def table() -> dict[str, Row]:
         Row("old-rate", f"transactions before version 2, {PRODUCERS} producers at once", "1/s", None),
         Row("load", f"{OFFSETS:,} committed offsets: kill -9, start → all served", "s", 10, None, 1),
         Row("load-stall", "longest heartbeat of another shard meanwhile", "ms", 50, None, 1),
+        Row("load-often", f"{OFTEN_OFFSETS:,} offsets committed {OFTEN} times: kill -9 → served", "s", None, None),
+        Row("load-compacted", "the same when their topic is compacted", "s", None, None),
         Row("rss-offsets", f"{OFFSETS:,} committed offsets: resident memory", "MiB", None, None),
     ]
     return {row.key: row for row in rows}
@@ -161,6 +166,22 @@ class Bench(Filling):
         finally:
             store.stop()
 
+    def compacted(self) -> None:
+        """What compaction spares whoever loads offsets that are committed again and again."""
+        if not self.wants(*COMPACTED_ROWS):
+            return
+        self.say("committing offsets again and again")
+        store = Store(self.directory / "compacted", int(OFTEN_OFFSETS * self.scale), OFTEN)
+        try:
+            for key in COMPACTED_ROWS:
+                if key == COMPACTED_ROWS[1]:
+                    store.compact()
+                for at in range(self.options.runs):
+                    self.begin_run(at, key)
+                    self.add(key, "ottla", store.restart().seconds)
+        finally:
+            store.stop()
+
 
 def parse(arguments: list[str]) -> argparse.Namespace:
     """The options."""
@@ -181,6 +202,7 @@ def main(arguments: list[str]) -> int:
         bench.groups()
         bench.transactions()
         bench.loading()
+        bench.compacted()
     command = "bench/coordinators.py " + " ".join(arguments)
     write(bench.rows, bench.loads, options.runs, command.rstrip(), options.out, name="coordinators", head=HEAD)
     return judge(bench.rows, bench.only)

@@ -17,6 +17,8 @@ from bench.peers import Process, ottla, rss_mib
 from bench.wire import Crowd, Script, frame_of
 from bench.work import make_topic
 from ottla.cluster.coordinators import partition_for
+from ottla.cluster.image import CONSUMER_OFFSETS
+from ottla.storage.layout import CLEANED_UNTIL
 from ottla.wire.messages import HeartbeatRequest, OffsetCommitRequest, OffsetFetchRequest
 
 TOPIC = "offsets"
@@ -28,6 +30,10 @@ COMMITTERS = 8
 HEARTBEAT_PAUSE_S = 0.002
 LOADING = (14, 15, 16)
 COMMIT_VERSION = 8
+AS_IT_IS = {"log.cleaner.enable": "false", "offsets.topic.segment.bytes": str(8 << 20)}
+"""Nothing is compacted before it is asked for."""
+COMPACTING = {"log.cleaner.backoff.ms": "100", "log.cleaner.min.cleanable.ratio": "0.01"}
+LONGEST_S = 600
 FETCH_VERSION = 8
 
 
@@ -41,6 +47,10 @@ class Loaded:
     """The longest that a heartbeat of the other shard took, from the first one that was taken."""
     rss_mib: float
     """Resident memory then."""
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
 
 
 def names_in(shard: int) -> Iterator[str]:
@@ -62,10 +72,11 @@ def _commit(group_id: str) -> OffsetCommitRequest:
 class Store:
     """A broker whose groups hold so many offsets."""
 
-    def __init__(self, directory: Path, offsets: int) -> None:
-        """Everything is committed."""
+    def __init__(self, directory: Path, offsets: int, times: int = 1) -> None:
+        """Everything is committed, `times` over."""
         self._directory = directory
-        self._broker: Process = ottla(directory)
+        self._settings = AS_IT_IS if times > 1 else None
+        self._broker: Process = ottla(directory, self._settings)
         make_topic(self._broker.port, TOPIC, BATCH)
         self._names = list(islice(names_in(SHARD), offsets // BATCH))
         crowd = Crowd()
@@ -75,7 +86,8 @@ class Store:
             self._member = Member(other, crowd.connect(self._broker.port))
             crowd.run([(self._member.line, self._member.join(0))], 60, "joining")
             scripts = [
-                (crowd.connect(self._broker.port), _commits(self._names[at::COMMITTERS])) for at in range(COMMITTERS)
+                (crowd.connect(self._broker.port), _commits(self._names[at::COMMITTERS] * times))
+                for at in range(COMMITTERS)
             ]
             crowd.run(scripts, 600, "committing offsets")
         finally:
@@ -85,12 +97,24 @@ class Store:
         """Kill the broker, start it again, and watch."""
         self._broker.kill()
         began = time.perf_counter()
-        self._broker = ottla(self._directory)
+        self._broker = ottla(self._directory, self._settings)
         crowd = Crowd()
         try:
             return self._watch(crowd, began)
         finally:
             crowd.close()
+
+    def compact(self) -> None:
+        """Have the topic of offsets compacted, up to its active segment."""
+        self._broker.kill()
+        self._broker = ottla(self._directory, COMPACTING)
+        place = f"{CONSUMER_OFFSETS}-{SHARD}"
+        (log,) = self._directory.rglob(place)
+        noted, began = log.parent / CLEANED_UNTIL, time.monotonic()
+        while f"{CONSUMER_OFFSETS} {SHARD} {max(int(each.stem) for each in log.glob('*.log'))}\n" not in _text(noted):
+            if time.monotonic() - began > LONGEST_S:
+                raise BenchError(f"{place} is not compacted after {LONGEST_S} s")
+            time.sleep(0.05)
 
     def _watch(self, crowd: Crowd, began: float) -> Loaded:
         beats: list[float] = []

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Protocol
@@ -125,12 +126,12 @@ COMMON = {
 }
 
 
-def ottla(directory: Path) -> Process:
+def ottla(directory: Path, settings: Mapping[str, str] | None = None) -> Process:
     """`ottla up` from the interpreter that runs this."""
     directory.mkdir(parents=True, exist_ok=True)
     port = free_port()
     command = [str(Path(sys.executable).parent / "ottla"), "up", "--data", str(directory / "data"), "--port", str(port)]
-    for key, value in COMMON.items():
+    for key, value in {**COMMON, **(settings or {})}.items():
         command += ["--set", f"{key}={value}"]
     return Process("ottla", command, port, directory / "log")
 
