@@ -129,6 +129,21 @@ def test_a_one_record_produce_keeps_the_budget(acks: int, version: int, producer
 
 
 @pytest.mark.slow
+def test_a_compacted_topic_beside_it_costs_a_produce_nothing() -> None:
+    def work(number: int) -> None:
+        peer.sendall(produce(-1, 9, -1, number))
+        answer(peer)
+
+    compacted = creatable("keys")
+    compacted.configs = [CreateTopicsRequest.CreatableTopicConfig(name="cleanup.policy", value="compact")]
+    with counted() as (count, peer):
+        peer.sendall(framed(19, 2, CreateTopicsRequest(topics=[compacted], timeout_ms=1000)))
+        answer(peer)
+        listing = a_round(count, work)
+    assert "repar" not in listing, listing
+
+
+@pytest.mark.slow
 def test_a_fetch_of_older_records_keeps_its_budget() -> None:
     records = [Record(at, 1_700_000_000_000, None, b"x" * 1024, ()) for at in range(16)]
     data = ProduceRequest.PartitionProduceData(index=0, records=memoryview(bytes(encode_batch(records))))

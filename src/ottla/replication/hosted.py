@@ -15,6 +15,7 @@ class HostedTopic:
     """A topic with the partitions of it that live here."""
 
     __slots__ = (
+        "direct",
         "failed_fetches",
         "failed_produces",
         "heads",
@@ -33,6 +34,8 @@ class HostedTopic:
         self.partitions: dict[int, Partition] = {}
         self.writable: dict[int, Partition] = {} if self.internal else self.partitions
         """The partitions that clients may produce to."""
+        self.direct = self.writable
+        """Those of them whose batches are appended as they come: all, or none in a topic that is `prepared`."""
         self.prepared = False
         """Whether batches are looked into before they are appended: the topic is compacted, or wants its own codec."""
         self.failed_produces = 0

@@ -158,13 +158,11 @@ class ProduceHandler:
             return self._hold_and_verify(slot, frame, version, correlation_id, pos)
         if version < _BATCH_VERSION and has_message_set(items):
             return self._convert_and_run(slot, frame, version, correlation_id, pos)
-        if self._hosted.preparing and self._wants_preparation(version, items):
-            return self._prepare_and_run(slot, frame, version, correlation_id, pos)
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
             # Most requests: one partition, which is here and waits for no disk. As `_run`, without its lists.
             name, index, records = items[0]
             topic = self._topics[version].get(name)
-            partition = None if topic is None else topic.writable.get(index)
+            partition = None if topic is None else topic.direct.get(index)
             if topic is not None and partition is not None and records and not partition.syncs:
                 try:
                     base_offset, append_time, required = partition.append(records, acks, self._now())
@@ -182,6 +180,8 @@ class ProduceHandler:
                 head = topic.heads.get(version) or self._head_of(topic, version)
                 self._reply(slot, (_correlation(correlation_id) + head + body,))
                 return Gate.NEXT
+        if self._hosted.preparing and self._wants_preparation(version, items):
+            return self._prepare_and_run(slot, frame, version, correlation_id, pos)
         self._run(slot, version, correlation_id, acks, timeout_ms, items)
         return Gate.NEXT
 

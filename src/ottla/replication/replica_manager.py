@@ -168,6 +168,7 @@ class ReplicaManager:
     def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
         wanted = partition.needs_keys or partition.codec_and_level[0] >= 0 or partition.log.magic < MAGIC_V2
         topic.prepared = wanted and not topic.internal  # no producer writes to those
+        topic.direct = {} if topic.prepared else topic.writable
         self._hosted.preparing = self._hosted.preparing or topic.prepared
 
     # -- what a controller decided -------------------------------------------------------------------------------------
