@@ -210,9 +210,9 @@ class ReplicaMoves:
             self._failed(moving, error)
 
     def _begin(self, moving: _Moving) -> Move | None:
-        """None: something of its last move is still there. Raises Failure."""
+        """None: something of its last move is still there, or it is being compacted. Raises Failure."""
         tp = moving.partition.tp
-        if self._logs.is_moving(tp):
+        if self._logs.is_moving(tp) or moving.partition.log.cleaning.until is not None:
             return None
         _log.info("%s moves from %s to %s", tp, moving.partition.log.disk.name, moving.target.name)
         return self._logs.begin_move(tp, moving.target)

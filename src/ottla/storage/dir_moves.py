@@ -123,6 +123,7 @@ class DirMoves:
         """A copy elsewhere is the log now; this one stays, unused, until `drop_left`."""
         self.arrived.pop(tp, None)
         log = self.leaving[tp] = self._dir.logs.pop(tp)
+        log.cleaning.closed = True
         return log
 
     def drop_left(self, log: Log, done: Callable[[object], None]) -> None:
