@@ -271,6 +271,27 @@ def test_a_log_that_moves_is_not_compacted_until_it_is_there(kit) -> None:
     assert shelves.log.disk.name == "data1"
 
 
+def test_of_two_logs_the_one_with_all_is_taken(shelves, kit) -> None:
+    """The broker dies before the copy, which has taken the log's place and grown, is durable."""
+    put(shelves, 0)
+    shelves.world.settle()
+    shelves.begin()
+    for _ in range(2):
+        shelves.piece()
+        shelves.world.settle()
+        if shelves.move is None:
+            break
+        assert shelves.move.catch_up(PIECE)
+    shelves.log = shelves.move.swap() if shelves.move is not None else shelves.log
+    put(shelves, 2)
+    shelves.world.restart()
+    assert [len(names) for names in shelves.names()] == [1, 1]
+    shelves.load()
+    assert (shelves.log.disk.name, shelves.log.end_offset) == ("data1", 4)
+    assert shelves.names()[1] == ["t-0/"]
+    assert "t-0/" not in shelves.names()[0]
+
+
 # -- a stop at every moment --------------------------------------------------------------------------------------------
 
 

@@ -54,7 +54,11 @@ class Descriptors:
         """The owner closed its descriptor itself."""
         self._open.pop(owner, None)
 
-    def _park_one(self, spared: Owner) -> None:
+    def make_room(self) -> bool:
+        """The system has no descriptor left: park one that is idle. Whether there was one."""
+        return self._park_one(None)
+
+    def _park_one(self, spared: Owner | None) -> bool:
         # Two rounds: the first may only take flags away. When all are busy the limit is exceeded, as it must be.
         for _ in range(2 * len(self._open)):
             owner, _none = self._open.popitem(last=False)
@@ -63,4 +67,5 @@ class Descriptors:
                 self._open[owner] = None
             else:
                 owner.park()
-                return
+                return True
+        return False

@@ -7,8 +7,10 @@ Zone: real. Names, directories, checkpoints and the table of open handles live h
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -16,8 +18,10 @@ from ottla.seams import Done, Failure, Kind, Region
 from ottla.server.descriptors import Descriptors
 from ottla.server.file import RealFile, stretch
 from ottla.server.os_errors import failure_of
-from ottla.server.turns import Lane, Turns
+from ottla.server.turns import THREADS, Lane, Turns
 
+SYNCS: Final = 2 * THREADS
+"""Files that are synced at a time: no more are than there are threads, and the next ones are at hand."""
 WARM_STEP: Final = 256 * 1024
 """Bytes read at a time to bring them into the page cache."""
 
@@ -35,7 +39,7 @@ class Folder:
 class RealDisk:
     """A directory of the file system."""
 
-    __slots__ = ("_folders", "_lanes", "descriptors", "knows_residency", "name", "turns")
+    __slots__ = ("_admitted", "_folders", "_lanes", "_queue", "descriptors", "knows_residency", "name", "turns")
 
     def __init__(self, name: str, turns: Turns, descriptors: Descriptors | None = None) -> None:
         self.name = name
@@ -44,6 +48,8 @@ class RealDisk:
         self.knows_residency = hasattr(os, "RWF_NOWAIT")
         self._folders: dict[str, Folder] = {}
         self._lanes: dict[str, Lane] = {}
+        self._admitted = 0
+        self._queue: deque[Callable[[], None]] = deque()
 
     def _at(self, path: str) -> str:
         return f"{self.name}/{path}" if path else self.name
@@ -61,7 +67,7 @@ class RealDisk:
             file.open_again(limit)
             return file
         try:
-            fd = os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0), 0o644)
+            fd = self._descriptor(path, os.O_CREAT if create else 0)
             file = RealFile(self, folder, name, fd, stretch(fd, limit), limit)
         except OSError as error:
             raise failure_of(error, path) from None
@@ -73,13 +79,36 @@ class RealDisk:
     def reopen(self, file: RealFile) -> int:
         """A new descriptor for a parked handle. Raises Failure IO when the file is gone: somebody else removed it."""
         try:
-            fd = os.open(self._at(file.path), os.O_RDWR | os.O_CLOEXEC)
+            fd = self._descriptor(file.path, 0)
         except FileNotFoundError:
             raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
         except OSError as error:
             raise failure_of(error, file.path) from None
         self.descriptors.opened(file)
         return fd
+
+    def _descriptor(self, path: str, flags: int) -> int:
+        """Open a file; connections may have left no descriptor for it, then an idle file gives one. Raises OSError."""
+        while True:
+            try:
+                return os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+            except OSError as error:
+                if error.errno != errno.EMFILE or not self.descriptors.make_room():
+                    raise
+
+    def admit(self, sync: Callable[[], None]) -> None:
+        """Begin a sync, now or when another one has ended (`dismiss`)."""
+        if self._admitted < SYNCS:
+            self._admitted += 1
+            sync()
+        else:
+            self._queue.append(sync)
+
+    def dismiss(self) -> None:
+        """A sync has ended."""
+        self._admitted -= 1
+        if self._queue:
+            self.admit(self._queue.popleft())
 
     def forget(self, folder: Folder, name: str, file: RealFile) -> None:
         """A handle was closed, or its name is gone."""

@@ -47,6 +47,7 @@ class RealFile:
         "_lost",
         "_name",
         "_pins",
+        "_queued",
         "_sealed",
         "_sync_size",
         "_syncing",
@@ -72,7 +73,7 @@ class RealFile:
         self._hot_from = size
         self._view: memoryview | None = None
         self._lost: Failure | None = None
-        self._syncing = False
+        self._syncing = self._queued = False
         self._sync_size = 0
         self._waiting: list[tuple[int, Done[int]]] = []
         self.size = size
@@ -96,7 +97,7 @@ class RealFile:
         """The descriptor, opened again if it was parked. Raises Failure IO when the file has vanished."""
         self.touched = True
         if self._fd < 0:
-            if self._closed:
+            if self._closed and not self._queued:
                 raise Failure(Kind.NOT_DONE, f"the file was closed: {self.path}")
             self._fd = self._disk.reopen(self)
         return self._fd
@@ -115,7 +116,7 @@ class RealFile:
     def unpin(self) -> None:
         """Give back what `pin` took."""
         self._pins -= 1
-        if self._pins == 0 and self._closed:
+        if self._pins == 0 and self._closed and not self._queued:
             self._let_go()
 
     def open_again(self, limit: int) -> None:
@@ -225,7 +226,7 @@ class RealFile:
         self._trim()
         self._closed = True
         self._view = None
-        if self._pins == 0:
+        if self._pins == 0 and not self._queued:
             self._let_go()
 
     def _trim(self) -> None:
@@ -317,26 +318,33 @@ class RealFile:
         """Make everything accepted so far durable; requests that come while one runs share the next."""
         self._waiting.append((self.size, done))
         if not self._syncing:
-            self._start_sync()
+            self._queue_sync()
+
+    def _queue_sync(self) -> None:
+        """A few files of a disk are synced at a time: each needs its descriptor meanwhile."""
+        self._syncing = self._queued = True
+        self._disk.admit(self._start_sync)
 
     def _start_sync(self) -> None:
         batch = self._waiting
         self._waiting = []
-        if self._lost is not None:
-            self._answer(batch, self._lost)
-            return
         try:
+            if self._lost is not None:
+                raise self._lost
             fd = self.pin()
         except Failure as failure:
             self._lost = failure
+            self._syncing = self._queued = False
+            self._disk.dismiss()
             self._answer(batch, failure)
             return
-        self._syncing = True
+        self._queued = False
         self._sync_size = self.size
         self._disk.turns.off_loop(lambda: _fdatasync(fd), lambda outcome: self._synced(batch, outcome))
 
     def _synced(self, batch: list[tuple[int, Done[int]]], outcome: Failure | None) -> None:
         self._syncing = False
+        self._disk.dismiss()
         if outcome is None:
             self.durable = max(self.durable, self._sync_size)
         else:
@@ -344,7 +352,7 @@ class RealFile:
             self._lost = Failure(Kind.IO, f"{outcome.message}: {self.path}")
         self._answer(batch, self._lost)
         if self._waiting:
-            self._start_sync()
+            self._queue_sync()
         self.unpin()
 
     def _answer(self, batch: list[tuple[int, Done[int]]], failure: Failure | None) -> None:

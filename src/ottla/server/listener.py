@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import resource
 import socket
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -24,6 +25,10 @@ BATCH: Final = 64
 """Connections accepted before those that are there get their turn."""
 PAUSE_S: Final = 0.1
 """Pause when the system cannot give us another socket."""
+SPARE: Final = 48
+"""Descriptors that connections leave: checkpoints, snapshots and files that were closed while idle need some."""
+TELL_S: Final = 60
+"""Between two lines about them."""
 UNLIMITED: Final = 2**31 - 1
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -103,7 +108,7 @@ class Quotas:
 class Listener:
     """One bound socket; accepts between `start` and `stop`."""
 
-    __slots__ = ("_accepting", "_endpoint", "_quotas", "_sock", "_started", "_traffic")
+    __slots__ = ("_accepting", "_endpoint", "_quotas", "_sock", "_started", "_tell_at", "_traffic")
 
     def __init__(
         self, traffic: Traffic, quotas: Quotas, endpoint: Endpoint, bound: socket.socket | None = None
@@ -117,6 +122,7 @@ class Listener:
         self._sock = bound_socket(endpoint, quotas.limits) if bound is None else bound
         self._sock.setblocking(False)
         self._started = self._accepting = False
+        self._tell_at = 0.0
         quotas.join(self)
 
     @property
@@ -161,16 +167,26 @@ class Listener:
             except OSError as error:
                 self._trouble(error)
                 return
+            if sock.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:  # numbers are given from below
+                sock.close()
+                self._rest("too many open files")
+                return
             self._welcome(sock, str(address[0]))
 
     def _trouble(self, error: OSError) -> None:
         """Out of descriptors or memory: the backlog waits a little. Anything else was the peer's."""
         if error.errno in _EXHAUSTED:
-            log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", error.strerror)
-            self._hold()
-            self._traffic.loop.call_later(PAUSE_S, self.resume)
+            self._rest(error.strerror or str(error))
         else:
             log.debug("a connection was gone before it was accepted: %s", error)
+
+    def _rest(self, why: str) -> None:
+        now = self._traffic.loop.time()
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_S
+            log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", why)
+        self._hold()
+        self._traffic.loop.call_later(PAUSE_S, self.resume)
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
         if not self._quotas.admit(address):
