@@ -167,6 +167,23 @@ def test_what_comes_in_between_makes_it_convert_again(node) -> None:
     assert [record.offset for _, record in stored(node)] == list(range(503))
 
 
+def test_what_was_converted_for_another_offset_is_not_written(node) -> None:
+    """Another batch comes to the first partition while a worker has the second one's."""
+    node.create("old", partitions=2, message_format_version="0.9.0")
+    request = node.produce_request("old", b"a")
+    request.topic_data[0].partition_data += node.produce_request("old", b"a", partition=1).topic_data[0].partition_data
+    for data in request.topic_data[0].partition_data:
+        data.records = memoryview(bytes(encode_batch(records(node, 500), codec=1)))
+    jobs = jobs_of(node)
+    waiting = node.send(request, 9)
+    while len(jobs) < 2:
+        node.pass_ms(1)
+    assert produce(node, encode_batch(records(node, 3), codec=1)).base_offset == 0
+    rows = node.answer(waiting).responses[0].partition_responses
+    assert [(row.index, row.error_code, row.base_offset) for row in rows] == [(0, 0, 3), (1, 0, 0)]
+    assert [record.offset for _, record in stored(node)] == list(range(503))
+
+
 def test_a_worker_refuses_as_the_append_does(node) -> None:
     node.create("old", message_format_version="0.10.0")
     named = encode_batch(records(node, 500, headers=(("h", b"x"),)))
