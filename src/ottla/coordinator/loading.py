@@ -11,9 +11,10 @@ from itertools import islice
 from typing import Final
 
 from ottla.coordinator.shard import Codec, Origin, TransactionEnd
-from ottla.record.batch import BatchHeader, Record, batches_of, crc_ok, records_of
+from ottla.record.batch import MAGIC_POS, MAGIC_V2, BatchHeader, Record, batches_of, crc_ok, records_of
 from ottla.record.control import parse_marker
 from ottla.record.errors import CorruptRecord
+from ottla.record.modernizing import modernized
 from ottla.replication.partition import Partition
 from ottla.seams import Failure
 from ottla.storage.errors import Cold
@@ -88,6 +89,8 @@ class Loader:
             return False
         content = bytearray(region.size)
         region.file.read_now(region.pos, memoryview(content))
+        if content[MAGIC_POS] != MAGIC_V2:  # what Kafka wrote before 0.11 comes first, if there is any
+            content = bytearray(modernized(bytes(content), EXPANDED_MAX))
         self._items = self._entries(memoryview(content))
         return True
 
