@@ -16,6 +16,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
+    CLEANED_UNTIL,
     HIGH_WATERMARKS,
     LOG,
     LOG_STARTS,
@@ -30,8 +31,7 @@ from ottla.storage.verify.partition import Counted, Marks, Outcome, PartitionChe
 from ottla.storage.verify.reading import Source, content_of
 from ottla.types import TopicPartition
 
-CLEANER = "cleaner-offset-checkpoint"
-CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANER)
+CHECKPOINTS = (RECOVERY_POINTS, HIGH_WATERMARKS, LOG_STARTS, CLEANED_UNTIL)
 _KNOWN = (*CHECKPOINTS, META_PROPERTIES, CLEAN_SHUTDOWN, ".lock")
 _ON_THE_WAY = ("-delete", "-future", "-stray")
 _HARMLESS_MISSING = "the next start does without it, and takes longer"
@@ -154,7 +154,7 @@ class _Directory:
             self.offsets[LOG_STARTS].get(tp, -1),
             self.offsets[RECOVERY_POINTS].get(tp, -1),
             self.offsets[HIGH_WATERMARKS].get(tp, -1),
-            tp in self.offsets[CLEANER] or tp.topic.startswith("__"),
+            tp in self.offsets[CLEANED_UNTIL] or tp.topic.startswith("__"),
             clean,
         )
 

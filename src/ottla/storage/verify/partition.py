@@ -42,7 +42,7 @@ from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
 from ottla.storage.verify.reading import Source, content_of
 from ottla.storage.verify.transactions import aborted_in, entry_bytes, unlike
 
-KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA)
+KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA, "moving")
 Counted = Callable[[int, int], None]
 """Told batches and bytes that were checked."""
 
