@@ -6,12 +6,13 @@ Zone: deterministic. Which directory a case damages is drawn from its seed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ottla.sim.entropy import Streams
+from testbench.damage import brokers
 from testbench.damage.harm import KINDS
-from testbench.damage.logs import bases, try_one
+from testbench.damage.logs import Case, bases, try_one
 
 
 @dataclass
@@ -33,14 +34,16 @@ class Result:
 
 
 def run(
-    cases: int, *, seed: int = 1, kinds: tuple[str, ...] = KINDS, told: Callable[[Result], None] = lambda _: None
+    cases: int,
+    *,
+    seed: int = 1,
+    kinds: tuple[str, ...] = KINDS,
+    level: str = "logs",
+    told: Callable[[Result], None] = lambda _: None,
 ) -> Result:
     """The whole campaign; `told` gets the result so far after every case."""
-    shelves = list(bases())
     result = Result()
-    for number in range(seed, seed + cases):
-        base = Streams(number).stream("base").choice(shelves)
-        case = try_one(base, number, kinds)
+    for case, number in _cases(cases, seed, kinds, level):
         result.cases += 1
         if case.harm is not None:
             result.outcomes[case.harm.kind, case.outcome] += 1
@@ -49,3 +52,14 @@ def run(
             result.findings.append(f"seed {number}, {case.base}: {harm}: {case.outcome}: {case.wrong[0]}")
         told(result)
     return result
+
+
+def _cases(cases: int, seed: int, kinds: tuple[str, ...], level: str) -> Iterator[tuple[Case, int]]:
+    if level == "broker":
+        directories = list(brokers.bases())
+        for number in range(seed, seed + cases):
+            yield brokers.try_one(Streams(number).stream("base").choice(directories), number), number
+        return
+    shelves = list(bases())
+    for number in range(seed, seed + cases):
+        yield try_one(Streams(number).stream("base").choice(shelves), number, kinds), number

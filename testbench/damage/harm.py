@@ -29,8 +29,14 @@ class Harm(NamedTuple):
     what: str
 
 
+JOURNAL = "__znodes-0"
+"""The kind of the files of the embedded metadata store."""
+
+
 def kind_of(path: str) -> str:
     """The kind of a file, empty for one that is none of a data directory's."""
+    if path.startswith(JOURNAL):
+        return JOURNAL
     return next((kind for kind in KINDS if path.endswith(kind)), "")
 
 

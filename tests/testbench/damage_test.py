@@ -6,7 +6,7 @@ import pytest
 from testbench.crash.scripts import SCRIPTS
 from testbench.crash.story import Story
 from testbench.damage.campaign import run
-from testbench.damage.harm import HARMS, KINDS, kind_of, strike
+from testbench.damage.harm import HARMS, JOURNAL, KINDS, kind_of, strike
 
 from ottla.sim.entropy import Streams
 
@@ -21,6 +21,14 @@ def test_damage_is_never_believed(part: int) -> None:
     outcomes = {outcome for _, outcome in result.outcomes}
     assert {"exact", "told", "refused", "offline"} <= outcomes
     assert sum(count for (_, outcome), count in result.outcomes.items() if outcome == "unseen") < 5
+
+
+@pytest.mark.slow
+def test_a_broker_over_damaged_directories_serves_what_is_right_or_says_what_is_not() -> None:
+    result = run(60, level="broker")
+    assert not result.findings, result.findings[:3]
+    assert {outcome for _, outcome in result.outcomes} >= {"exact", "told", "offline"}
+    assert any(kind == JOURNAL for kind, _ in result.outcomes)
 
 
 def test_every_kind_of_file_is_struck_in_every_way() -> None:
