@@ -195,6 +195,27 @@ def test_a_full_disk_is_tried_again(sim: SimWorld, filled: Shelf) -> None:
     assert filled.log.cleaned_until == filled.log.segments.active.base_offset
 
 
+@pytest.mark.parametrize("at_ms", range(0, 400, 20))
+def test_a_disk_that_breaks_takes_the_directory_offline_and_no_more(at_ms: int) -> None:
+    world = SimWorld(seed=12)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    before = latest(records(shelf))
+    shelf.stop()
+    world.restart(Death.KILL)
+    again = start(world)
+    again.log.high_watermark = again.log.end_offset
+    for _ in range(at_ms // 20):
+        again.manager.on_time()
+        world.timeline.step()
+    world.faults[0].broken = True
+    go_on(again, 60_000, 5000)
+    assert again.manager.offline_dirs == ("data0",)
+    world.restart(Death.KILL)
+    assert latest(records(start(world))) == before
+    world.close()
+
+
 def moments(filled: Shelf) -> Iterator[int]:
     """Step by step through the first pass; stops in the midst of an exchange show the state that others meet."""
     filled.manager.on_time()

@@ -148,7 +148,7 @@ class Cleaner:
         due: list[tuple[int, Cleanable | None, Rules]] = []
         found: list[tuple[Home, LogDir, Log, Cleanable | None]] = []
         for looked, (place, log) in enumerate(self._candidates(), 1):
-            facts = self._cleanable(log)
+            facts = self._facts(place[0], log)
             due.append((len(found), facts, _rules(log.config)))
             found.append((*place, log, facts))
             if looked % LOGS_PER_TURN == 0:
@@ -186,6 +186,13 @@ class Cleaner:
         now = self._clock.now().mono_ns
         self._resting = {key: (log, until) for key, (log, until) in self._resting.items() if until > now}
 
+    def _facts(self, home: Home, log: Log) -> Cleanable | None:
+        try:
+            return self._cleanable(log)
+        except Failure as failure:
+            self._failed(home, log, failure)
+            return None
+
     def _cleanable(self, log: Log) -> Cleanable | None:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
@@ -196,15 +203,15 @@ class Cleaner:
 
     def _clean(self, number: int, home: Home, directory: LogDir, log: Log, facts: Cleanable) -> Steps[None]:
         began = self._clock.now().mono_ns
-        work = CleaningPass(home, self._workers, self._task(log, facts), self._pace)
-        self._busy[number] = log, work
         try:
+            work = CleaningPass(home, self._workers, self._task(log, facts), self._pace)
+            self._busy[number] = log, work
             cleaned = yield from work.steps()
         except Failure as failure:
             self._failed(home, log, failure)
             return
         finally:
-            del self._busy[number]
+            self._busy.pop(number, None)
         log.cleaning.checkpoint = cleaned.end_offset
         directory.checkpoint_cleaned()
         seconds = (self._clock.now().mono_ns - began) / 1e9
