@@ -70,12 +70,19 @@ FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5}
 """Seeds that notice, where the first ones do not; the code goes on, and seeds with it."""
 
 
-OF_CUTS = {"cut_before_roll", "cleaner_checkpoint_cut"}
-"""A single broker cuts no log that it writes: these are for clusters, and for the tests of storage."""
+AT_POINTS = {
+    "names_synced",
+    "recovery_point_goes_back",
+    "start_before_names",
+    "ghosts_forgotten",
+    "cleaner_checkpoint_cut",
+}
+"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes: crash points do
+(tests/testbench/crash_test.py), and the tests of storage."""
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("safeguard", [name for name in SAFEGUARDS if name not in OF_CUTS])
+@pytest.mark.parametrize("safeguard", [name for name in SAFEGUARDS if name not in AT_POINTS])
 def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
     for seed in (FIRST.get(safeguard, 1), *range(1, 201)):
         found = {name for name, _ in run(seed, Options(without=safeguard)).violations} - BESIDE

@@ -37,6 +37,11 @@ def test_every_crash_is_recovered_from(part: int) -> None:
         ("crc_check", "large batches", Fate.REORDERED),
         ("clean_marker_order", "clean stops", Fate.TORN),
         ("fsync_before_recovery_point", "flush after each", Fate.LOST),
+        ("names_synced", "flush after each", Fate.LOST),
+        ("recovery_point_goes_back", "a cut across segments", Fate.KILLED),
+        ("start_before_names", "a log start and retention", Fate.KILLED),
+        ("ghosts_forgotten", "a partition comes back after its log start moved", Fate.KILLED),
+        ("producers_replayed", "producers", Fate.KILLED),
     ],
 )
 def test_without_a_safeguard_something_is_found(switch: str, script: str, fate: Fate) -> None:

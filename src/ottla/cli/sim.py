@@ -34,7 +34,10 @@ SAFEGUARDS = (
     "flush_before_ack",
     "producers_replayed",
     "failed_sync_is_final",
-    "cut_before_roll",
+    "names_synced",
+    "recovery_point_goes_back",
+    "start_before_names",
+    "ghosts_forgotten",
     "cleaner_checkpoint_cut",
 )
 """Of the log. A single broker has these."""

@@ -110,7 +110,8 @@ class Flush:
         disk = self._home.disk
         everything, self._everything = self._everything, False
         # At a clean stop the root is synced once, for all logs, by the log directory.
-        names = [name for name in self._names if not (everything and name == ROOT)]
+        named = self._names if self._home.safeguards.names_synced else ()
+        names = [name for name in named if not (everything and name == ROOT)]
         jobs: list[Job] = [partial(disk.sync_dir, name) for name in names]
         self._names, self._names_on_way = {}, self._names
         cut, self.cut = self.cut, False
@@ -188,6 +189,6 @@ class Flush:
 
     def _back_to(self, offset: int) -> None:
         """What stands in the checkpoint must not vouch for what will be written in the place of what was cut."""
-        if offset < self.recovery_point:
+        if offset < self.recovery_point and self._home.safeguards.recovery_point_goes_back:
             self.recovery_point = offset
             self._home.save_recovery_points()

@@ -322,7 +322,8 @@ class LogDir:
 
     def lay_ghosts(self, tp: TopicPartition) -> None:
         """Before a log is made: what checkpoints say of an earlier one of its name is forgotten. Raises Failure."""
-        if tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT:
+        named = tp in self._ghosts or len(self._ghosts) > GHOSTS_KEPT
+        if named and self._home.safeguards.ghosts_forgotten:
             self._forget_ghosts()
 
     def _forget_ghosts(self) -> None:

@@ -30,5 +30,13 @@ class Safeguards:
     """After a stop, what producers wrote behind the newest snapshot of them is taken from the log."""
     failed_sync_is_final: bool = True
     """A directory where a sync has failed is offline: what that sync was to save is not believed to be there later."""
+    names_synced: bool = True
+    """The recovery point moves past a new segment when the name of its file is durable, too."""
+    recovery_point_goes_back: bool = True
+    """A log that is cut takes its recovery point back, in the checkpoint as well."""
+    start_before_names: bool = True
+    """The log start is durable before the files below it go."""
+    ghosts_forgotten: bool = True
+    """A new log inherits nothing from checkpoints of a deleted one that had its name."""
     cleaner_checkpoint_cut: bool = True
     """What compaction has noted of a log is taken back, durably, before the log is cut below it."""

@@ -63,7 +63,10 @@ class Trimming:
         log.set_start_offset(log.segments.first.base_offset)
         # The new start is durable before the first name goes: else a power cut could bring some segments back and not
         # others, and the log would have a hole.
-        self._home.save_starts(lambda: self._retire(gone))
+        if self._home.safeguards.start_before_names:
+            self._home.save_starts(lambda: self._retire(gone))
+        else:
+            self._retire(gone)
 
     def _retire(self, gone: list[Segment]) -> None:
         log = self._log
