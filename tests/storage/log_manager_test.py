@@ -8,6 +8,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Failure, Kind
+from ottla.storage import log_dir
 from ottla.storage.checkpoints import parse_meta_properties, parse_offsets, parse_partition_metadata
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
@@ -144,6 +145,21 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
     world.settle()
     assert answers[-1] is None
     assert ".kafka_cleanshutdown" in world.disks[0].list("")
+
+
+def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
+    monkeypatch.setattr(log_dir, "STOPPED_AT_ONCE", 2)
+    world, manager, _ = two(kit)
+    logs = [manager.create(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
+    for log in logs:
+        kit.append(log, kit.batch(1), 0, world.clock.now())
+    answers = kit.Answers()
+    manager.stop(answers)
+    assert answers == []
+    world.settle()
+    assert answers == [None]
+    assert all(log.closed and log.recovery_point == 1 for log in logs)
+    assert all(".kafka_cleanshutdown" in disk.list("") for disk in world.disks)
 
 
 def test_a_checkpoint_that_begins_during_the_stop_is_waited_for(kit) -> None:

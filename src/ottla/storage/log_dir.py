@@ -47,6 +47,8 @@ from ottla.types import TopicPartition
 _logger = logging.getLogger(__name__)
 GHOSTS_KEPT: Final = 1000
 """Deleted partitions that are remembered until the checkpoints are rid of them."""
+STOPPED_AT_ONCE: Final = 500
+"""Logs that are brought to the disk at the same time at a clean stop."""
 
 
 class LoadProgress(NamedTuple):
@@ -395,9 +397,24 @@ class LogDir:
 
     def stop(self, done: Done[None]) -> None:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
-        barrier = Barrier(lambda failure: self._quiet(failure, done))
-        for log in self._all().values():
-            self._stop_log(log, barrier)
+        self._stop_some(list(self._all().values()), None, done)
+
+    def _stop_some(self, logs: list[Log], failure: Failure | None, done: Done[None]) -> None:
+        """A share of the logs, then the others: a file that waits for its sync keeps its descriptor, and all of them
+        together may be more than a process has.
+        """
+        share, left = logs[:STOPPED_AT_ONCE], logs[STOPPED_AT_ONCE:]
+
+        def synced(later: Failure | None) -> None:
+            if left:
+                self._stop_some(left, failure or later, done)
+            else:
+                self._quiet(failure or later, done)
+
+        barrier = Barrier(synced)
+        for log in share:
+            if not log.closed:
+                self._stop_log(log, barrier)
         self._home.disk.sync_dir(ROOT, barrier.expect())
         barrier.armed()
 
