@@ -336,5 +336,8 @@ def test_acks_0_and_1(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic()
     with producer(acks="0") as one:
         assert one.send(topic, b"0").result(180).offset == -1
+    deadline = time.monotonic() + 180
+    while not bench.records(topic):  # it is sent, and on its way yet
+        assert time.monotonic() < deadline
     with producer(acks="1") as one:
         assert one.send(topic, b"1").result(180).offset == 1
