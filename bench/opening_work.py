@@ -19,7 +19,7 @@ BATCH_BYTES = 16 * 1024
 RECORDS = 16
 GIB = 1 << 30
 AT_ONCE = 500
-"""Partitions of one Produce request."""
+"""Partitions of one topic, where there are thousands, and so of one request."""
 STOP_S = 600
 """A clean stop syncs every file that was written, which may take long on a busy disk."""
 
@@ -67,7 +67,7 @@ class Unclean:
     def _recover(self) -> float:
         broker, seconds = _started(self._directory)
         try:
-            end = sum(_ends(broker, 1))
+            end = sum(_ends(broker, TOPIC, 1))
         finally:
             broker.stop(STOP_S)
         if end != self.batches * RECORDS:
@@ -82,7 +82,8 @@ class Clean:
         self._directory = directory
         self.partitions = partitions
         broker, _ = _started(directory)
-        make_topic(broker.port, TOPIC, partitions)
+        for first in range(0, partitions, AT_ONCE):
+            make_topic(broker.port, f"{TOPIC}-{first}", min(AT_ONCE, partitions - first))
         crowd = Crowd()
         try:
             crowd.run([(crowd.connect(broker.port), self._produce())], 300, "filling partitions")
@@ -95,9 +96,9 @@ class Clean:
         for first in range(0, self.partitions, AT_ONCE):
             data = [
                 ProduceRequest.PartitionProduceData(index=at, records=memoryview(batch))
-                for at in range(first, min(self.partitions, first + AT_ONCE))
+                for at in range(min(AT_ONCE, self.partitions - first))
             ]
-            topic = ProduceRequest.TopicProduceData(name=TOPIC, partition_data=data)
+            topic = ProduceRequest.TopicProduceData(name=f"{TOPIC}-{first}", partition_data=data)
             answer = yield ProduceRequest(acks=-1, timeout_ms=60_000, topic_data=[topic]), 9
             bad = {part.error_code for part in answer.responses[0].partition_responses} - {0}
             if bad:
@@ -107,7 +108,11 @@ class Clean:
         """Seconds from the command until requests are answered."""
         broker, seconds = _started(self._directory)
         try:
-            ends = _ends(broker, self.partitions)
+            ends = [
+                end
+                for first in range(0, self.partitions, AT_ONCE)
+                for end in _ends(broker, f"{TOPIC}-{first}", min(AT_ONCE, self.partitions - first))
+            ]
         finally:
             broker.stop(STOP_S)
         if ends != [1] * self.partitions:
@@ -131,13 +136,13 @@ def _only(directory: Path, pattern: str) -> Path:
     return found
 
 
-def _ends(broker: Process, partitions: int) -> list[int]:
-    """The log ends of the topic's partitions."""
+def _ends(broker: Process, name: str, partitions: int) -> list[int]:
+    """The log ends of a topic's partitions."""
     crowd = Crowd()
 
     def ask() -> Script:
         wanted = [ListOffsetsRequest.ListOffsetsPartition(partition_index=at, timestamp=-1) for at in range(partitions)]
-        topic = ListOffsetsRequest.ListOffsetsTopic(name=TOPIC, partitions=wanted)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=wanted)
         answer = yield ListOffsetsRequest(replica_id=-1, topics=[topic]), 5
         return [part.offset for part in sorted(answer.topics[0].partitions, key=lambda part: part.partition_index)]
 
