@@ -72,7 +72,7 @@ def test_retention_waits_for_an_exchange(stop_at: int) -> None:
     assert shelf.log.delete_old_segments(world.clock.now()) == 0
     go_on(shelf, 120_000)
     shelf.log.delete_old_segments(world.clock.now())
-    assert shelf.log.segments.first.base_offset == shelf.log.end_offset
+    assert len(shelf.log.segments) == 1, "all but the active one"
     world.settle()
     shelf.stop()
     assert start(world).log.start_offset == shelf.log.end_offset
