@@ -406,6 +406,29 @@ def checked_again(brokers: Brokers) -> dict[bytes, bytes | None]:
 
 
 @pytest.mark.slow
+def test_a_broker_that_starts_waits_for_the_others_with_its_first_pass() -> None:
+    """Its cleaner begins as soon as the logs are loaded, before anybody has said who else has a replica."""
+    brokers = Brokers(3, properties=CLEANING)
+    brokers.create(1, 2, 3, config=SMALL)
+    away_while_the_others_clean(brokers)
+    cleaner = brokers[2].core.logs.cleaner
+    assert cleaner is not None
+    brokers[2].turn(cleaner.stop)
+    fill(brokers[1], b"e")
+    level(brokers, 1, 2)
+    brokers.run(10_000)  # the high watermark has been noted
+    before = brokers[2].partition().log.cleaned_until
+    brokers[2].die()
+    brokers[2].boot()
+    brokers.run(10 * LOOK_MS)
+    log = brokers[2].core.logs.get(T0)
+    assert log is not None
+    assert log.cleaned_until > before, "it has cleaned"
+    assert brokers.tell(2, T0) == [ErrorCode.NONE]
+    assert b"deleted" in brokers[2].content()
+
+
+@pytest.mark.slow
 def test_without_the_safeguard_it_does() -> None:
     brokers = Brokers(3, ReplicationSafeguards(all_have_cleaned=False), CLEANING)
     brokers.create(1, 2, 3, config=SMALL)

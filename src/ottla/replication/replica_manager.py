@@ -95,6 +95,8 @@ class ReplicaManager:
         self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
         """Between log directories."""
         self.shared.on_cut = self._cut
+        if safeguards.all_have_cleaned:
+            logs.removable_at_first = 0  # nobody has said yet who else has a replica
         self.broker_configured(config)
         logs.on_offline(lambda name: later(lambda: self._dir_failed(name)))
 
@@ -104,8 +106,6 @@ class ReplicaManager:
         """Begin to look from time to time who has fallen out of sync, and how far the others have cleaned."""
         self._look_at_isr()
         if self._safeguards.all_have_cleaned:
-            for log in self._logs.logs():
-                log.removable_below = 0  # nobody has said yet who else has a replica
             self.removals.start()
 
     def _look_at_isr(self) -> None:

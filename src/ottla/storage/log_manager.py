@@ -20,6 +20,7 @@ from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
+from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.moving import Move, settle
 from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
@@ -37,7 +38,7 @@ _OTHER: Final = 3
 class LogManager:
     """The logs of one broker."""
 
-    __slots__ = ("_chores", "_clock", "_config", "_homes", "_rooms", "cleaner", "dirs", "timers")
+    __slots__ = ("_chores", "_clock", "_config", "_homes", "_rooms", "cleaner", "dirs", "removable_at_first", "timers")
 
     def __init__(
         self,
@@ -59,6 +60,8 @@ class LogManager:
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._chores = Chores(clock, self.timers)
+        self.removable_at_first = UNBOUNDED
+        """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
         self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
 
     # -- directories ---------------------------------------------------------------------------------------------------
@@ -124,6 +127,8 @@ class LogManager:
             if each.offline is None:
                 each.load(topic_config, progress or _unseen)
         settle(self.dirs)
+        for log in self.logs():
+            log.removable_below = self.removable_at_first
         self._set_calendar()
         if self.cleaner is not None:
             self.cleaner.start()
