@@ -36,6 +36,18 @@ def test_a_log_start_above_the_end_begins_the_log_anew(world, kit, shelf) -> Non
     assert again.put(kit.batch(1)) == [50]
 
 
+def test_a_log_start_beyond_what_a_clean_stop_left_is_damage(world, kit, shelf, caplog) -> None:
+    shelf.put(*(kit.batch(1) for _ in range(19)))
+    shelf.log.high_watermark = 19
+    shelf.log.set_start_offset(14)
+    assert shelf.stop() is None
+    world.overwrite("log-start-offset-checkpoint", format_offsets({kit.TP: 34}))
+    world.kill()
+    again = shelf.again()
+    assert (again.log.start_offset, again.log.end_offset) == (0, 19), "records that were deleted, rather than none"
+    assert "t-0: its log start cannot be 34" in caplog.text
+
+
 def test_segments_below_the_log_start_are_not_recovered(world, kit) -> None:
     """They were about to be removed, nothing synced them: damage there says nothing about the log."""
     shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=-1)

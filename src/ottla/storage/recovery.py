@@ -122,6 +122,7 @@ class _Opening:
         """Open, recover what has to be, put everything together."""
         bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
         self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
+        self._check_start()
         self._drop_below_start()
         if not self.segments:
             self._begin_at(self.found.start_offset)
@@ -156,6 +157,15 @@ class _Opening:
             log.write_epochs()
         return log
 
+    def _check_start(self) -> None:
+        """A clean stop has made everything durable: a log start beyond that is damage, and empties no log."""
+        durable = max(self.found.recovery_point, self.found.high_watermark)
+        if self.found.clean and 0 < durable < self.found.start_offset:
+            start = self.segments[0].base_offset if self.segments else durable
+            text = "%s: its log start cannot be %d, for it ended at %d; it begins at %d"
+            _logger.error(text, self.tp, self.found.start_offset, durable, start)
+            self.found = self.found._replace(start_offset=start)
+
     def _drop_below_start(self) -> None:
         """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""
         count = before_start([segment.base_offset for segment in self.segments], self.found.start_offset)
@@ -170,7 +180,12 @@ class _Opening:
         self.end_offset = self.state.end_offset = offset
 
     def _start_above_end(self) -> None:
-        """The log start is beyond all that survived: begin there, the records before it were deleted on purpose."""
+        """The log start is beyond all that survived: begin there, the records before it were deleted on purpose.
+
+        Unless the file that says so is damaged, which nothing here can tell: so it is said aloud.
+        """
+        text = "%s: its log start is %d, beyond the end %d of what survived; nothing of that is kept"
+        _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
         for segment in self.segments:
             retire(self.home, segment, 0)
         self.renamed = True
