@@ -158,10 +158,13 @@ def test_closing_ends_whatever_still_runs_there() -> None:
     process = subprocess.Popen([*network.hosts[0].prefix, "sleep", "1000"])
     names = [network.namespace, network.hosts[0].namespace]
     assert all((NAMESPACES / name).exists() for name in names)
+    inside = (NAMESPACES / network.hosts[0].namespace).stat().st_ino
+    while Path(f"/proc/{process.pid}/ns/net").stat().st_ino != inside:
+        assert process.poll() is None, "it has ended before it was there"
     with pytest.raises(NetworkError, match="one at a time"):
         Network(1)
     network.close()
-    assert process.wait(5) != 0
+    assert process.wait(60) != 0
     assert not any((NAMESPACES / name).exists() for name in names)
     network.close()
 
