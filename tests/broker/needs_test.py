@@ -49,6 +49,7 @@ NEEDS = {
     "TxnOffsetCommit": "Read Group, Write TransactionalId, Read Topic",
     "DescribeConfigs": "DescribeConfigs Topic, DescribeConfigs Cluster",
     "AlterConfigs": "AlterConfigs Topic, AlterConfigs Cluster",
+    "AlterReplicaLogDirs": "Alter Cluster",
     "DescribeLogDirs": "Describe Cluster",
     "CreatePartitions": "Alter Topic",
     "DeleteGroups": "Delete Group",

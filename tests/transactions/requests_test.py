@@ -67,7 +67,7 @@ def test_a_broker_writes_its_own_markers_without_messages(hand: Hand, commit: bo
 def test_internal_topics_do_not_make_producers_batches_be_looked_at(hand: Hand) -> None:
     topic = hand.node.broker.hosted.by_name["__transaction_state"]
     assert topic.partitions[0].codec_and_level[0] >= 0, "it has a compression.type of its own"
-    assert not hand.node.broker.hosted.recoding
+    assert not hand.node.broker.hosted.preparing
 
 
 def test_offsets_stay_unstable_until_the_marker_is_there(hand: Hand) -> None:

@@ -127,7 +127,7 @@ _COMMANDS = {
     "group": "Look at consumer groups, their lag, and change their offsets.",
     "txn": "Look at transactions, and end those that hang.",
     "cluster": "Show the state of a cluster.",
-    "broker": "Look at the brokers of a cluster, move replicas between their disks.",
+    "broker": "Look at the brokers of a cluster, and move replicas on them.",
     "reassign": "Move partitions between brokers.",
     "leader": "Elect leaders of partitions anew.",
     "produce": "Write lines from standard input, or JSON, to a topic.",
