@@ -107,6 +107,16 @@ def test_errors_that_last_are_the_result_when_time_is_up(log, config) -> None:
     assert isinstance(result, ConnectionLostError | RequestTimeoutError | UnreachableError)
 
 
+def test_the_last_error_stands_when_the_metadata_cannot_be_had_any_more(log, config) -> None:
+    log.errors = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * 1_000
+    metadata = log.broker.on[ApiKey.METADATA]
+    log.broker.on[ApiKey.METADATA] = lambda request: None if log.broker.asked(ApiKey.PRODUCE) else metadata(request)
+    with Cluster(config(delivery_timeout_ms=1_000)) as cluster:
+        result = Sender(cluster).send({T0: BATCH})[T0]
+    assert isinstance(result, RefusedError)
+    assert result.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
 def test_a_refusal_is_the_result_of_its_partition(log, cluster) -> None:
     log.errors = [ErrorCode.MESSAGE_TOO_LARGE]
     result = Sender(cluster).send({T0: BATCH})[T0]

@@ -40,21 +40,23 @@ def ask_leaders(
     """The result of each partition. What may succeed later is retried until `deadline`; then its last error stands.
 
     A topic or partition that the metadata does not know is final. Raises errors that no retry can help
-    (MalformedReplyError, UnsupportedVersionError), and UnreachableError before the cluster was ever reached.
+    (MalformedReplyError, UnsupportedVersionError), and UnreachableError or DeadlineError before anybody could be asked.
     """
     results: dict[TopicPartition, V | ClientError] = {}
     pending = list(dict.fromkeys(partitions))
     order = list(pending)
     retries = cluster.retries(question.what, deadline)
+    failed: dict[TopicPartition, ClientError] = {}
     while pending:
-        failed = _ask_once(cluster, pending, question, deadline, results)
-        pending = [where for where in pending if where in failed]
-        if not pending:
-            break
-        cluster.forget(where.topic for where in pending)
         try:
-            retries.wait(failed[pending[0]])
+            failed = _ask_once(cluster, pending, question, deadline, results)
+            pending = [where for where in pending if where in failed]
+            if pending:
+                cluster.forget(where.topic for where in pending)
+                retries.wait(failed[pending[0]])
         except DeadlineError:
+            if not failed:
+                raise  # nobody could be asked yet
             results.update((where, failed[where]) for where in pending)
             break
     return {where: results[where] for where in order}
