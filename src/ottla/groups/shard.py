@@ -66,8 +66,6 @@ class GroupShard:
 
     def handle(self, command: Command, now: Instant) -> Outcome:
         """Decide about a command of `commands`."""
-        if type(command) is Heartbeat:
-            return heartbeat(self.groups.get(command.group_id), command, now)
         return _DECISIONS[type(command)](self, command, now)
 
     def _join(self, command: Join, now: Instant) -> Outcome:
@@ -75,6 +73,9 @@ class GroupShard:
 
     def _sync(self, command: Sync, now: Instant) -> Outcome:
         return sync(self.groups.get(command.group_id), command, self._limits(), now)
+
+    def _heartbeat(self, command: Heartbeat, now: Instant) -> Outcome:
+        return heartbeat(self.groups.get(command.group_id), command, now)
 
     def _leave(self, command: Leave, now: Instant) -> Outcome:
         return leave(self.groups.get(command.group_id), command, self._limits(), now)
@@ -195,6 +196,7 @@ _DECISIONS: Final[Mapping[type, Callable[..., Outcome]]] = MappingProxyType(
     {
         Join: GroupShard._join,
         Sync: GroupShard._sync,
+        Heartbeat: GroupShard._heartbeat,
         Leave: GroupShard._leave,
         Commit: GroupShard._commit,
         FetchOffsets: GroupShard._fetch,

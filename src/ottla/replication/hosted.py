@@ -5,7 +5,8 @@ Zone: deterministic. A directory only; who creates and deletes partitions is the
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ottla.replication.partition import Partition
 from ottla.types import INTERNAL_TOPICS, TopicPartition
@@ -42,6 +43,16 @@ class HostedTopic:
         self.failed_fetches = 0
         self.heads: dict[int, bytes] = {}
         """How the usual answer to a Produce of this topic begins, by version."""
+
+
+Topics = Mapping[Any, HostedTopic]
+"""By name, or by id where the request's version has ids."""
+
+
+def writable(topics: Topics, name: Any, index: int) -> Partition | None:
+    """A partition that clients may produce to."""
+    topic = topics.get(name)
+    return None if topic is None else topic.writable.get(index)
 
 
 class Hosted:

@@ -7,13 +7,13 @@ ends then. If another batch has come in between, it is converted for the new end
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2, header_at
 from ottla.record.inspection import is_small
-from ottla.replication.hosted import HostedTopic
+from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Refused
 from ottla.seams import World
@@ -29,7 +29,7 @@ class LoweringAhead:
     def __init__(
         self,
         world: World,
-        topics: Mapping[Any, HostedTopic],
+        topics: Topics,
         items: Sequence[Item],
         run: Callable[[Sequence[Item]], None],
     ) -> None:
@@ -44,8 +44,7 @@ class LoweringAhead:
         """From item `at`; when all are done, run the request."""
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
-            topic = self._topics.get(name)
-            partition = None if topic is None else topic.writable.get(index)
+            partition = writable(self._topics, name, index)
             if partition is not None and isinstance(records, memoryview) and _takes_long(partition, records):
                 self._tries = TRIES
                 self._start(position, partition, records)

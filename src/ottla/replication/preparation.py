@@ -7,14 +7,14 @@ for is in `record.inspection`. Small batches are looked at here and now, others 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import BatchHeader
 from ottla.record.inspection import INLINE_EXPANDED, Recoding, Refusal, RefusedRecords, Rules, inspect, is_small
 from ottla.record.validation import validate_produced
-from ottla.replication.hosted import HostedTopic
+from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
 from ottla.seams import World
 
@@ -44,7 +44,7 @@ class Preparation:
     def __init__(
         self,
         world: World,
-        topics: Mapping[Any, HostedTopic],
+        topics: Topics,
         items: Sequence[Item],
         run: Callable[[Sequence[Item]], None],
     ) -> None:
@@ -58,7 +58,7 @@ class Preparation:
         items = self._items
         for position in range(at, len(items)):
             name, index, records = items[position]
-            partition = _find(self._topics, name, index)
+            partition = writable(self._topics, name, index)
             if partition is None or not isinstance(records, memoryview) or not _needs_preparation(partition, records):
                 continue
             try:
@@ -94,11 +94,6 @@ class Preparation:
             error = ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch cannot be looked into: {result}")
             self._items[position] = (name, index, Refused(error))
         self.go_on(position + 1)
-
-
-def _find(topics: Mapping[Any, HostedTopic], name: Any, index: int) -> Partition | None:
-    topic = topics.get(name)
-    return None if topic is None else topic.writable.get(index)
 
 
 def _needs_preparation(partition: Partition, records: memoryview) -> bool:

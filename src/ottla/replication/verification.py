@@ -9,13 +9,13 @@ partition is in it; the next ones are of a transaction that is open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, TRANSACTIONAL, unpack_header
 from ottla.replication.guards import Guard
-from ottla.replication.hosted import HostedTopic
+from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Refused
 from ottla.replication.verifier import Codes, Question, Verifier
@@ -34,14 +34,12 @@ _RETRIABLE: Final = (
 """Clients do not expect these of a Produce; Kafka says NOT_ENOUGH_REPLICAS, on which all of them try again."""
 
 Places = list[tuple[int, Partition, Guard]]
-Topics = Mapping[Any, HostedTopic]
 
 
 def unverified(version: int, topics: Topics, items: Sequence[Item]) -> Iterator[tuple[int, Partition, tuple[int, int]]]:
     """Items that begin a transaction in their partition: (place, partition, (producer id, epoch))."""
     for at, (name, index, records) in enumerate(items):
-        topic = topics.get(name)
-        partition = None if topic is None else topic.writable.get(index)
+        partition = writable(topics, name, index)
         if partition is not None and isinstance(records, memoryview):
             identity = beginning(partition, records, version >= ADDING_VERSION)
             if identity is not None:

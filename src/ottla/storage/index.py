@@ -127,11 +127,6 @@ class Index:
             self.size = _without_zeros(self._file.view()[: self.size], self.ENTRY)
 
     @property
-    def file_size(self) -> int:
-        """Bytes of the file as it lies on the disk."""
-        return self._file.size
-
-    @property
     def entries(self) -> int:
         """How many there are."""
         return self.size // self.ENTRY

@@ -257,13 +257,6 @@ class LogManager:
         """
         return any(tp in each.moves.futures or tp in each.moves.leaving for each in self.dirs)
 
-    @staticmethod
-    def _delete_from(directory: LogDir, tp: TopicPartition) -> None:
-        try:
-            directory.delete(tp)
-        except Failure as failure:
-            _logger.error("the log of %s in %s cannot be deleted: %s", tp, directory.name, failure)
-
     # -- from time to time ---------------------------------------------------------------------------------------------
 
     def next_deadline_ns(self) -> int | None:
