@@ -17,7 +17,7 @@ from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.sim.workers import SimWorkers
 from ottla.storage.log_manager import LogManager
-from ottla.storage.moving import Move
+from ottla.storage.moving import Move, settle
 
 PIECE = 6000
 
@@ -290,6 +290,26 @@ def test_of_two_logs_the_one_with_all_is_taken(shelves, kit) -> None:
     assert (shelves.log.disk.name, shelves.log.end_offset) == ("data1", 4)
     assert shelves.names()[1] == ["t-0/"]
     assert "t-0/" not in shelves.names()[0]
+
+
+@pytest.mark.parametrize("better", [0, 1])
+@pytest.mark.parametrize("by", ["epoch", "length"])
+def test_of_two_whole_logs_the_newer_epoch_counts_and_then_the_length(shelves, kit, better: int, by: str) -> None:
+    """As a stop leaves them between the two renames of a swap, one of them without what no sync covered."""
+    dirs = shelves.manager.dirs
+    put(shelves, 0)
+    shelves.log = dirs[1].create(kit.TP, kit.TOPIC_ID, shelves.config)
+    put(shelves, 0)
+    shelves.log = dirs[better].logs[kit.TP]
+    put(shelves, 2, epoch=1 if by == "epoch" else 0)
+    if by == "epoch":
+        shelves.log = dirs[1 - better].logs[kit.TP]
+        put(shelves, 2)
+        put(shelves, 4)
+    shelves.world.settle()
+    settle(dirs)
+    shelves.world.settle()
+    assert [kit.TP in each.logs for each in dirs] == [better == 0, better == 1]
 
 
 # -- a stop at every moment --------------------------------------------------------------------------------------------
