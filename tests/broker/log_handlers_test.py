@@ -92,7 +92,7 @@ class Logs:
             self.lead(index, 3)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, lambda _: True)
         log_dirs = LogDirHandlers(manager, self.replicas.moves)
-        handlers = LogHandlers(self.hosted, Purgatory(self.clock)), log_dirs, epochs
+        handlers = LogHandlers(self.hosted, Purgatory(self.clock), self.clock), log_dirs, epochs
         self.handlers = {d.api_key: (d, handler) for each in handlers for d, handler in handlers_of(each)}
 
     def lead(self, index: int, epoch: int) -> None:
@@ -137,6 +137,12 @@ class Logs:
         answer = self.ask(ListOffsetsRequest(replica_id=-1, isolation_level=isolation, topics=[topic]), version)
         return answer if isinstance(answer, ApiError) else answer.topics[0].partitions[0]
 
+    def old(self, timestamp: int, count: int) -> list[int]:
+        """ListOffsets 0 for partition 0."""
+        one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
+        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
+        return self.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0].old_style_offsets
+
 
 @pytest.fixture
 def logs() -> Logs:
@@ -180,17 +186,37 @@ def test_version_0_lists_segment_starts(logs):
     log.roll()
     logs.append(30)
 
-    def old(timestamp, count):
-        one = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp, max_num_offsets=count)
-        topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one])
-        return logs.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 0).topics[0].partitions[0].old_style_offsets
+    assert logs.old(-1, 10) == [3, 2, 0]
+    assert logs.old(-1, 1) == [3]
+    assert logs.old(-2, 10) == [0]
+    assert logs.old(25, 10) == [0]
+    assert logs.old(-1, -5) == []
+    assert logs.old(-1, 2**31 - 1) == [3, 2, 0]
+    assert logs.old(2**45, 10) == [3, 2, 0], "the log end is as old as now"
+    assert logs.old(2**45, 1) == [3]
+    assert logs.old(logs.clock.now().wall_ms - 1, 10) == [2, 0]
+    assert logs.old(5, 10) == []
 
-    assert old(-1, 10) == [3, 2, 0]
-    assert old(-1, 1) == [3]
-    assert old(-2, 10) == [0]
-    assert old(25, 10) == [0]
-    assert old(-1, -5) == []
-    assert old(-1, 2**31 - 1) == [3, 2, 0]
+
+def test_version_0_goes_back_from_the_newest_place_that_is_old_enough(logs):
+    logs.append(50)
+    log = logs.hosted.find("t", 0).log
+    log.roll()
+    logs.append(20)
+    log.roll()
+    assert logs.old(30, 10) == [1, 0], "an older segment with a later record counts as older, as in Kafka"
+    assert logs.old(2**45, 10) == [2, 1, 0], "an empty segment begins at the log end"
+
+
+def test_version_0_shows_consumers_no_more_than_what_is_committed(logs):
+    logs.append(10, 20)
+    partition = logs.hosted.find("t", 0)
+    partition.log.roll()
+    logs.append(30)
+    partition.high_watermark = 1
+    assert logs.old(-1, 10) == [1, 0]
+    assert logs.old(2**45, 10) == [1, 0]
+    assert logs.old(-2, 10) == [0]
 
 
 def test_questions_about_partitions_that_cannot_be_answered(logs):

@@ -10,6 +10,7 @@ from tests.replication.conftest import Replicated
 from ottla.cluster.image import BrokerImage
 from ottla.config.rows import ConfigError
 from ottla.errors import ErrorCode
+from ottla.replication.refusals import NEW_LEADER_NS
 from ottla.replication.selector import ReplicaView, rack_aware, selector_named
 from ottla.replication.state import IsrOutcome
 from ottla.replication.throttle import Throttle
@@ -361,3 +362,56 @@ def test_unknown_selectors_are_named() -> None:
     assert selector_named(RACK_AWARE) is rack_aware
     with pytest.raises(ConfigError, match="RackAwareReplicaSelector"):
         selector_named("com.example.Mine")
+
+
+def gap(node) -> ErrorCode:
+    """What a producer is told whose batch 1 is missing; batch 0 was written here."""
+    return ErrorCode(node.produce("t", b"x", acks=1, producer_id=7, producer_epoch=0, base_sequence=2).error_code)
+
+
+def led_for_long(node) -> None:
+    """Broker 1 leads, and has led for longer than gaps may be what lay at an old leader."""
+    node.tell(1, (1, 2))
+    node.produce("t", b"a", acks=1, producer_id=7, producer_epoch=0, base_sequence=0)
+    node.pass_ms(NEW_LEADER_NS // 1_000_000 + 1)
+
+
+@pytest.mark.parametrize("version", [12, 15])
+def test_a_follower_without_a_session_confirms_a_gap_by_its_second_fetch(node, version: int) -> None:
+    led_for_long(node)
+    named = {"topic_id": node.topic_id("t")}
+    for _ in range(2):
+        assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
+        node.pass_ms(10)
+        node.replicate("t", 1, version, **named)
+    assert gap(node) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_fetches_without_a_session_confirm_nothing_over_several_connections(node) -> None:
+    """The first may have been given up, and the second have been on its way all the time."""
+    led_for_long(node)
+    assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
+    for _ in range(3):
+        node.pass_ms(10)
+        node.answer(node.send(node.replica_request("t", 1), 12, peer=other_peer(node)))
+    assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_fetches_of_another_replica_on_the_connection_confirm_nothing(node) -> None:
+    led_for_long(node)
+    assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
+    node.pass_ms(10)
+    third = node.replica_request("t", 1)
+    third.replica_id = 3
+    node.ask(third, 12)
+    node.replicate("t", 1)
+    assert gap(node) is ErrorCode.LEADER_NOT_AVAILABLE
+
+
+def test_what_is_kept_of_a_connection_goes_with_it(node) -> None:
+    node.tell(1, (1, 2))
+    node.replicate("t", 0)
+    assert node.broker._fetch._alone
+    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    node.pass_ms(0)
+    assert not node.broker._fetch._alone

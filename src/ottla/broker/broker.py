@@ -199,7 +199,7 @@ class Broker:
         self._coordinators = self._coordinate(control)
         control.membership.start(endpoints)
         self._dispatch.add(control.handlers(self._dispatch.ranges))
-        log_handlers = LogHandlers(self.hosted, self._purgatory, self._leaders)
+        log_handlers = LogHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders)
         log_dirs = LogDirHandlers(self.logs, self._replicas.moves)
         orders = ControlHandlers(
             self._replicas,

@@ -17,7 +17,7 @@ from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.partition import Partition
 from ottla.requests import Context, handles
-from ottla.seams import Failure
+from ottla.seams import Clock, Failure
 from ottla.storage.index import TimestampOffset
 from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
@@ -66,10 +66,11 @@ class _Asked(NamedTuple):
 class LogHandlers:
     """Answers out of the logs of this broker."""
 
-    def __init__(self, hosted: Hosted, purgatory: Purgatory, leaders: Leaders | None = None) -> None:
+    def __init__(self, hosted: Hosted, purgatory: Purgatory, clock: Clock, leaders: Leaders | None = None) -> None:
         """`leaders`: the cluster's view, for those who came to the wrong broker."""
         self._hosted = hosted
         self._purgatory = purgatory
+        self._clock = clock
         self._leaders: Leaders = leaders or NoLeaders()
 
     def _find(self, topic: str, partition: int) -> Partition:
@@ -137,7 +138,7 @@ class LogHandlers:
                 )
                 raise ApiError(code, f"{partition.tp} has a new leader that does not know the high watermark yet")
         if version == 0:
-            offsets = _old_offsets(partition, asked.timestamp, limit, min(asked.max_offsets, _MAX_OLD_OFFSETS))
+            offsets = _old_offsets(partition, asked, limit, self._clock.now().wall_ms)
             slot((asked.topic, _Offset(partition_index=asked.partition, old_style_offsets=offsets)))
         elif asked.timestamp == LATEST:
             slot((asked.topic, _offset(asked, NO_TIMESTAMP, limit, log.epochs.latest)))
@@ -254,23 +255,25 @@ def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:
     return _Offset(partition_index=asked.partition, timestamp=timestamp, offset=offset, leader_epoch=epoch)
 
 
-def _old_offsets(partition: Partition, timestamp: int, limit: int, count: int) -> list[int]:
-    """Up to `count` starts of segments, newest first, as version 0 wants them: those that begin before `timestamp`.
+def _old_offsets(partition: Partition, asked: _Asked, limit: int, now_ms: int) -> list[int]:
+    """What version 0 answers: starts of segments and the log end, newest first, `max_offsets` of them at most.
 
-    LATEST puts the high watermark before them, EARLIEST leaves the log start alone.
+    EARLIEST: the first alone. A time: the newest place that is as old as it, and all before that; a segment is as old
+    as its latest record, the log end is of now. Where committed records end stands for what lies behind (`limit`).
     """
     log = partition.log
-    if timestamp == EARLIEST:
-        return [log.start_offset][: max(count, 0)]
-    starts = [max(segment.base_offset, log.start_offset) for segment in log.segments if segment.base_offset <= limit]
-    if timestamp == LATEST:
-        return list(dict.fromkeys([limit, *reversed(starts)]))[: max(count, 0)]
-    older = [
-        max(segment.base_offset, log.start_offset)
-        for segment in log.segments
-        if segment.base_offset <= limit and segment.largest_timestamp <= timestamp
-    ]
-    return list(dict.fromkeys(reversed(older)))[: max(count, 0)]
+    places = [(max(segment.base_offset, log.start_offset), segment.largest_timestamp) for segment in log.segments]
+    if log.segments.active.size:
+        places.append((log.end_offset, now_ms))
+    if asked.timestamp == EARLIEST:
+        del places[1:]
+    elif asked.timestamp != LATEST:
+        while places and places[-1][1] > asked.timestamp:
+            places.pop()
+    count = max(0, min(asked.max_offsets, _MAX_OLD_OFFSETS))
+    offsets = [offset for offset, _ in reversed(places)][:count]
+    committed = [offset for offset in offsets if offset <= limit]
+    return offsets if len(committed) == len(offsets) else [limit, *committed]
 
 
 def by_topic(results: Iterable[tuple[str, _One]]) -> list[tuple[str, list[_One]]]:

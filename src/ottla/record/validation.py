@@ -60,12 +60,11 @@ def validate_produced(
     the wall time `now_ms` (for a topic with LogAppendTime pass neither). Only the header is read, so of the
     timestamps the first record's and the largest are checked. Raises ApiError:
 
-    CORRUPT_MESSAGE                 lengths, magic or checksum wrong
-    MESSAGE_TOO_LARGE               more than max_bytes
-    UNSUPPORTED_FOR_MESSAGE_FORMAT  magic 0 or 1
-    UNSUPPORTED_COMPRESSION_TYPE    codec 5, 6 or 7
-    INVALID_TIMESTAMP               outside the spans, reversed, below -1, or claimed to be LogAppendTime
-    INVALID_RECORD                  second batch, counts, control or reserved bits, producer fields
+    CORRUPT_MESSAGE               lengths, magic or checksum wrong
+    MESSAGE_TOO_LARGE             more than max_bytes
+    UNSUPPORTED_COMPRESSION_TYPE  codec 5, 6 or 7
+    INVALID_TIMESTAMP             outside the spans, reversed, below -1, or claimed to be LogAppendTime
+    INVALID_RECORD                magic 0 or 1, second batch, counts, control or reserved bits, producer fields
     """
     size = end - pos
     if size < HEADER_SIZE or view[pos + MAGIC_POS] != MAGIC_V2:
@@ -94,8 +93,8 @@ def validate_produced(
 def _refuse_framing(view: memoryview, pos: int, size: int) -> NoReturn:
     if size > MAGIC_POS and view[pos + MAGIC_POS] in (0, 1):
         raise ApiError(
-            ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"message format v{view[pos + MAGIC_POS]} is not supported: produce with version 3 or later",
+            ErrorCode.INVALID_RECORD,
+            f"message format v{view[pos + MAGIC_POS]}: from version 3 on a Produce has record batches of v2 only",
         )
     if size < HEADER_SIZE:
         raise CorruptRecord(f"a record batch has at least {HEADER_SIZE} bytes, this one {size}")

@@ -30,12 +30,13 @@ from typing import Any, Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.replication.fetch_answers import Told, is_rare, rare_answer
-from ottla.replication.fetch_session import END, MARK, FetchPartition, FetchSession, FetchSessions, Row
+from ottla.replication.fetch_session import END, MARK, NO_SESSION, FetchPartition, FetchSession, FetchSessions, Row
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, ZSTD_VERSION, Lowerings, old_readers_region
 from ottla.replication.partition import Partition
 from ottla.replication.selector import ReplicaView, Selector
+from ottla.replication.state import NEVER
 from ottla.replication.throttle import Throttle
 from ottla.requests import Declaration
 from ottla.seams import Failure, Gate, Peer, Slot, World
@@ -183,6 +184,8 @@ class FetchHandler:
         self._sessions = sessions
         self.later = later
         self._waiting: dict[Peer, PendingFetch] = {}
+        self._alone: dict[Peer, tuple[int, int]] = {}
+        """Replicas that have fetched without a session: who, and when last."""
         self._lowerings = Lowerings(world, hosted)
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
@@ -226,12 +229,17 @@ class FetchHandler:
         # Who lets consumers read from followers does not let them wait for the next record to learn what is committed.
         session = pending.session
         session.waits_for = END if self._selector is None else END | MARK
+        if session.session_id == NO_SESSION:  # one request follows the answer to the other by its connection only
+            before, used_ns = self._alone.get(pending.slot.peer, (_NO_REPLICA, NEVER))
+            session.previous_ns = used_ns if before == request.replica_id else NEVER
+            self._alone[pending.slot.peer] = request.replica_id, session.used_ns
         session.registered(request.replica_epoch)
         session.dirty.update(session.unsaid)
         session.unsaid.clear()
 
     def on_gone(self, peer: Peer) -> None:
         """The connection is over: whatever waits for it need not."""
+        self._alone.pop(peer, None)
         pending = self._waiting.pop(peer, None)
         if pending is not None:
             pending.abandon()

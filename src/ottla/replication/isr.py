@@ -227,8 +227,8 @@ class InSyncReplicas:
     def follows_since(self, ns: int) -> bool:
         """Whether whoever might lead instead still followed after that time, so that nobody had led instead before it.
 
-        Its request before the latest came after that time; the latest was sent when that one had been answered, and
-        leaves the partition in its session.
+        Its request before the latest came after that time; the latest was sent when that one had been answered (in its
+        session, or without one on its connection), and leaves the partition in its session, or names it.
         """
         if not self._safeguards.gaps_confirmed:
             return True

@@ -3,7 +3,7 @@
 Zone: deterministic.
 
 API 0. Versions 0-13. Versions 0-2 carry message sets of formats v0 and v1, which become batches of format v2 (KIP-98);
-in later versions they are answered UNSUPPORTED_FOR_MESSAGE_FORMAT.
+in later versions they are answered INVALID_RECORD, as in Kafka.
 
 Behaviour
 - acks 0: no answer; an error closes the connection, so that the producer learns of it (as in Kafka). acks 1: answered
