@@ -361,3 +361,28 @@ def test_a_followers_high_watermark_does_not_go_back_with_a_new_leader() -> None
     assert b.hw == 1
     b.partition.take_from_leader(5, 0)
     assert b.hw == b.leo == 1, "never above what is here"
+
+
+# -- leader epochs on the disk -----------------------------------------------------------------------------------------
+
+
+def test_an_epoch_in_which_nothing_was_written_is_not_believed_after_a_clean_stop_and_a_kill() -> None:
+    cluster = led()
+    first, second = cluster.members.values()
+    first.produce(b"m0")
+    second.fetch(2)
+    first.produce(b"m1")
+    cluster.elect(2)  # it lacks m1, and writes nothing in its epoch
+    cluster.settle()
+    second.logs.stop(lambda _: None)
+    cluster.settle()
+    second.die()
+    cluster.elect(1)
+    cluster.restart(2)
+    second.fetch()  # m1 of epoch 0, behind the offset where epoch 1 had begun
+    second.save()
+    assert second.log.epochs.entries == ((0, 0),)
+    second.die()
+    cluster.restart(2)
+    assert second.leo == 2
+    assert second.log.epochs.entries == ((0, 0),)

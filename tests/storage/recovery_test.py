@@ -312,6 +312,22 @@ def test_leader_epochs_beyond_the_end_go(world, kit, shelf) -> None:
     assert shelf.again().log.epochs.entries == ((1, 0),)
 
 
+def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_somebody_leads_or_copies(
+    world, kit, shelf
+) -> None:
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.log.epochs.assign(4, 1)
+    assert shelf.stop() is None
+    stored = world.contents("t-0/leader-epoch-checkpoint")
+    again = shelf.again()
+    world.settle()
+    assert again.log.epochs.entries == ((1, 0),)
+    assert world.contents("t-0/leader-epoch-checkpoint") == stored
+    again.log.settle_epochs()
+    world.settle()
+    assert world.contents("t-0/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
+
+
 # -- the mark of a clean stop ------------------------------------------------------------------------------------------
 
 

@@ -114,6 +114,7 @@ class Partition(LocalReplica):
         self._take(state)
         if newly:
             log.epochs.assign(state.leader_epoch, log.end_offset)
+            log.settle_epochs()
             self._led_ns = now.mono_ns
             log.producers.cautious = len(state.replicas) > 1 and self.shared.safeguards.refused_comes_first
         self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
@@ -136,6 +137,7 @@ class Partition(LocalReplica):
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
         self._take(state)
+        self.log.settle_epochs()
         self._in_sync.lead(state, 0, now.mono_ns)
         self._rearm()
         if changed:

@@ -65,6 +65,7 @@ class LogFiles:
         "directory",
         "end_offset",
         "epochs",
+        "epochs_stale",
         "high_watermark",
         "magic",
         "producers",
@@ -117,6 +118,9 @@ class LogFiles:
         self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset
         """The newest producer snapshot on the disk."""
+        self.epochs_stale = False
+        """Whether the file has others: after a clean stop they are written with the first change only, or before the
+        first append (`settle_epochs`), since a new leader has one anyway, and a broker thousands of logs."""
         self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
         self.configure(config)
@@ -242,7 +246,13 @@ class LogFiles:
         """Write the leader epochs as they are, when recovery found others than the file has."""
         self._write_epochs(self.epochs.entries)
 
+    def settle_epochs(self) -> None:
+        """Somebody leads or copies from now on: an epoch that the file has and nobody wrote in would be believed."""
+        if self.epochs_stale:
+            self.write_epochs()
+
     def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+        self.epochs_stale = False
         if not self._flush.cut:
             self._epochs_file.write(format_epochs(entries))
             return

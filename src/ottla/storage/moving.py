@@ -82,6 +82,7 @@ class Move:
             copy.restart_at(start)
         else:
             copy.truncate_to(common_end(log.epochs, copy.epochs, start, end))
+        copy.settle_epochs()
 
     def cut(self) -> None:
         """The log was cut, or begins anew: so does the copy. Raises Failure."""

@@ -153,8 +153,9 @@ class _Opening:
         if not self.found.clean:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
-        if list(log.epochs.entries) != self.stored_epochs:
-            log.write_epochs()
+        log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
+        if not self.found.clean:
+            log.settle_epochs()
         return log
 
     def _check_start(self) -> None:
