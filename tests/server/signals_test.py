@@ -1,10 +1,11 @@
-"""A second signal, at the worst moment: right when the first has been heard."""
+"""Signals at the worst moments: while a broker starts, and a second one right when the first has been heard."""
 
 from __future__ import annotations
 
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -40,4 +41,45 @@ life.loop.run_forever()
 @pytest.mark.parametrize("which", ["up", "server"])
 def test_a_second_signal_right_behind_the_first_is_heard(which: str) -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM, which], check=False, timeout=300)
+    assert done.returncode == 128 + signal.SIGINT
+
+
+STARTING = """
+import os, signal, sys
+from ottla.broker.broker import Broker
+from ottla.config.broker import BrokerConfig
+from ottla.server import main
+
+inside, times = getattr(Broker, sys.argv[2]), iter([signal.SIGTERM])
+
+def killed(*words):
+    for number in times:
+        os.kill(os.getpid(), number)
+    return inside(*words)
+
+setattr(Broker, sys.argv[2], killed)
+config, _ = BrokerConfig.from_properties({"log.dirs": sys.argv[1], "listeners": "PLAINTEXT://127.0.0.1:0"})
+print(main.run_broker(config, lambda _service: print("ready")))
+"""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        "start",  # before there is a session with the metadata store
+        "_found",  # before the logs are loaded
+        "_tell_strays",  # ready, but no client is answered yet
+        "_claim_blank_dirs",  # clients are answered, and nobody has said so
+    ],
+)
+def test_a_signal_while_a_broker_starts_is_an_orderly_stop(moment: str, tmp_path: Path) -> None:
+    words = [sys.executable, "-c", STARTING, str(tmp_path), moment]
+    done = subprocess.run(words, check=False, timeout=300, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
+    assert (tmp_path / ".kafka_cleanshutdown").exists() is (moment != "start")
+
+
+def test_a_second_signal_during_a_long_turn_ends_the_process_at_once(tmp_path: Path) -> None:
+    twice = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGTERM, signal.SIGINT])")
+    done = subprocess.run([sys.executable, "-c", twice, str(tmp_path), "_found"], check=False, timeout=300)
     assert done.returncode == 128 + signal.SIGINT

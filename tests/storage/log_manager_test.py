@@ -8,6 +8,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Failure, Kind
+from ottla.sim.machine import Death
 from ottla.storage import log_dir
 from ottla.storage.checkpoints import parse_meta_properties, parse_offsets, parse_partition_metadata
 from ottla.storage.errors import WrongDirectory
@@ -94,6 +95,75 @@ def test_names_of_other_things_are_left_alone(world, kit) -> None:
     shelf = kit.Shelf(world)
     assert list(shelf.manager.logs()) == []
     assert "t-01/" in world.names("")
+
+
+# -- a start that is broken off ----------------------------------------------------------------------------------------
+
+
+def three(sim, kit):
+    """A shelf with three logs, 10 records in each, all starting at offset 4."""
+    shelf = kit.Shelf(sim)
+    for number in range(3):
+        tp = TopicPartition("t", number)
+        log = shelf.manager.get(tp) or shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        for _ in range(10):
+            kit.append(log, kit.batch(1), 0, sim.clock.now())
+        log.high_watermark = 10
+        log.set_start_offset(4)
+        log.flush(lambda _: None)
+    for checkpoint in ("checkpoint_starts", "checkpoint_high_watermarks"):
+        getattr(shelf.manager.dirs[0], checkpoint)()
+    sim.settle()
+    return shelf
+
+
+def loaded_while(sim, wanted):
+    """A manager whose loading asks `wanted`, what loading says, and what its stop says."""
+    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
+    whole = manager.load(lambda _topic: TopicConfig(), is_wanted=wanted)
+    outcomes: list[object] = []
+    manager.stop(outcomes.append)
+    sim.settle()
+    return whole, outcomes
+
+
+def test_a_recovery_that_is_not_wanted_any_more_ends_between_two_logs(sim, kit, caplog) -> None:
+    three(sim, kit)
+    sim.restart()
+    asked = iter((True, False))
+    assert loaded_while(sim, lambda: next(asked)) == (False, [None])
+    assert "recovery ends after 1 of 3 logs" in caplog.text
+    assert ".kafka_cleanshutdown" not in sim.names("")
+    assert parse_offsets(sim.contents("recovery-point-offset-checkpoint"))[TopicPartition("t", 0)] == 10
+    sim.restart(Death.POWER_LOSS)
+    again = kit.Shelf(sim)
+    found = [again.manager.get(TopicPartition("t", number)) for number in range(3)]
+    assert [(log.start_offset, log.high_watermark) for log in found] == [(4, 10)] * 3, "also where it did not come to"
+    assert [log.end_offset for log in found] == [10] * 3
+
+
+def test_after_a_clean_stop_loading_goes_to_its_end_and_the_next_stop_is_clean(sim, kit) -> None:
+    assert three(sim, kit).stop() is None
+    sim.restart()
+    assert loaded_while(sim, lambda: False) == (True, [None])
+    assert ".kafka_cleanshutdown" in sim.names("")
+    assert kit.Shelf(sim).log.end_offset == 10
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_directories_that_were_not_loaded_stay_as_they_are(sim, kit, clean: bool) -> None:
+    shelf = three(sim, kit)
+    if clean:
+        shelf.stop()
+    sim.restart()
+    before = {name: sim.contents(name) for name in sim.names("") if not name.endswith("/")}
+    manager = LogManager(sim.disks, sim.clock, sim.entropy, BrokerConfig())
+    outcomes: list[object] = []
+    manager.stop(outcomes.append)
+    sim.settle()
+    assert outcomes == [None]
+    assert {name: sim.contents(name) for name in sim.names("") if not name.endswith("/")} == before
+    assert (".kafka_cleanshutdown" in before) is clean
 
 
 # -- several directories -----------------------------------------------------------------------------------------------

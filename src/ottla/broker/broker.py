@@ -86,6 +86,10 @@ class Broker:
         """Called with the settings in force whenever dynamic ones have changed."""
         self.failed: Failure | None = None
         """Why it will never be ready."""
+        self.on_unheard: Callable[[], None] = _nothing
+        """Called when it does harm by staying (KIP-858): it is to be stopped, in order."""
+        self.is_wanted: Callable[[], bool] = _always
+        """Whether it is to start at all: asked between logs that have to be recovered, which may take long."""
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
@@ -218,6 +222,7 @@ class Broker:
         self._coordinators.transactions.here = self.config.node_id, markers.write
         orders.on_applied = self._readiness.note
         self._replicas.on_dir_failure = lambda _: control.log_dir_events.tell()
+        control.log_dir_events.on_unheard = self.on_unheard
         control.seat.declare_metrics(self.metrics)
         self._coordinators.declare_metrics(self.metrics, self.hosted)
         ExporterMeasures(self.metrics, self.hosted, lambda: self.cluster.image, lambda: self.is_controller)
@@ -273,7 +278,9 @@ class Broker:
     def _found(self, cluster_id: str) -> None:
         """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
         self._check_owner(cluster_id)
-        self.logs.load(self.cluster.topic_config)
+        if not self.logs.load(self.cluster.topic_config, is_wanted=self.is_wanted):
+            self._control.membership.leave()
+            return
         self._replicas.start()
         self.listening = True
         self.on_listening()
@@ -425,6 +432,11 @@ class Broker:
 
 def _nothing() -> None:
     """Nobody wants to know."""
+
+
+def _always() -> bool:
+    """Nobody stops it."""
+    return True
 
 
 def _unheard(_: BrokerConfig) -> None:

@@ -62,7 +62,7 @@ class ControlPlane:
             safeguards,
         )
         self.membership = Membership(cluster, self.changes, self.seat, store, fence, purgatory, clock, entropy, steps)
-        self.log_dir_events = LogDirEvents(store, purgatory, node_id)
+        self.log_dir_events = LogDirEvents(store, purgatory, node_id, cluster.config.log_dir_failure_timeout_ms)
         self.departure = Departure(cluster, fence, peers, purgatory)
         self.topics = topics = TopicRequests(cluster, self.seat, peers, stores.is_own)
         alterations = Alterations(store, cluster)

@@ -46,7 +46,8 @@ class Steps(NamedTuple):
     adopt: Callable[[Callable[[], bytes]], Script[None] | None]
     """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
     found: Callable[[str], None]
-    """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError."""
+    """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError.
+    The membership may have been left when it returns: then there is nothing to register."""
     failed: Callable[[Failure], None]
     """This can never be: say why."""
 
@@ -154,6 +155,8 @@ class Membership:
             self._found = True
             self._cluster.begin(found, self._endpoints, topics)
             self._steps.found(found)
+        if self._left:
+            raise Failure(Kind.EXPIRED, "the broker stops before it has started")
         return (yield from self._register())
 
     def _register(self) -> Script[int]:

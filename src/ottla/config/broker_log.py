@@ -352,7 +352,7 @@ class LogConfig(ServerConfig):
         "log.dir.failure.timeout.ms",
         Type.LONG,
         30_000,
-        "Accepted for compatibility: a failed directory is reported at once.",
+        "In this time a controller must hear of a failed log directory; else the broker stops.",
         at_least(1),
         importance=LOW,
     )

@@ -9,7 +9,6 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Final
@@ -60,36 +59,28 @@ def run_broker(
 
     `listening`: sockets that are bound already, by listener name.
     """
-    _interrupt_while_loading()
     descriptors = raise_descriptor_limit()
     # Half for files; connections and mappings need the rest.
     service = Service(config, descriptors=max(64, descriptors // 2), own_process=True, listening=listening)
-
-    def ready() -> None:
-        _handle_signals(service)
-        on_ready(service)
-
-    return service.run(ready)
-
-
-def _interrupt_while_loading() -> None:
-    """Recovery of a large log can take long: until the loop runs, SIGTERM breaks it off as Ctrl-C does."""
-
-    def leave(number: int, _frame: FrameType | None) -> None:
-        sys.exit(128 + number)
-
-    for signal_number in _ENDING:
-        signal.signal(signal_number, leave)
+    _handle_signals(service)
+    return service.run(lambda: on_ready(service))
 
 
 def _handle_signals(service: Service) -> None:
-    def first(number: signal.Signals) -> None:
+    """From here on the first signal is an orderly stop, whatever the broker is about; the second one is the end."""
+
+    def first(number: int, _frame: FrameType | None = None) -> None:
         take_over(service.loop, _ENDING, _at_once)
-        log.info("%s: stopping; a second signal ends the process at once", number.name)
+        service.loop.call_soon_threadsafe(_tell, number)  # this may be in the midst of the writing of another line
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
     for number in _ENDING:
-        service.loop.add_signal_handler(number, first, number)
+        service.loop.add_signal_handler(number, first, number)  # wakes a loop that waits
+        signal.signal(number, first)  # heard within a turn, too: recovery is one, and may be long
+
+
+def _tell(number: int) -> None:
+    log.info("%s: stopping; a second signal ends the process at once", signal.Signals(number).name)
 
 
 def _at_once(number: int, _frame: FrameType | None) -> None:

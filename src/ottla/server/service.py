@@ -62,8 +62,10 @@ class Service:
         self._broker: Served | None = None
         self._accepting = False
         self._stopping = False
+        self._is_wanted = True
         self._hand_over = True
         self._crashed = False
+        self._gave_up = False
         self.endpoints: list[Endpoint] = []
         """What clients are told; known once the listeners are bound."""
 
@@ -98,13 +100,21 @@ class Service:
             if failed is not None:
                 raise failed
             self._stop(shell)
-        return not self._crashed
+        return not (self._crashed or self._gave_up)
 
     def ask_to_stop(self, hand_over: bool = True) -> None:
-        """Stop in order; from any thread. Without handing leaderships over where nobody stays to take them."""
+        """Stop in order; from any thread, and at any time. Without handing leaderships over where nobody stays to take
+        them. Before the broker is ready it is as far as it is: recovery of logs is left to the next start.
+        """
         self._hand_over = hand_over
+        self._is_wanted = False
         with contextlib.suppress(RuntimeError):  # it has ended already
             self._loop.call_soon_threadsafe(self._leave)
+
+    def _unheard(self) -> None:
+        """The broker does harm by staying (KIP-858): what ends here is not as it should be."""
+        self._gave_up = True
+        self._leave()
 
     def _leave(self) -> None:
         if not self._stopping:
@@ -118,6 +128,8 @@ class Service:
         self._broker = broker = self._make_broker(self._config, shell.world)
         shell.connect(broker)
         broker.on_config = shell.configure
+        broker.is_wanted = lambda: self._is_wanted
+        broker.on_unheard = self._unheard
         broker.start(self.endpoints)
         if self._own_process:
             gc.collect()
@@ -144,6 +156,8 @@ class Service:
 
     def _when_ready(self, shell: Shell, on_ready: Callable[[], None]) -> None:
         assert self._broker is not None
+        if not self._is_wanted:
+            return
         if (self._broker.failed or shell.failed) is not None:
             self._loop.stop()
             return

@@ -42,6 +42,10 @@ class Served(Inputs, Protocol):
     """Called with the settings in force whenever dynamic ones have changed."""
     failed: Failure | None
     """Why it will never be ready."""
+    is_wanted: Callable[[], bool]
+    """Whether it is to start at all: asked while it recovers logs, which may take long."""
+    on_unheard: Callable[[], None]
+    """Called when it does harm by staying: it is to be stopped."""
 
     def start(self, endpoints: Sequence[Endpoint]) -> None:
         """Load what is on disk; `endpoints` is what clients are told."""

@@ -70,9 +70,11 @@ class LogDir:
         "_ghosts",
         "_high_watermarks",
         "_home",
+        "_loaded",
         "_noted_clean",
         "_recovery_points",
         "_starts",
+        "_unopened",
         "logs",
         "moves",
     )
@@ -88,6 +90,9 @@ class LogDir:
         self.moves = DirMoves(home, self)
         """Logs that come from other directories or go there."""
         self._clean = False
+        self._loaded = False
+        self._unopened: dict[TopicPartition, Found] = {}
+        """What checkpoints say of logs that loading has not come to."""
         self._ghosts: set[TopicPartition] = set()
         """Partitions that have no log here any more but may be named in a checkpoint."""
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
@@ -164,42 +169,58 @@ class LogDir:
 
     # -- start ---------------------------------------------------------------------------------------------------------
 
-    def load(self, topic_config: Callable[[str], TopicConfig], progress: Callable[[LoadProgress], None]) -> None:
-        """Open every log. A failing disk takes the directory offline; nothing is raised for it."""
+    def load(
+        self,
+        topic_config: Callable[[str], TopicConfig],
+        progress: Callable[[LoadProgress], None],
+        is_wanted: Callable[[], bool],
+    ) -> bool:
+        """Open every log. A failing disk takes the directory offline; nothing is raised for it.
+
+        Recovery stops between two logs when it is not wanted any more: False, and what is to follow is `stop`. A
+        directory that was stopped cleanly is loaded to the end, which is quick, and cleanly stopped again then.
+        """
         try:
-            self._load(topic_config, progress)
+            return self._load(topic_config, progress, is_wanted)
         except Failure as failure:
             self._home.failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
             self.logs.clear()
             self.moves.futures.clear()
+            return True
 
-    def _load(self, topic_config: Callable[[str], TopicConfig], progress: Callable[[LoadProgress], None]) -> None:
+    def _load(
+        self,
+        topic_config: Callable[[str], TopicConfig],
+        progress: Callable[[LoadProgress], None],
+        is_wanted: Callable[[], bool],
+    ) -> bool:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
         self._clean = self._take_clean_marker()
-        recovery_points = self._read(RECOVERY_POINTS)
-        high_watermarks = self._read(HIGH_WATERMARKS)
-        starts = self._read(LOG_STARTS)
-        cleaned = self._read(CLEANED_UNTIL)
+        points, marks = self._read(RECOVERY_POINTS), self._read(HIGH_WATERMARKS)
+        starts, cleaned = self._read(LOG_STARTS), self._read(CLEANED_UNTIL)
         scanned = 0
 
         def count(size: int) -> None:
             nonlocal scanned
             scanned += size
 
-        found = list(self._log_directories(directories))
-        self._ghosts.update(recovery_points, high_watermarks, starts, cleaned)
-        self._ghosts.difference_update(tp for tp, _ in found)
-        for done, (tp, directory) in enumerate(found, 1):
-            facts = Found(
-                self._clean,
-                recovery_points.get(tp, 0),
-                starts.get(tp, 0),
-                high_watermarks.get(tp, 0),
-                cleaned.get(tp, 0),
-            )
-            self._open(tp, directory, topic_config(tp.topic), facts, count)
-            progress(LoadProgress(self.name, done, len(found), scanned))
+        found = dict(self._log_directories(directories))
+        self._ghosts.update(points, marks, starts, cleaned)
+        self._ghosts.difference_update(found)
+        self._unopened = {
+            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0))
+            for tp in found
+        }
+        for done, (tp, directory) in enumerate(found.items()):
+            if not self._clean and not is_wanted():
+                _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
+                return False
+            self._open(tp, directory, topic_config(tp.topic), self._unopened[tp], count)
+            del self._unopened[tp]
+            progress(LoadProgress(self.name, done + 1, len(found), scanned))
         self._take_checkpoints(cleaned)
+        self._loaded = True
+        return True
 
     def _take_checkpoints(self, cleaned: dict[TopicPartition, int]) -> None:
         """Take over how far logs are clean. Where recovery has cut a log below that, what is written from now on is not
@@ -385,13 +406,17 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        return format_offsets({tp: log.recovery_point for tp, log in self._all().items()})
+        left = {tp: found.recovery_point for tp, found in self._unopened.items()}
+        return format_offsets({**left, **{tp: log.recovery_point for tp, log in self._all().items()}})
 
     def _high_watermark_bytes(self) -> bytes:
-        return format_offsets({tp: log.high_watermark for tp, log in self._all().items()})
+        left = {tp: found.high_watermark for tp, found in self._unopened.items()}
+        return format_offsets({**left, **{tp: log.high_watermark for tp, log in self._all().items()}})
 
     def _start_bytes(self) -> bytes:
-        return format_offsets({tp: log.start_offset for tp, log in self._all().items() if log.start_is_moved})
+        left = {tp: found.start_offset for tp, found in self._unopened.items() if found.start_offset}
+        moved = {tp: log.start_offset for tp, log in self._all().items() if log.start_is_moved}
+        return format_offsets({**left, **moved})
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 
@@ -451,14 +476,20 @@ class LogDir:
         done(failure)
 
     def _seal(self) -> None:
-        """The last writes, in this order: whoever finds the mark believes all the rest."""
+        """The last writes, in this order: whoever finds the mark believes all the rest.
+
+        A directory that was not loaded stays as it was found; one whose loading ended on the way gets no mark.
+        """
         disk = self._home.disk
         for log in self._all().values():
             log.close()
+        if not self._loaded and not self._unopened:
+            return
         disk.replace_now(RECOVERY_POINTS, self._recovery_point_bytes())
         disk.replace_now(HIGH_WATERMARKS, self._high_watermark_bytes())
         disk.replace_now(LOG_STARTS, self._start_bytes())
-        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+        if self._loaded:
+            disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
 
 
 def _is_future(name: str) -> bool:

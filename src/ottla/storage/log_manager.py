@@ -121,17 +121,22 @@ class LogManager:
         self,
         topic_config: Callable[[str], TopicConfig],
         progress: Callable[[LoadProgress], None] | None = None,
-    ) -> None:
-        """Open and recover every log, blocking. A directory that fails is offline afterwards, nothing is raised."""
+        is_wanted: Callable[[], bool] | None = None,
+    ) -> bool:
+        """Open and recover every log, blocking. A directory that fails is offline afterwards, nothing is raised.
+
+        False: it was not wanted any more, and recovery has ended on the way; then only `stop` may follow.
+        """
         for each in self.dirs:
-            if each.offline is None:
-                each.load(topic_config, progress or _unseen)
+            if each.offline is None and not each.load(topic_config, progress or _unseen, is_wanted or _always):
+                return False
         settle(self.dirs)
         for log in self.logs():
             log.removable_below = self.removable_at_first
         self._set_calendar()
         if self.cleaner is not None:
             self.cleaner.start()
+        return True
 
     def stop(self, done: Done[None]) -> None:
         """Flush everything, write checkpoints and snapshots, mark each directory as cleanly stopped. The last call."""
@@ -341,6 +346,11 @@ def _rank(stored: bytes, wanted: bytes) -> int:
         return 2
     pairs = zip(uuid_to_text(stored), uuid_to_text(wanted), strict=True)
     return 1 if sum(one != other for one, other in pairs) <= _LETTERS_DAMAGED else _OTHER
+
+
+def _always() -> bool:
+    """It is wanted."""
+    return True
 
 
 def _unseen(_: LoadProgress) -> None:
