@@ -1,4 +1,4 @@
-"""Damage at rest: python -m testbench.damage [--cases N] [--seed N] [--level logs|broker] [--kind KIND …] …
+"""Damage at rest: python -m testbench.damage [--cases N] [--seed N] [--level logs|broker|cluster] [--kind KIND …] …
 
 Random flips, truncations, zeroed ranges and swapped files over every kind of file of a data directory; then the
 directory is opened and read as a client reads. The outcome has to be exact, or told by a line with the partition's
@@ -26,7 +26,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m testbench.damage", description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000, help="how many (default 100,000)")
     parser.add_argument("--seed", type=int, default=1, help="of the first case; each case has the next one (default 1)")
-    parser.add_argument("--level", choices=("logs", "broker"), default="logs", help="what is opened (default logs)")
+    parser.add_argument(
+        "--level", choices=("logs", "broker", "cluster"), default="logs", help="what is opened (default logs)"
+    )
     parser.add_argument("--kind", action="append", choices=KINDS, help="only files of this kind; may be repeated")
     parser.add_argument("--output", type=Path, default=None, help="write the result there, as JSON")
     parser.add_argument("--quiet", action="store_true", help="no progress")

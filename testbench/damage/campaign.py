@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from ottla.sim.entropy import Streams
-from testbench.damage import brokers
+from testbench.damage import brokers, clusters
 from testbench.damage.harm import KINDS
 from testbench.damage.logs import Case, bases, try_one
 
@@ -55,6 +55,11 @@ def run(
 
 
 def _cases(cases: int, seed: int, kinds: tuple[str, ...], level: str) -> Iterator[tuple[Case, int]]:
+    if level == "cluster":
+        worlds = list(clusters.bases())
+        for number in range(seed, seed + cases):
+            yield clusters.try_one(Streams(number).stream("base").choice(worlds), number, kinds), number
+        return
     if level == "broker":
         directories = list(brokers.bases())
         for number in range(seed, seed + cases):

@@ -13,9 +13,9 @@ from ottla.sim.inode import Inode
 
 HARMS = ("flip", "truncate", "zero", "swap")
 KINDS = (
-    ".log", ".index", ".timeindex", ".txnindex", ".snapshot", "leader-epoch-checkpoint", "partition.metadata",
-    "recovery-point-offset-checkpoint", "replication-offset-checkpoint", "log-start-offset-checkpoint",
-    "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown",
+    ".log", ".index", ".timeindex", ".txnindex", ".snapshot", "txnindex-checksums", "leader-epoch-checkpoint",
+    "partition.metadata", "recovery-point-offset-checkpoint", "replication-offset-checkpoint",
+    "log-start-offset-checkpoint", "cleaner-offset-checkpoint", "meta.properties", ".kafka_cleanshutdown",
 )  # fmt: skip
 
 

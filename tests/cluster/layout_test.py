@@ -96,6 +96,17 @@ def test_a_machine_is_told_only_when_it_was_named():
     assert b"ottla" not in layout.encode_broker(layout.BrokerNode((endpoint,), "r"), 1)
 
 
+def test_logs_that_lack_something_are_told_only_when_there_are_some():
+    endpoint = Endpoint("PLAINTEXT", "10.0.0.1", 9092)
+    lost = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
+    told = layout.encode_broker(layout.BrokerNode((endpoint,), None, incomplete=lost), 1)
+    assert json.loads(told)["ottla.incomplete"] == {"a": [0, 2], "b": [1]}
+    assert layout.decode_broker("", told).incomplete == lost
+    broken = told.replace(b'{"a":', b'7,"x":{"a":')
+    with pytest.raises(layout.BrokenNode):
+        layout.decode_broker("", broken)
+
+
 def test_nodes_of_older_versions_are_read():
     old = layout.decode_topic("", b'{"version":1,"partitions":{"1":[2],"0":[1]}}')
     assert old.assignment == {0: (1,), 1: (2,)}

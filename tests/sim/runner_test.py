@@ -76,9 +76,11 @@ AT_POINTS = {
     "start_before_names",
     "ghosts_forgotten",
     "cleaner_checkpoint_cut",
+    "txn_indexes_vouched",
+    "losses_told",
 }
-"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes: crash points do
-(tests/testbench/crash_test.py), and the tests of storage."""
+"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes and no file is damaged at
+rest: crash points and damage do (tests/testbench), and the tests of storage."""
 
 
 @pytest.mark.slow

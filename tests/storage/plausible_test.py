@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 
 import pytest
 from tests.storage.conftest import SMALL, idempotent
 
 from ottla.config.topic import TopicConfig
+from ottla.storage.checkpoints import parse_checksums
+from ottla.storage.safeguards import Safeguards
 
 FIRST, SECOND = f"t-0/{0:020d}", f"t-0/{10:020d}"
 
@@ -60,6 +63,93 @@ TRUTH_OF = {
         lambda _, world: world.contents(f"t-0/{10:020d}.snapshot"),
     ),
 }
+
+
+UNSEEN = {
+    "the first offset of another batch": (f"{FIRST}.txnindex", lambda content: content[:17] + b"\2" + content[18:]),
+    "no transactions in the active segment": (f"{SECOND}.txnindex", lambda _: b""),
+    "an entry less in the active segment": (f"{SECOND}.txnindex", lambda content: content[34:]),
+}
+"""What only the checksum of a transaction index tells."""
+
+
+@pytest.fixture
+def chained(sim, kit):
+    """As `stopped`, but the transactions have several batches, and the active segment two of them."""
+    shelf = kit.Shelf(sim, TopicConfig(index_interval_bytes=1000))
+    for part in range(3):
+        for number in range(4):
+            batch = kit.batch(
+                producer_id=2, producer_epoch=0, base_sequence=4 * part + number, transactional=True, size=900
+            )
+            shelf.put(batch, epoch=part)
+        shelf.put(kit.marker(2, commit=False), epoch=part)
+        if not part:
+            shelf.put(idempotent(kit, 0, 5), epoch=part)
+            shelf.log.roll()
+    shelf.log.high_watermark = 20
+    assert shelf.log.segments.active.base_offset == 10
+    return shelf
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_a_transaction_index_is_what_it_was_when_it_was_finished(sim, chained, what, caplog) -> None:
+    expected = facts(chained.log)
+    assert chained.stop() is None
+    path, harm = UNSEEN[what]
+    sim.overwrite(path, harm(sim.contents(path)))
+    with caplog.at_level(logging.WARNING):
+        shelf = chained.again()
+    assert facts(shelf.log) == expected
+    assert any("t-0" in record.getMessage() for record in caplog.records)
+    assert shelf.stop() is None
+    caplog.clear()
+    assert facts(shelf.again().log) == expected
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("what", UNSEEN)
+def test_without_that_a_wrong_one_is_believed(sim, chained, what) -> None:
+    expected = facts(chained.log)
+    assert chained.stop() is None
+    path, harm = UNSEEN[what]
+    sim.overwrite(path, harm(sim.contents(path)))
+    believing = replace(Safeguards(), txn_indexes_vouched=False)
+    assert facts(chained.again(safeguards=believing).log) != expected
+
+
+def test_after_a_kill_a_sealed_transaction_index_is_looked_at_too(sim, chained, caplog) -> None:
+    expected = facts(chained.log)
+    chained.flush()
+    chained.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    sim.kill()
+    path, harm = UNSEEN["the first offset of another batch"]
+    sim.overwrite(path, harm(sim.contents(path)))
+    with caplog.at_level(logging.WARNING):
+        assert facts(chained.again().log) == expected
+    assert f"{FIRST}.log do not fit it" in caplog.text
+
+
+def test_checksums_that_cannot_be_read_or_are_not_there_vouch_for_nothing(sim, chained, caplog) -> None:
+    shelf, expected = chained, facts(chained.log)
+    path = "t-0/txnindex-checksums"
+    for harm in (lambda: sim.overwrite(path, b"0\n7\n"), lambda: sim.remove(path)):
+        assert shelf.stop() is None
+        harm()
+        shelf = shelf.again()
+        assert facts(shelf.log) == expected
+    assert shelf.stop() is None
+    assert set(parse_checksums(sim.contents(path))) == {
+        f"{0:020d}.txnindex",
+        f"{10:020d}.txnindex",
+    }
+
+
+def test_a_log_without_aborted_transactions_has_no_checksums(sim, kit) -> None:
+    shelf = kit.rolled(sim, [0, 10, 20], 30)
+    assert shelf.stop() is None
+    assert "txnindex-checksums" not in sim.names("t-0")
 
 
 @pytest.mark.parametrize("what", TRUTH_OF)

@@ -112,6 +112,12 @@ DAMAGES = {
         f"{FIRST}.txnindex",
         True,
     ),
+    "a transaction index that is not what it was": (
+        lambda d: flip(d / f"{FIRST}.txnindex", 33),
+        "transaction index",
+        f"{FIRST}.txnindex",
+        True,
+    ),
     "a flip in a snapshot": (
         lambda d: flip(d / f"{SECOND}.snapshot", 12),
         "producer snapshot",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 from testbench.crash.scripts import SCRIPTS
 from testbench.crash.story import Story
+from testbench.damage import clusters
 from testbench.damage.campaign import run
 from testbench.damage.harm import HARMS, JOURNAL, KINDS, kind_of, strike
 
+from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.entropy import Streams
+from ottla.storage.safeguards import Safeguards
 
 
 @pytest.mark.slow
@@ -29,6 +32,21 @@ def test_a_broker_over_damaged_directories_serves_what_is_right_or_says_what_is_
     assert not result.findings, result.findings[:3]
     assert {outcome for _, outcome in result.outcomes} >= {"exact", "told", "offline"}
     assert any(kind == JOURNAL for kind, _ in result.outcomes)
+
+
+@pytest.mark.slow
+def test_what_a_cluster_has_committed_outlives_the_damage_of_one_replica() -> None:
+    result = run(20, level="cluster", seed=100)
+    assert not result.findings, result.findings[:3]
+    assert {outcome for _, outcome in result.outcomes} >= {"exact", "repaired"}
+
+
+@pytest.mark.slow
+def test_without_its_safeguard_a_damaged_replica_leads_and_the_others_cut_theirs() -> None:
+    worlds = list(clusters.bases(1))
+    believing = BrokerSafeguards(storage=Safeguards(losses_told=False))
+    cases = ((Streams(seed).stream("base").choice(worlds), seed, (".log",)) for seed in range(100, 200))
+    assert any(clusters.try_one(*case, believing).wrong for case in cases)
 
 
 def test_every_kind_of_file_is_struck_in_every_way() -> None:

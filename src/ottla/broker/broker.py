@@ -188,7 +188,9 @@ class Broker:
         `endpoints` is what clients and other brokers are told. Raises Failure or CorruptStore when the first log
         directory, which holds the broker's own metadata store, cannot be read.
         """
-        steps = Steps(self._remembered, self.logs.has_blank_dir, self._adopt, self._found, self._failed)
+        steps = Steps(
+            self._remembered, self.logs.has_blank_dir, self.logs.incomplete, self._adopt, self._found, self._failed
+        )
         self._control = control = ControlPlane(
             self.cluster,
             self._world,

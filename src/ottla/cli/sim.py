@@ -39,6 +39,8 @@ SAFEGUARDS = (
     "start_before_names",
     "ghosts_forgotten",
     "cleaner_checkpoint_cut",
+    "txn_indexes_vouched",
+    "losses_told",
 )
 """Of the log. A single broker has these."""
 CLUSTER_SAFEGUARDS = (

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
-from ottla.types import Endpoint
+from ottla.types import Endpoint, TopicPartition
 
 NO_LEADER: Final = -1
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
@@ -31,6 +31,12 @@ class BrokerImage(NamedTuple):
     """The machine it runs on, where the operator named it; the controller alone knows it."""
     is_blank: bool = False
     """Whether a log directory was new when it registered; the controller alone knows it."""
+    incomplete: tuple[TopicPartition, ...] = ()
+    """Partitions whose logs there had lost something when it registered; the controller alone knows it."""
+
+    def has_lost(self, tp: TopicPartition) -> bool:
+        """Whether its log of a partition was not what it had been when it registered."""
+        return self.is_blank or tp in self.incomplete
 
     def endpoint(self, listener: str) -> Endpoint | None:
         """Where the broker is reached by those who came through that listener."""

@@ -24,6 +24,7 @@ DEFAULT_ENTITY: Final = "<default>"
 _HOST: Final = "ottla.host"
 """Not Kafka's; its own "host" repeats an endpoint's address."""
 _BLANK: Final = "ottla.blank"
+_INCOMPLETE: Final = "ottla.incomplete"
 PRODUCER_ID_BLOCK: Final = "/latest_producer_id_block"
 REASSIGN_PARTITIONS: Final = "/admin/reassign_partitions"
 PREFERRED_ELECTION: Final = "/admin/preferred_replica_election"
@@ -85,6 +86,8 @@ class BrokerNode(NamedTuple):
     """The machine it runs on, where the operator named it (`ottla.host`): brokers of one machine fail together."""
     is_blank: bool = False
     """A log directory of it is new: what replicas there had in an earlier life is gone."""
+    incomplete: tuple[TopicPartition, ...] = ()
+    """Partitions whose logs there lack something that they had in an earlier life."""
 
 
 class BlockNode(NamedTuple):
@@ -183,6 +186,8 @@ def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
         content[_HOST] = node.host
     if node.is_blank:
         content[_BLANK] = True
+    if node.incomplete:
+        content[_INCOMPLETE] = _by_topic(node.incomplete)
     content |= {
         "jmx_port": -1,
         "port": -1 if plain is None else plain.port,
@@ -191,6 +196,13 @@ def encode_broker(node: BrokerNode, wall_ms: int) -> bytes:
         "timestamp": str(wall_ms),
     }
     return _json(content)
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    numbers: dict[str, list[int]] = {}
+    for tp in sorted(partitions):
+        numbers.setdefault(tp.topic, []).append(tp.partition)
+    return numbers
 
 
 def _bracketed(host: str) -> str:
@@ -296,10 +308,12 @@ def decode_broker(path: str, data: bytes) -> BrokerNode:
     rack, host = content.get("rack"), content.get(_HOST)
     try:
         endpoints = tuple(_endpoint(str(text), protocols) for text in content["endpoints"])
+        numbers = content.get(_INCOMPLETE, {}).items()
+        incomplete = tuple(TopicPartition(str(topic), int(each)) for topic, found in numbers for each in found)
     except (KeyError, TypeError, ValueError, AttributeError):
         raise BrokenNode(f"{path} lacks endpoints of the form NAME://host:port") from None
-    is_blank = content.get(_BLANK) is True
-    return BrokerNode(endpoints, None if rack is None else str(rack), None if host is None else str(host), is_blank)
+    rack, host = (None if text is None else str(text) for text in (rack, host))
+    return BrokerNode(endpoints, rack, host, content.get(_BLANK) is True, incomplete)
 
 
 def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:

@@ -22,7 +22,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
 from ottla.seams import Clock, Entropy, Failure, Kind, Session
-from ottla.types import Endpoint
+from ottla.types import Endpoint, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +30,8 @@ AGAIN_MS: Final = 1000
 """Before the next try, when the store did not answer or the broker's number is taken."""
 GRACE_MS: Final = 2000
 """A store looks for dead sessions in steps: how much later than its time-out one may end."""
+INCOMPLETE_MAX: Final = 1000
+"""Partitions that a registration names; with more of them the broker counts as one whose directories are new."""
 FORMER: Final = 16
 """So many sessions of the past are remembered; a store has forgotten those before them."""
 _FINAL: Final = (Kind.IO, Kind.FULL)
@@ -43,6 +45,8 @@ class Steps(NamedTuple):
     """The cluster's id as the log directories have it, None when they are new. Raises ApiError."""
     is_blank: Callable[[], bool]
     """Whether a log directory is new, as far as the controller has been told."""
+    incomplete: Callable[[], Sequence[TopicPartition]]
+    """Partitions whose logs have lost something, as far as the controller has been told."""
     adopt: Callable[[Callable[[], bytes]], Script[None] | None]
     """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
     found: Callable[[str], None]
@@ -161,7 +165,10 @@ class Membership:
 
     def _register(self) -> Script[int]:
         config = self._cluster.config
-        node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, self._steps.is_blank())
+        incomplete, is_blank = tuple(self._steps.incomplete()), self._steps.is_blank()
+        if len(incomplete) > INCOMPLETE_MAX:
+            incomplete, is_blank = (), True
+        node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete)
         content = encode_broker(node, self._clock.now().wall_ms)
         while True:
             life, session = self._life, self._session

@@ -28,9 +28,10 @@ from ottla.replication.partition import Partition
 from ottla.replication.removals import Removals
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.shared import Shared
-from ottla.replication.state import PartitionState
+from ottla.replication.state import NO_LEADER, PartitionState
 from ottla.replication.throttle import Throttles
 from ottla.seams import Clock, Failure, Instant
+from ottla.storage.lack import Lack
 from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
@@ -206,10 +207,36 @@ class ReplicaManager:
             return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if partition is None:
             partition = self._host(tp, topic_id, self._topic_config(tp.topic), state.is_new)
-        if partition is None:
+        if partition is None or (partition.log.lack is not None and not self._may_serve(partition, state)):
             return ErrorCode.KAFKA_STORAGE_ERROR
         self._take_role(partition, state, now)
         return ErrorCode.NONE
+
+    def _may_serve(self, partition: Partition, state: PartitionState) -> bool:
+        """Whether a log that has lost something takes part: as the only one left, or when nobody counts on it.
+
+        Then it begins anew if it lacks more than its end. While it is in sync with others, as far as the controller
+        knows, it would be elected with what is left: it is out of service, so the controller takes it out of sync.
+        """
+        tp, lack = partition.tp, partition.log.lack
+        others = [replica for replica in state.isr if replica != self._fence.node_id]
+        in_sync = len(others) < len(state.isr)
+        if in_sync and others:
+            _log.error("%s lacks records that brokers %s have: it is not in sync with them", tp, others)
+            return False
+        if state.leader == NO_LEADER:
+            return True
+        try:
+            if in_sync:
+                _log.error("%s: this broker leads with what is left of its log, nobody in sync has more", tp)
+            elif lack is Lack.WITHIN:
+                _log.warning("%s lacks records: it is fetched from broker %d from the beginning", tp, state.leader)
+                partition.restart_at(0)
+            partition.log.excuse()
+        except (ApiError, Failure) as failure:
+            _log.error("%s does not serve: %s", tp, failure)
+            return False
+        return True
 
     def _take_role(self, partition: Partition, state: PartitionState, now: Instant) -> None:
         if state.leader == self._fence.node_id:

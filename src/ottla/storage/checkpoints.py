@@ -9,8 +9,9 @@ Zone: pure. Formats only; when a file is written, and through which disk, belong
     <partition>/leader-epoch-checkpoint                                text, version 0: start offset per leader epoch
     <partition>/partition.metadata                                     text: the topic id
     <partition>/<offset>.snapshot                                      binary, version 1: the producers' state there
+    <partition>/txnindex-checksums                                     text, version 0: size and checksum per file
 
-All are Apache Kafka's to the byte. Whatever cannot be read raises CorruptCheckpoint and never half a value.
+All but the last are Apache Kafka's to the byte. Whatever cannot be read raises CorruptCheckpoint, never half a value.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from ottla.record.crc import crc32c
 from ottla.storage.errors import StorageError
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.producer_state import SnapshotEntry
+from ottla.storage.txn_index import Sum
 from ottla.types import TopicPartition, uuid_from_text, uuid_to_text
 
 _TEXT_VERSION: Final = 0
@@ -92,6 +94,22 @@ def parse_epochs(data: bytes) -> list[EpochEntry]:
             raise CorruptCheckpoint(f"leader epoch {line!r} after {tuple(before)}")
         epochs.append(entry)
     return epochs
+
+
+def format_checksums(sums: Mapping[str, Sum]) -> bytes:
+    """Sizes and checksums by the name of a file."""
+    return _format_text([f"{name} {each.size} {each.crc}" for name, each in sums.items()])
+
+
+def parse_checksums(data: bytes) -> dict[str, Sum]:
+    """Inverse of `format_checksums`. Raises CorruptCheckpoint."""
+    sums: dict[str, Sum] = {}
+    for line in _parse_text(data):
+        fields = line.split(" ")
+        if len(fields) != 3 or not fields[0] or fields[0] in sums:
+            raise CorruptCheckpoint(f"not `name size checksum`: {line!r}")
+        sums[fields[0]] = Sum(_integer(fields[1], _INT64), _integer(fields[2], _INT64))
+    return sums
 
 
 def format_partition_metadata(topic_id: bytes) -> bytes:

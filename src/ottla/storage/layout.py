@@ -9,6 +9,8 @@ Zone: pure. Names only; what is in the files stands with their readers.
       <topic>-<partition>/
         <base offset, 20 digits>.log .index .timeindex .txnindex .snapshot
         leader-epoch-checkpoint  partition.metadata
+        txnindex-checksums                   ours: what each .txnindex was when it was finished
+        incomplete                           ours: the log lacks records that it had
         moving                               the log comes from another directory (KIP-113), and may be there, too
       <topic>-<partition>.<uuid>-delete/       waits for its removal
       <topic>-<partition>.<uuid>-future/       will take the place of the log in another directory
@@ -37,6 +39,8 @@ SWAP: Final = ".swap"
 
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
+INCOMPLETE: Final = "incomplete"
+TXN_SUMS: Final = "txnindex-checksums"
 META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

@@ -5,7 +5,7 @@ Zone: deterministic. State, facts, rolling, flushing, a clean stop. Appending, r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
@@ -17,14 +17,18 @@ from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.flush import Flush
 from ottla.storage.flush_policy import FlushPolicy
 from ottla.storage.home import Barrier, Home, LatestWrite
-from ottla.storage.layout import LEADER_EPOCHS, PARTITION_METADATA, ROOT
+from ottla.storage.lack import Lack
+from ottla.storage.layout import INCOMPLETE, LEADER_EPOCHS, PARTITION_METADATA, ROOT
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.producer_state import ProducerState
 from ottla.storage.reader import Reader
+from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, discard, snapshot_path
 from ottla.storage.segments import Segments
 from ottla.storage.tail import Tail
 from ottla.storage.trimming import Trimming
+from ottla.storage.txn_index import Sum
+from ottla.storage.txn_sums import TxnSums
 from ottla.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
 
 UNBOUNDED: Final = 2**63 - 1
@@ -58,6 +62,7 @@ class LogFiles:
         "_tail_offsets",
         "_tail_positions",
         "_trimming",
+        "_txn_sums",
         "ahead",
         "cleaning",
         "closed",
@@ -67,6 +72,7 @@ class LogFiles:
         "epochs",
         "epochs_stale",
         "high_watermark",
+        "lack",
         "magic",
         "producers",
         "removable_below",
@@ -90,6 +96,7 @@ class LogFiles:
         epochs: list[EpochEntry],
         producers: ProducerState,
         snapshot_offset: int,
+        txn_sums: Mapping[str, Sum],
     ) -> None:
         """A log over what was found (or created) on the disk; the last segment is appendable already."""
         self._home = home
@@ -104,14 +111,16 @@ class LogFiles:
         self.high_watermark = start_offset
         """Told by replication: retention and DeleteRecords stay below it."""
         self.producers = producers
+        self.lack: Lack | None = None  # of what had been durable in it; None: nothing, or it is excused
         self.closed = False
-        self.cleaning = CleaningState()
+        self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
         self.removable_below = UNBOUNDED
         """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
         them yet. Told by replication; a log that is the only replica has no such bound."""
         self._active = segments.active
         self._tail = Tail()
         self._tail_offsets, self._tail_positions = self._tail.offsets, self._tail.positions
+        self._txn_sums = TxnSums(home, lambda: self.directory, segments, txn_sums)
         self._trimming = Trimming(home, self)
         self._reader = Reader(segments, self._tail, home.scan)
         self._flush = Flush(home, segments, min(recovery_point, end_offset), lambda: self.end_offset)
@@ -213,6 +222,7 @@ class LogFiles:
         fresh = create_segment(self._home, self.directory, base, self.config)
         try:
             old.seal()
+            self.vouch((old,))
         except Failure:
             discard(self._home, fresh)
             raise
@@ -223,6 +233,12 @@ class LogFiles:
         self._flush.note_names(self.directory)
         self.write_snapshot(self._home.noted)
         self._flush.request(self._home.noted)
+
+    def vouch(self, segments: Iterable[Segment]) -> None:
+        """The transaction indexes of these segments are whole, and nothing more comes into them. Raises Failure."""
+        for segment in segments:
+            self._txn_sums.note(segment)
+        self._txn_sums.save()
 
     def skip_to(self, offset: int) -> None:
         """Continue at `offset`: what was between is compacted away where this log is copied from. Raises Failure."""
@@ -270,6 +286,15 @@ class LogFiles:
             path = f"{self.directory}/{PARTITION_METADATA}"
             self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
 
+    def excuse(self) -> None:
+        """What it lacks is not expected of it any more: another log of it begins, or nobody has more. Raises Failure.
+
+        The mark goes when names that have changed are durable: it must not be missed beside the old ones.
+        """
+        self.disk.sync_now(self.directory)
+        self.disk.unlink_now(f"{self.directory}/{INCOMPLETE}")
+        self.lack = None
+
     def doubt(self) -> None:
         """The last stop was none in order: what is seen here need not be on the disk, until the next flush."""
         self._flush.doubt(self.directory)
@@ -295,6 +320,7 @@ class LogFiles:
             self.write_snapshot(barrier.expect())
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())
+        self._txn_sums.stop(barrier)
         if any(segment.unsaved for segment in self.segments) or not self._flush.clean:
             self._flush.request(barrier.expect(), everything=True)
 

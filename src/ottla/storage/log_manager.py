@@ -168,6 +168,10 @@ class LogManager:
             if each.offline is None:
                 yield from each.logs.values()
 
+    def incomplete(self) -> list[TopicPartition]:
+        """Partitions whose logs lack something that was durable in them, and have not been excused."""
+        return [log.tp for log in self.logs() if log.lack is not None]
+
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
         """The log of this very topic, None when there is none in service; logs of others that had its name stand aside.
 

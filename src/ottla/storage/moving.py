@@ -78,7 +78,10 @@ class Move:
         """
         log, copy = self.log, self.copy
         start, end = log.start_offset, min(log.end_offset, copy.end_offset)
-        if copy.start_offset > start or start > end:
+        if copy.lack is not None:
+            copy.restart_at(start)
+            copy.excuse()
+        elif copy.start_offset > start or start > end:
             copy.restart_at(start)
         else:
             copy.truncate_to(common_end(log.epochs, copy.epochs, start, end))

@@ -11,16 +11,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
-from ottla.storage.checkpoints import CorruptCheckpoint, parse_epochs, parse_partition_metadata
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
 from ottla.storage.home import Home
 from ottla.storage.index import MAX_RELATIVE_OFFSET
-from ottla.storage.layout import LEADER_EPOCHS, LOG, PARTITION_METADATA, parse_file_name
+from ottla.storage.lack import Lack, format_lack, parse_lack
+from ottla.storage.layout import (
+    INCOMPLETE,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    TXN_INDEX,
+    TXN_SUMS,
+    parse_file_name,
+)
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.leftovers import tidy
 from ottla.storage.log import Log
@@ -33,10 +42,13 @@ from ottla.storage.scan import Readable, read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, draw_jitter, retire
 from ottla.storage.segments import Segments
+from ottla.storage.txn_index import Sum
+from ottla.storage.txn_sums import name_of
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 CHUNK: Final = 4 * 1024 * 1024
 MAX_OFFSET: Final = 2**63 - 1
+T = TypeVar("T")
 _logger = logging.getLogger(__name__)
 
 
@@ -85,7 +97,10 @@ class _Opening:
         self.scanned = scanned
         self.names = tidy(home, directory)
         self.snapshots = snapshot_offsets(self.names)
-        self.stored_epochs = self._load_epochs()
+        self.stored_epochs: list[EpochEntry] = self._small(LEADER_EPOCHS, parse_epochs, [])
+        self.txn_sums: dict[str, Sum] = self._small(TXN_SUMS, parse_checksums, {})
+        self.lack: Lack | None = self._small(INCOMPLETE, parse_lack, None)
+        self.has_aborted = any(name.endswith(TXN_INDEX) for name in self.names)
         self.end_offset = 0
         self.epochs = LeaderEpochs(self.stored_epochs, lambda: self.end_offset, lambda _: None)
         self.state = ProducerState()
@@ -96,25 +111,15 @@ class _Opening:
         self.renamed = False
         """Whether names in the directory have changed: they are durable before the log is used."""
 
-    # -- small files -----------------------------------------------------------------------------------------------
-
-    def _load_epochs(self) -> list[EpochEntry]:
-        if LEADER_EPOCHS not in self.names:
-            return []
+    def _small(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
+        """What a file beside the log says; one that is not there, or says nothing that can be read, says `without`."""
+        if name not in self.names:
+            return without
         try:
-            return parse_epochs(read_file(self.home.disk, f"{self.directory}/{LEADER_EPOCHS}"))
+            return parse(read_file(self.home.disk, f"{self.directory}/{name}"))
         except CorruptCheckpoint as error:
-            _logger.warning("leader epochs of %s are computed anew: %s", self.tp, error)
-            return []
-
-    def _topic_id(self) -> bytes:
-        if PARTITION_METADATA not in self.names:
-            return ZERO_UUID
-        try:
-            return parse_partition_metadata(read_file(self.home.disk, f"{self.directory}/{PARTITION_METADATA}"))
-        except CorruptCheckpoint as error:
-            _logger.warning("%s/%s: %s", self.directory, PARTITION_METADATA, error)
-            return ZERO_UUID
+            _logger.warning("%s/%s is not believed: %s", self.directory, name, error)
+            return without
 
     # -- the whole -------------------------------------------------------------------------------------------------
 
@@ -130,6 +135,8 @@ class _Opening:
             self._trust()
         else:
             self._recover()
+        if self.end_offset < max(self.found.recovery_point, self.found.high_watermark):
+            self._misses(Lack.END)
         if self.found.start_offset > self.end_offset:
             self._start_above_end()
         self.epochs.truncate_from_end(self.end_offset)
@@ -145,18 +152,29 @@ class _Opening:
         bases = [segment.base_offset for segment in self.segments]
         prune(self.home, self.directory, self.snapshots, bases)
         self._load_active()
+        topic_id = self._small(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
         log = Log(
-            self.home, self.tp, self.directory, self._topic_id(), self.config, Segments(self.segments), start_offset,
+            self.home, self.tp, self.directory, topic_id, self.config, Segments(self.segments), start_offset,
             self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
             max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
+            self.txn_sums,
         )  # fmt: skip
+        log.lack = self.lack
         if not self.found.clean:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
         log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
         if not self.found.clean:
             log.settle_epochs()
+        if self.has_aborted:
+            log.vouch(self.segments[:-1])
         return log
+
+    def _misses(self, lack: Lack) -> None:
+        """Something is gone that was durable, or committed: it stays noted before anything else changes."""
+        if self.home.safeguards.losses_told and (self.lack is None or lack > self.lack):
+            self.lack = lack
+            self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
 
     def _check_start(self) -> None:
         """A clean stop has made everything durable: a log start beyond that is damage, and empties no log."""
@@ -187,6 +205,7 @@ class _Opening:
         """
         text = "%s: its log start is %d, beyond the end %d of what survived; nothing of that is kept"
         _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
+        self._misses(Lack.WITHIN)
         for segment in self.segments:
             retire(self.home, segment, 0)
         self.renamed = True
@@ -209,7 +228,8 @@ class _Opening:
         """Believe the files; a segment whose indexes cannot be right is gone through all the same."""
         self._believe(len(self.segments) - 1)
         active = self.segments[-1]
-        if not indexes_sane(active) or not aborted_right(active, MAX_OFFSET, self.compacted):
+        if not self._indexes_right(active, MAX_OFFSET):
+            _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
         active.activate(self.config)
@@ -234,17 +254,23 @@ class _Opening:
         first = self.segments[0].base_offset
         if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
             _logger.error("%s: records below offset %d are not there", self.tp, first)
+            self._misses(Lack.WITHIN)
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
-            whole = (
-                indexes_sane(segment)
-                and not segment.txn_index.emptied
-                and aborted_right(segment, following.base_offset, self.compacted)
-            )
-            if not whole:
+            if segment.txn_index.emptied or not self._indexes_right(segment, following.base_offset):
                 self._rebuild(segment)
             wrong = edges(segment, following.base_offset, self.compacted)
             if wrong:
                 _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
+                self._misses(Lack.WITHIN)
+
+    def _indexes_right(self, segment: Segment, following: int) -> bool:
+        """Whether the indexes of a segment, before one that begins at `following`, can be those of its batches."""
+        if not indexes_sane(segment):
+            return False
+        noted = self.txn_sums.get(name_of(segment))
+        if noted is not None and noted != segment.txn_index.sum and self.home.safeguards.txn_indexes_vouched:
+            return False
+        return aborted_right(segment, following, self.compacted)
 
     def _check_epochs(self) -> None:
         """The checkpoint of leader epochs may be another log's, or none: then the log tells."""
@@ -374,6 +400,7 @@ class _Opening:
         aborted = replay(self.state, header, marker, self.home.clock.now().wall_ms)
         if aborted is not None:
             segment.txn_index.append(aborted)
+            self.has_aborted = True
 
     def _cut(self, segment: Segment, valid: int) -> None:
         """Cut the torn tail of a segment."""

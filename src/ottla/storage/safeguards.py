@@ -40,3 +40,7 @@ class Safeguards:
     """A new log inherits nothing from checkpoints of a deleted one that had its name."""
     cleaner_checkpoint_cut: bool = True
     """What compaction has noted of a log is taken back, durably, before the log is cut below it."""
+    txn_indexes_vouched: bool = True
+    """A transaction index that is not what it was when it was finished is built anew."""
+    losses_told: bool = True
+    """A log that lost what had been durable says so: it is not in sync, and does not lead while others are."""

@@ -15,6 +15,7 @@ from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.record.crc import crc32c
 from ottla.seams import Disk, Done, File
 
 _ENTRY: Final = Struct(">hqqqq")
@@ -31,6 +32,15 @@ class AbortedTransaction(NamedTuple):
     """Offset of the abort marker."""
     last_stable_offset: int
     """The partition's LSO once the marker was written: no later entry concerns records below it."""
+
+
+class Sum(NamedTuple):
+    """What a file was."""
+
+    size: int
+    """In bytes."""
+    crc: int
+    """CRC-32C of all of it."""
 
 
 class TxnIndex:
@@ -86,6 +96,14 @@ class TxnIndex:
     def emptied(self) -> bool:
         """Whether there is a file with nothing in it: a cut leaves such a one, and so does damage."""
         return self._file is not None and not self.entries
+
+    @property
+    def sum(self) -> Sum | None:
+        """Of the file, once all entries are in it; None where there is none. Only of an index that is sane."""
+        if self._file is None and not self.entries:
+            return None
+        content = b"".join(_ENTRY.pack(VERSION, *entry) for entry in self.entries)
+        return Sum(len(content), crc32c(content))
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions with records in [start, end), and whether later segments need not be asked."""

@@ -146,7 +146,8 @@ class FakeBroker:
         self.stopped.clear()
         endpoint = Endpoint("PLAINTEXT", self.registration.get("address", f"host{self.node}"), 9092)
         said = self.registration
-        node = layout.BrokerNode((endpoint,), said.get("rack"), said.get("host"), said.get("is_blank", False))
+        lost = said.get("is_blank", False), said.get("incomplete", ())
+        node = layout.BrokerNode((endpoint,), said.get("rack"), said.get("host"), *lost)
         path = layout.broker_path(self.node)
         self.house.write(Op("ephemeral", path, layout.encode_broker(node, 1)), link=self.link)
         self.epoch = self.house.node(path).czxid

@@ -109,9 +109,9 @@ class Brokers:
         numbers = [broker.node_id for broker in brokers]
         self._core.channels.tell_brokers(first=True)
         tps = self._replicas_on(numbers)
-        blank = [broker.node_id for broker in brokers if broker.is_blank]
-        if blank:
-            yield from self._leaders.distrust(self._replicas_on(blank), blank)
+        doubtful = [broker for broker in brokers if broker.is_blank or broker.incomplete]
+        if doubtful:
+            yield from self._leaders.distrust(self._replicas_on([broker.node_id for broker in doubtful]), doubtful)
         channels = self._core.channels
         yield from self._core.each_chunk(tps, lambda chunk: channels.tell_leaders(chunk, numbers))
         everything = [tp for tp, _ in self._context.living()]
@@ -204,4 +204,4 @@ def _image(broker: int, node: Node) -> BrokerImage | None:
     except BrokenNode as broken:
         logger.warning("broker %d is not seen: %s", broker, broken)
         return None
-    return BrokerImage(broker, found.endpoints, found.rack, node.czxid, found.host, found.is_blank)
+    return BrokerImage(broker, found.endpoints, found.rack, node.czxid, found.host, found.is_blank, found.incomplete)

@@ -18,7 +18,7 @@ from ottla.cluster.controller.elections import (
     preferred_election,
     reborn_election,
 )
-from ottla.cluster.image import NO_LEADER, PartitionImage
+from ottla.cluster.image import NO_LEADER, BrokerImage, PartitionImage
 from ottla.cluster.layout import (
     PREFERRED_ELECTION,
     BrokenNode,
@@ -86,23 +86,25 @@ class Leaders:
         What they were in an earlier life they are not any more: their logs may have lost what they had.
         """
         reborn = [tp for tp in tps if self._is_reborn(tp)]
-        blank = {broker.node_id: None for broker in self._context.brokers.values() if broker.is_blank}
-        if blank:
-            yield from self.distrust(reborn, blank)
+        doubtful = [broker for broker in self._context.brokers.values() if broker.is_blank or broker.incomplete]
+        if doubtful:
+            yield from self.distrust(reborn, doubtful)
         if self._core.safeguards.bounced_brokers:
             yield from self._commit_and_tell(reborn, self._reborn)
 
-    def distrust(self, tps: Sequence[TopicPartition], blank: Collection[int]) -> Script[None]:
-        """Brokers that came with new log directories are not in sync with anything that was there before."""
+    def distrust(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Script[None]:
+        """Brokers that came with new log directories are not in sync with anything that was there before; nor are
+        those that have lost something with those partitions."""
 
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
             online = self._context.online(tp, partition.replicas)
-            return distrusting_election(partition, online, [each for each in blank if self._came_after(tp, each)])
+            lost = [broker.node_id for broker in brokers if broker.has_lost(tp)]
+            return distrusting_election(partition, online, [each for each in lost if self._came_after(tp, each)])
 
         if self._core.safeguards.blank_brokers:
             changed = yield from self._commit_and_tell(tps, decide)
             for tp in changed:
-                logger.warning("partition %s: the log of a replica in sync is gone", tp)
+                logger.warning("partition %s: the log of a replica in sync is gone, or not whole", tp)
 
     def _is_reborn(self, tp: TopicPartition) -> bool:
         partition = self._context.partition(tp)

@@ -127,4 +127,5 @@ class SegmentExchange:
             segment.close()
         for name in self._gone:
             self._home.unlink_later(name + DELETED, self._config.file_delete_delay_ms)
+        self._state.on_exchanged(fresh)
         self._fresh = fresh

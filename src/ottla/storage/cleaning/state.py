@@ -6,7 +6,10 @@ found not to be cleanable.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
+
+from ottla.storage.segment import Segment
 
 
 class Exchange(Protocol):
@@ -20,9 +23,11 @@ class Exchange(Protocol):
 class CleaningState:
     """The state of one log."""
 
-    __slots__ = ("changes", "checkpoint", "closed", "exchange", "uncleanable", "until")
+    __slots__ = ("changes", "checkpoint", "closed", "exchange", "on_exchanged", "uncleanable", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, on_exchanged: Callable[[Segment], None]) -> None:
+        """`on_exchanged` is told the segment that has taken the place of others."""
+        self.on_exchanged = on_exchanged
         self.checkpoint: int | None = None
         """Where the last pass ended (cleaner-offset-checkpoint); None when there was none."""
         self.changes = 0

@@ -10,23 +10,28 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from ottla.record.batch import CONTROL, LOG_OVERHEAD, MAGIC_V2
+from ottla.record.crc import crc32c
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
     format_epochs,
     format_snapshot,
+    parse_checksums,
     parse_epochs,
     parse_partition_metadata,
     parse_snapshot,
 )
 from ottla.storage.layout import (
+    INCOMPLETE,
     INDEX,
     LEADER_EPOCHS,
     LOG,
+    MOVING,
     PARTITION_METADATA,
     SNAPSHOT,
     TIME_INDEX,
     TXN_INDEX,
+    TXN_SUMS,
     FileName,
     file_name,
     parse_file_name,
@@ -35,14 +40,14 @@ from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.producer_state import ProducerState, SnapshotEntry, marker_of, replay
 from ottla.storage.recovery import valid_batches
 from ottla.storage.scan import Readable
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.txn_index import AbortedTransaction, Sum
 from ottla.storage.verify.damage import next_batch
 from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Report, Write
 from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
 from ottla.storage.verify.reading import Source, content_of
 from ottla.storage.verify.transactions import aborted_in, entry_bytes, unlike
 
-KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA, "moving")
+KNOWN: Final = (LEADER_EPOCHS, PARTITION_METADATA, MOVING, TXN_SUMS, INCOMPLETE)
 Counted = Callable[[int, int], None]
 """Told batches and bytes that were checked."""
 
@@ -82,6 +87,8 @@ class PartitionCheck:
         self.gaps = marks.compacted
         """Whether offsets are missing between batches: then compaction was here, and segments may begin later."""
         self.intact = True
+        self.sums: dict[str, Sum] = {}
+        """What transaction indexes were when they were finished."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
 
@@ -91,6 +98,7 @@ class PartitionCheck:
         topic_id = self._metadata(names)
         files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None}
         self._strangers(names, files)
+        self.sums = self._sums() if TXN_SUMS in names else {}
         live = {name: file for name, file in files.items() if not file.state}
         bases = sorted(file.base_offset for file in live.values() if file.kind == LOG)
         self._load_snapshots(live)
@@ -137,6 +145,14 @@ class PartitionCheck:
             text = "restore its 22 characters of topic_id from another replica: a broker does not serve the log without"
             self._find(PARTITION_METADATA, "metadata", f"{error}; {text}")
             return None
+
+    def _sums(self) -> dict[str, Sum]:
+        content = self._content(TXN_SUMS)
+        try:
+            return {} if content is None else parse_checksums(content)
+        except CorruptCheckpoint as error:
+            self._find(TXN_SUMS, "checksums", str(error), "removed", [Remove(self._path(TXN_SUMS))], harmless=True)
+            return {}
 
     def _strangers(self, names: list[str], files: dict[str, FileName]) -> None:
         bases = {file.base_offset for file in files.values() if file.kind == LOG and not file.state}
@@ -366,6 +382,12 @@ class _Walk:
         if content is None:
             return
         wrong = aborted_in(content, self.aborted, self.base)
+        if not wrong and self.check.sums.get(name) not in (None, Sum(len(content), crc32c(content))):
+            wrong = f"it is not what it was when it was finished ({TXN_SUMS})"
         if wrong and (self.sealed or self.check.marks.clean):
             fresh = Write(self.check._path(name), b"".join(map(entry_bytes, self.aborted)))
-            self.check._find(name, "transaction index", wrong, "built anew", [fresh])
+            self.check._find(name, "transaction index", wrong, "built anew", [fresh, *self._without_sums()])
+
+    def _without_sums(self) -> list[Action]:
+        """The next start notes what indexes are; until then none of them is vouched for."""
+        return [Remove(self.check._path(TXN_SUMS))] if self.check.sums else []

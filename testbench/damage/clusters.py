@@ -1,0 +1,231 @@
+"""Three brokers, and the files of one of them are damaged while all are down: what was committed is still there.
+
+Zone: deterministic. Topics with three replicas are loaded; all brokers are stopped in order, or killed, so that all are
+in sync as far as the metadata store knows. Then one file of one broker is harmed, and they start: the damaged one
+first, last, or together with the others.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.replication.partition import Partition
+from ottla.sim.catalog import Catalog, Role
+from ottla.sim.cluster.history import ClusterHistory
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.cluster.node import ClusterNode
+from ottla.sim.cluster.workload import ClusterWorkload
+from ottla.sim.drive import Drive
+from ottla.sim.ensemble import Ensemble
+from ottla.sim.entropy import Streams
+from ottla.sim.machine import Death
+from ottla.sim.network import Network
+from ottla.sim.world import SECOND, Timeline
+from ottla.types import TopicPartition
+from testbench.crash.judge import Facts, read
+from testbench.damage.harm import Harm, strike
+from testbench.damage.logs import Case, compare, facts_of, listening
+
+NODES = (1, 2, 3)
+PROPERTIES = {
+    "log.dirs": "disk-a,disk-b",
+    "log.flush.scheduler.interval.ms": "500",
+    "log.flush.offset.checkpoint.interval.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "300",
+    "replica.high.watermark.checkpoint.interval.ms": "300",
+    "log.retention.check.interval.ms": "100000000",
+    "log.cleaner.enable": "false",
+    "auto.create.topics.enable": "false",
+    "default.replication.factor": "3",
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.backoff.ms": "200",
+    "replica.socket.timeout.ms": "2000",
+    "controller.socket.timeout.ms": "2000",
+}
+SESSION_NS = 2 * SECOND
+LOADED_NS = 8 * SECOND
+ENDED_NS = 30 * SECOND
+"""When the sessions of all brokers are over, and a case begins."""
+APART_NS = 4 * SECOND
+"""Between the damaged broker's start and that of the others."""
+LIMIT_NS = 30 * SECOND
+STEP_NS = SECOND // 10
+ORDERS = ("first", "last", "together")
+
+
+class ClusterBase(NamedTuple):
+    """Three brokers' drives, the tree of the metadata store, and what was committed."""
+
+    name: str
+    world: bytes
+    truth: dict[TopicPartition, Facts]
+
+
+class _Stage:
+    """A world with three brokers."""
+
+    def __init__(self, seed: int, safeguards: BrokerSafeguards | None = None) -> None:
+        self.streams = streams = Streams(seed, "damage/")
+        self.timeline = timeline = Timeline()
+        self.network = Network(timeline, streams.stream("net"))
+        self.history = ClusterHistory()
+        self.ensemble = Ensemble(timeline, self.network, streams.stream("store"))
+        self.ledger = Ledger(self.history)
+        world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
+        self.nodes = [
+            ClusterNode(number, timeline, streams, self.network, self.history, PROPERTIES, *world) for number in NODES
+        ]
+
+    # -- a world that is kept ------------------------------------------------------------------------------------------
+
+    def kept(self) -> bytes:
+        """Drives and metadata, while no broker runs."""
+        return pickle.dumps(([node.drives for node in self.nodes], self.ensemble.tree, self.ensemble.zxid), protocol=5)
+
+    def over(self, kept: bytes) -> None:
+        """Go on from there, at the time when it was kept."""
+        drives: list[list[Drive]]
+        drives, _, zxid = pickle.loads(kept)
+        for node, own in zip(self.nodes, drives, strict=True):
+            node.drives[:] = own
+            node.machine.drives[:] = own  # type: ignore[index]
+        for copy in (self.ensemble, *self.ensemble.servers):
+            copy.tree, copy.zxid = pickle.loads(kept)[1], zxid
+        self.timeline.run_until(ENDED_NS)
+
+    # -- brokers -------------------------------------------------------------------------------------------------------
+
+    def replicas(self, tp: TopicPartition) -> dict[int, Partition]:
+        """By broker: those that are in service."""
+        found = {}
+        for node in self.nodes:
+            partition = None if node.broker is None else node.broker.hosted.find(*tp)
+            if partition is not None and partition.offline is None:
+                found[node.number] = partition
+        return found
+
+    def leader(self, tp: TopicPartition) -> int:
+        """The broker that leads in the newest epoch; 0: nobody does."""
+        led = {number: each for number, each in self.replicas(tp).items() if each.is_leader}
+        return max(led, key=lambda number: led[number].leader_epoch, default=0)
+
+    def settled(self, tps: list[TopicPartition], least: int) -> bool:
+        """Whether all have a leader, as many replicas in sync, and these have the same end, all of it committed."""
+        for tp in tps:
+            number, replicas = self.leader(tp), self.replicas(tp)
+            if not number or len(replicas) < least or len(replicas[number].isr) < least:
+                return False
+            ends = {end for each in replicas.values() for end in (each.log.end_offset, each.high_watermark)}
+            if len(ends) > 1:
+                return False
+        return True
+
+    def end(self, *, clean: bool) -> None:
+        """All brokers go in the same moment, so that all stay in sync."""
+        for node in self.nodes:
+            if clean:
+                _stop(node)
+            else:
+                node.kill(Death.KILL)
+        self.timeline.run_until(ENDED_NS)
+        assert all(node.machine.process is None for node in self.nodes)
+
+
+def _stop(node: ClusterNode) -> None:
+    """In order, and nobody stays to take its leaderships."""
+    process, broker = node.machine.process, node.broker
+    assert process is not None
+    assert broker is not None
+    process.post(0, "leave", broker.leave, lambda: node._close_doors(process, broker), False)
+
+
+def bases(seeds: int = 2) -> Iterator[ClusterBase]:
+    """Clusters that were stopped, and killed."""
+    for seed in range(1, seeds + 1):
+        for clean in (True, False):
+            yield _base(seed, clean=clean)
+
+
+def _base(seed: int, *, clean: bool) -> ClusterBase:
+    stage, catalog = _Stage(seed), Catalog()
+    stage.ensemble.on_commit = stage.ledger.follow
+    streams = stage.streams.scoped("workload")
+    workload = ClusterWorkload(stage.network, streams, catalog, stage.history, NODES, len(NODES), flush=False)
+    for node in stage.nodes:
+        node.start()
+    workload.start()
+    stage.timeline.run_until(LOADED_NS)
+    workload.wind_down()
+    # The topic that may elect uncleanly promises nothing.
+    topics = [topic for topic in catalog.topics if topic.role is not Role.CUT]
+    tps = [TopicPartition(topic.name, number) for topic in topics for number in range(topic.partitions)]
+    done = stage.timeline.run_until_holds(
+        lambda: not workload.unacknowledged() and stage.settled(tps, len(NODES)), LOADED_NS, STEP_NS
+    )
+    assert done, "the load does not settle"
+    stage.timeline.run_until(stage.timeline.now_ns + SECOND)
+    logs = {tp: stage.replicas(tp)[stage.leader(tp)].log for tp in tps}
+    truth = {tp: facts_of(log, read(log, log.start_offset)) for tp, log in logs.items()}
+    stage.end(clean=clean)
+    return ClusterBase(f"seed {seed}, {'stopped' if clean else 'killed'}", stage.kept(), truth)
+
+
+def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: BrokerSafeguards | None = None) -> Case:
+    """Damage one file of one broker, start all, and look."""
+    random = Streams(seed).stream("harm")
+    stage = _Stage(seed, safeguards)
+    stage.over(base.world)
+    victim = random.choice(stage.nodes)
+    harm = strike(random.choice(victim.drives), random, kinds)
+    order = random.choice(ORDERS)
+    name = f"{base.name}, broker {victim.number} starts {order}"
+    with listening() as lines:
+        _start(stage, victim, order)
+        stage.timeline.run_until_holds(lambda: stage.settled(list(base.truth), len(NODES)), LIMIT_NS, STEP_NS)
+        crashes = [crash for node in stage.nodes for crash in node.machine.crashes]
+        if crashes:
+            return Case(name, harm, "traceback", [crashes[0]])
+        outcome, wrong = _look(stage, base, victim, harm, lines)
+    return Case(name, harm, outcome, wrong)
+
+
+def _start(stage: _Stage, victim: ClusterNode, order: str) -> None:
+    others = [node for node in stage.nodes if node is not victim]
+    waves = {"first": ([victim], others), "last": (others, [victim]), "together": (stage.nodes, [])}[order]
+    for wave in waves:
+        for node in wave:
+            node.start()
+        stage.timeline.run_until(stage.timeline.now_ns + APART_NS)
+
+
+def _look(
+    stage: _Stage, base: ClusterBase, victim: ClusterNode, harm: Harm | None, lines: list[str]
+) -> tuple[str, list[str]]:
+    """Leaders have all that was committed; so have the others, or a line says what is with them."""
+    outcomes, wrong = {"exact"}, []
+    down = victim.broker is None or not victim.broker.ready
+    for tp, truth in base.truth.items():
+        replicas, leader = stage.replicas(tp), stage.leader(tp)
+        told = [line for line in lines if str(tp) in line or "is offline" in line or "cannot start" in line]
+        if not leader:
+            wrong.append(f"nobody leads {tp}")
+            continue
+        for number in NODES:
+            if number not in replicas:
+                outcomes.add("offline")
+                wrong += [] if told or (down and lines) else [f"{tp} is not on broker {number}, and no line says so"]
+                continue
+            outcome, problems = compare(replicas[number].log, truth, [], [])
+            struck = number == victim.number and harm is not None and harm.kind == ".log"
+            if outcome == "wrong" or (outcome != "exact" and not struck):
+                wrong.append(f"{tp} on broker {number}: {outcome}: {problems}")
+            elif outcome == "told" and (number == leader or not told):
+                wrong.append(f"{tp} on broker {number}, broker {leader} leads: {problems}")
+            outcomes.add(outcome)
+        if told and len(outcomes) == 1:
+            outcomes.add("repaired")
+    order = ("wrong", "unseen", "offline", "refused", "told", "repaired", "exact")
+    return next(outcome for outcome in order if outcome in outcomes), wrong

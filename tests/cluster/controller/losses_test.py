@@ -1,0 +1,133 @@
+"""Brokers that come with less than they had, unnoticed or with other disks: who leads then.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.cluster.controller.brokers_test import grow_isr, leaders
+
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.layout import StateNode
+from ottla.types import TopicPartition
+
+
+def without_controller(house, controller, act):
+    """Something happens while there is no controller; then the next one takes office."""
+    house.in_store(controller.link.session.close)
+    controller.turn(controller.seat.on_session_lost)
+    house.settle()
+    act()
+    return house.candidate(90)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_a_leader_that_restarted_without_a_controller(house, guarded):
+    """Its registration is younger than the state that says it leads: what it had, it may have lost."""
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (3, 2), 2: (2, 1)})
+    controller.create("alone", {0: (2,)})
+    safeguards = ControllerSafeguards(bounced_brokers=guarded)
+    house.in_store(controller.link.session.close)
+    controller.turn(controller.seat.on_session_lost)
+    house.settle()
+    house.brokers[2].bounce()
+    other = house.candidate(90, safeguards=safeguards)
+    if guarded:
+        assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
+        assert house.state("t", 1) == StateNode(3, 1, (3,), 2), "a follower that may have lost its log is not in sync"
+        assert house.state("alone") == StateNode(2, 1, (2,), 2), "nobody else is there: it leads, in a new epoch"
+        house.check_agreement(other)
+    else:
+        assert house.state("t", 0) == StateNode(2, 0, (2, 3), 1)
+
+
+def test_who_was_new_once_is_trusted_with_what_it_joined_since(house):
+    """Every broker of a new cluster came with empty directories; the next controller still reads that of those who
+    stayed."""
+    for node in (1, 2, 3):
+        house.broker(node, is_blank=True)
+    controller = house.candidate(1)
+    controller.create("t", {0: (2, 3), 1: (3, 2)})
+
+    def restart() -> None:
+        house.brokers[2].registration["is_blank"] = False
+        house.brokers[2].bounce()
+
+    other = without_controller(house, controller, restart)
+    assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
+    assert house.state("t", 1) == StateNode(3, 1, (3,), 2)
+    house.check_agreement(other)
+
+
+def test_who_comes_with_empty_directories_while_there_is_no_controller_is_not_in_sync(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (3, 2)})
+
+    def exchange() -> None:
+        house.brokers[2].registration["is_blank"] = True
+        house.brokers[2].bounce()
+
+    other = without_controller(house, controller, exchange)
+    assert [house.state("t", each).isr for each in (0, 1)] == [(3,), (3,)]
+    house.check_agreement(other)
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+def test_who_has_lost_something_of_a_partition_does_not_lead_it(house, guarded):
+    """All brokers were away; the first to come back has lost something of one of its logs."""
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (2, 3)})
+    controller.create("alone", {0: (2,)})
+
+    def come_back() -> None:
+        house.brokers[3].down()
+        house.brokers[2].registration["incomplete"] = (TopicPartition("t", 0), TopicPartition("alone", 0))
+        house.brokers[2].bounce()
+
+    house.in_store(controller.link.session.close)
+    controller.turn(controller.seat.on_session_lost)
+    house.settle()
+    come_back()
+    other = house.candidate(90, safeguards=ControllerSafeguards(blank_brokers=guarded))
+    assert house.state("t", 0).leader == (-1 if guarded else 2), "who has all of it is away, and is waited for"
+    assert house.state("t", 1).leader == 2
+    assert house.state("alone").leader == 2, "nobody has more"
+    house.brokers[3].up()
+    house.settle()
+    if guarded:
+        assert house.state("t", 0).leader == 3
+        assert house.state("t", 0).isr == (3,)
+        grow_isr(house, other, "t", 0, [3, 2])
+        house.brokers[3].down()
+        assert house.state("t", 0).leader == 2, "it has fetched what it lacked"
+
+
+def test_who_comes_back_incomplete_while_others_are_there_leaves_the_isr(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3), 1: (2, 3)})
+    house.brokers[3].down(settle=False)
+    house.brokers[2].down()
+    in_sync = house.state("t", 0).isr
+    back = in_sync[0]
+    house.brokers[back].registration["incomplete"] = (TopicPartition("t", 0),)
+    house.brokers[back].up()
+    house.settle()
+    assert house.state("t", 0).isr == (tuple(each for each in in_sync if each != back) or (back,))
+    assert house.state("t", 1).leader == back
+    house.check_agreement(controller)
+
+
+def test_after_a_restart_of_all_brokers_everybody_keeps_its_place(house):
+    controller = house.cluster(1, 2, 3)
+    controller.create("t", {0: (2, 3, 1), 1: (3, 1, 2)})
+
+    def restart() -> None:
+        for broker in house.brokers.values():
+            broker.bounce()
+
+    other = without_controller(house, controller, restart)
+    assert leaders(house) == [2, 3]
+    assert house.state("t", 0).isr == (2, 3, 1)
+    house.check_agreement(other)
