@@ -66,7 +66,10 @@ _log = logging.getLogger(__name__)
 _WARM_NS: Final = 500_000
 """What compiling one pair of codecs costs."""
 READY_MS: Final = 2000
-"""After the controller's first word a broker is ready at the latest; what is missing then may be missing for long."""
+"""After the controller's first word a broker that has heard nothing for so long is ready; what is missing then may be
+missing for long."""
+READY_AT_MOST_MS: Final = 60_000
+"""Whatever it hears: then it serves what it has."""
 
 
 class Broker:
@@ -295,7 +298,7 @@ class Broker:
         """In each turn after the controller's first word, until it is so."""
         if self.ready or self._left:
             return
-        if not self._readiness.look(self.cluster.image, self.cluster.expected):
+        if not self._has_all():
             if not at_last:
                 return
             _log.warning("broker %d answers, but has heard nothing of %s", self.config.node_id, self._readiness.missing)
@@ -305,6 +308,23 @@ class Broker:
         self._dispatch.open()
         self._claim_blank_dirs()
         self.on_ready()
+
+    def _has_all(self) -> bool:
+        """Whether it leads and follows whatever it is to lead and follow, as far as it knows."""
+        return self._control.seat.is_settled and self._readiness.look(self.cluster.image, self.cluster.expected)
+
+    @property
+    def _heard(self) -> int:
+        """Grows with every word of the controller."""
+        return self.cluster.image.epoch + self._readiness.told
+
+    def _look_at_last(self, heard: int, waited_ms: int) -> None:
+        """What is missing is waited for while news comes, or while this broker's own controller begins."""
+        news = self._heard
+        if (news > heard or not self._control.seat.is_settled) and waited_ms < READY_AT_MOST_MS:
+            self._purgatory.after(READY_MS, lambda: self._look_at_last(news, waited_ms + READY_MS))
+        else:
+            self._look_whether_ready(at_last=True)
 
     def _claim_blank_dirs(self) -> None:
         """New log directories become this broker's when the controller has drawn its conclusions: not before, because
@@ -361,8 +381,10 @@ class Broker:
     def _on_change(self, delta: Delta) -> None:
         if not self._is_told and self.cluster.image.brokers:
             self._is_told = True
-            self._purgatory.after(READY_MS, lambda: self._look_whether_ready(at_last=True))
+            heard = self._heard
+            self._purgatory.after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
         if delta.deleted:
+            self._readiness.forget(delta.deleted)
             self._coordinators.topics_deleted(delta.deleted)
         for name in delta.configured:
             self._replicas.configure(name, self.cluster.topic_config(name))

@@ -31,7 +31,8 @@ _ENDING: Final = (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER)
 def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
     """Run a broker until SIGTERM or SIGINT; a second signal ends the process at once. Returns the exit status.
 
-    When it answers, `host:port` goes into `ready_file` and `ready bootstrap=host:port` to standard output.
+    When it answers and leads what it is to lead, `host:port` goes into `ready_file` and `ready bootstrap=host:port` to
+    standard output.
     """
     ready = ReadyFile(ready_file)
 

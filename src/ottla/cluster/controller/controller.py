@@ -68,6 +68,8 @@ class Controller:
         self._topics = TopicChanges(core, queue, self._leaders, lambda: self.image)
         self._proposals = Proposals(core, self._moves)
         core.channels.listener = self
+        self.is_settled = False
+        """Whether the office has begun, and its own broker has heard and done all of that."""
 
     @property
     def epoch(self) -> int:
@@ -129,7 +131,11 @@ class Controller:
         yield from self._leaders.by_hand(self._elections_by_hand)
         self._after(FIRST_REBALANCE_MS, self._rebalance)
         self._after(core.config().unclean_leader_election_interval_ms, self._retry_unclean)
+        core.channels.when_told([core.office.node_id], self._settle)
         logger.info("%d brokers, %d topics, %d partitions", len(numbers), len(self._context.topics), len(tps))
+
+    def _settle(self) -> None:
+        self.is_settled = True
 
     def _forget_notifications(self) -> Script[None]:
         """What was notified before is read anyway. /feature is made for readers that expect it."""

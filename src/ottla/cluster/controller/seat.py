@@ -83,6 +83,11 @@ class ControllerSeat:
         self._looking = False
         self._look_once_more = False
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether the office, if it is here, has begun, and this broker has done all that it was told by it."""
+        return self.controller is None or self.controller.is_settled
+
     def declare_metrics(self, registry: Registry) -> None:
         """Register the controller's metrics; they are 0 on brokers that are not it."""
         declare(registry, self._counters, lambda: None if self._core is None else self._core.context)
