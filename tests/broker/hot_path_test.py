@@ -35,7 +35,7 @@ from ottla.wire.messages import (
 
 BUDGET = 40
 """Python calls per one-record Produce, socket to socket."""
-FETCH_BUDGET = 95
+FETCH_BUDGET = 55
 """Python calls per Fetch of one partition, of records that an index has to find."""
 HEARTBEAT_BUDGET = 30
 """Python calls per Heartbeat."""

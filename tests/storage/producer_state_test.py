@@ -124,11 +124,11 @@ def test_what_has_ended_is_forgotten_though_nobody_reads() -> None:
         marker = header(-1, epoch=offset, attributes=TRANSACTIONAL)
         committed = 1000 if offset < 2000 else offset  # a follower is away for a while
         state.end_transaction(marker, offset + 1, Marker(commit=True, coordinator_epoch=1), 0, committed)
-        most = max(most, len(state._completed))
+        most = max(most, len(state.completed))
         if offset == 1500:
             assert state.first_unstable_offset(1000) == 1000
     assert most < 1000
-    assert len(state._completed) < 300
+    assert len(state.completed) < 300
     assert state.first_unstable_offset(3999) == 3998
 
 

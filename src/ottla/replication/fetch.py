@@ -90,7 +90,9 @@ class PendingFetch(DelayedOperation):
     def __init__(
         self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
     ) -> None:
-        super().__init__()
+        self.bucket = None  # as in the base classes: a call each less per fetch
+        self.deadline_ms = 0
+        self.completed = False
         self._handler = handler
         self.slot = slot
         self.version = version
@@ -215,8 +217,13 @@ class FetchHandler:
         return self._start(pending, max_wait_ms)
 
     def _start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
-        if pending.try_complete():
-            return Gate.NEXT if pending.version >= V2_VERSION else self._lowerings.gate(pending.slot.peer)
+        if self.collect(pending):  # nothing waits for it yet, so it completes without more ado
+            pending.completed = True
+            if pending.version >= V2_VERSION:
+                self._answer(pending)
+                return Gate.NEXT
+            self.answer(pending)
+            return self._lowerings.gate(pending.slot.peer)
         pending.session.on_dirty = pending.wake
         self._waiting[pending.slot.peer] = pending
         self._purgatory.arm(pending, max(0, max_wait_ms))
@@ -401,7 +408,9 @@ class FetchHandler:
 
 
 def _read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
-    partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
+    in_order = partition.offline is None and partition.is_leader  # then there is nothing to check, but for the epoch
+    if not in_order or each.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
+        partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
     if each.last_epoch >= 0:
         each.diverging = partition.parting(each.fetch_offset, each.last_epoch)
         if each.diverging is not None:
@@ -426,7 +435,8 @@ def _read(
     if budget <= 0 and pending.bytes_read:
         return
     size = min(budget, each.max_bytes)
-    region = partition.read(each.fetch_offset, size, limit, pending.bytes_read == 0, each.warmed)
+    offset = each.fetch_offset
+    region = None if offset == limit else log.read(offset, size, limit, pending.bytes_read == 0, each.warmed)
     if region is not None and pending.version < ZSTD_VERSION:
         region = old_readers_region(pending.version, each, partition, region, size, limit)
     each.warmed = False
@@ -445,7 +455,7 @@ def _read(
         partition.bytes_out += region.size - taken
     else:
         partition.shared.replication_bytes_out += region.size - taken
-    if region.file is log.segments.active.file:
+    if region.file is log.segments.slots[-1].file:
         pending.partial.append((each, partition))
     else:
         pending.settled = True  # waiting would not bring more: the next fetch reads the next segment

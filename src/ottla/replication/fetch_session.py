@@ -73,15 +73,11 @@ class FetchPartition:
         """What was cold has been warmed: the next read may wait rather than ask again."""
         self.told_high_watermark = -1
         self.told_log_start = -1
-        self.ask(asked)
+        _, _, self.leader_epoch, self.fetch_offset, self.last_epoch, self.log_start, self.max_bytes = asked
 
     def ask(self, asked: Asked) -> None:
         """The reader's newest wish."""
-        self.leader_epoch = asked[2]
-        self.fetch_offset = asked[3]
-        self.last_epoch = asked[4]
-        self.log_start = asked[5]
-        self.max_bytes = asked[6]
+        _, _, self.leader_epoch, self.fetch_offset, self.last_epoch, self.log_start, self.max_bytes = asked
 
     @property
     def used_ns(self) -> int:
@@ -197,7 +193,8 @@ class FetchSession:
     def close(self) -> None:
         """Nobody will fetch with this session again."""
         for each in self.partitions.values():
-            each.unwatch()
+            if each.partition is not None:
+                each.unwatch()
         self.dirty.clear()
         self.unsaid.clear()
 

@@ -208,10 +208,13 @@ class LocalReplica:
     @property
     def last_stable_offset(self) -> int:
         """Below it, no transaction is open: what read_committed may see. Never below the log start."""
-        unstable = self.log.first_unstable_offset
+        log = self.log
+        if not log.producers.ongoing and not log.producers.completed:  # as nearly always: two calls less
+            return self.high_watermark
+        unstable = log.first_unstable_offset
         if unstable is None:
             return self.high_watermark
-        return min(max(unstable, self.log.start_offset), self.high_watermark)
+        return min(max(unstable, log.start_offset), self.high_watermark)
 
     def parting(self, offset: int, last_epoch: int) -> EpochEnd | None:
         """Where a log that ends at `offset` in `last_epoch` parts from this one (KIP-595); None when it does not.

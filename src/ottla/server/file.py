@@ -247,7 +247,10 @@ class RealFile:
             return 0
         if len(into) > room:
             into = into[:room]
-        fd = self.fileno()
+        fd = self._fd
+        if fd < 0:
+            fd = self.fileno()
+        self.touched = True
         if not self._disk.knows_residency:
             return self._try_tail(fd, pos, into)
         try:

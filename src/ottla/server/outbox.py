@@ -41,12 +41,12 @@ class Scratch:
 class Outbox:
     """Parts in order, sent as far as the socket takes them."""
 
-    __slots__ = ("_begun", "_parts", "_scratch", "memory")
+    __slots__ = ("_parts", "_scratch", "begun", "memory")
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
         self._parts: deque[Part] = deque()
-        self._begun = False
+        self.begun = False
         """The head is what sendfile left of a large region: it goes the same way, however small it is."""
         self.memory = 0
         """Bytes in memory, regions not counted."""
@@ -75,7 +75,7 @@ class Outbox:
                 return False
             head = parts[0]
             if isinstance(head, Region):
-                whole = head.size >= LARGE or self._begun
+                whole = head.size >= LARGE or self.begun
                 sent += self._send_file(sock, head) if whole else self._send_gathered(sock)
             else:
                 sent += self._send_bytes(sock, head) if len(head) >= LARGE else self._send_gathered(sock)
@@ -94,8 +94,8 @@ class Outbox:
         sent = os.sendfile(sock.fileno(), fd, region.pos, region.size)
         if sent == 0:
             raise Stale("the file ended before the region")
-        self._begun = sent < region.size
-        if not self._begun:
+        self.begun = sent < region.size
+        if not self.begun:
             self._parts.popleft()
             _unpin(region)
         else:
@@ -144,6 +144,27 @@ class Outbox:
             filled = end
             parts.popleft()
         return filled
+
+
+def send_at_once(sock: socket.socket, head: bytes, region: Region) -> int:
+    """Send bytes and the large region behind them, as far as the socket takes them; how many went.
+
+    Raises OSError, Stale. Within one turn the file need not be pinned.
+    """
+    try:
+        fd = _current(region)
+    except Failure as failure:
+        raise Stale(failure.message) from None
+    sent = 0
+    try:
+        sent = sock.send(head, _MORE)
+        if sent == len(head):
+            sent += os.sendfile(sock.fileno(), fd, region.pos, region.size)
+            if sent == len(head):
+                raise Stale("the file ended before the region")
+    except (BlockingIOError, InterruptedError):
+        pass
+    return sent
 
 
 def memory_of(parts: Sequence[Part]) -> int:

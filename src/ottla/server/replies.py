@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.seams import Part, Region
-from ottla.server.outbox import LARGE, Outbox, Stale, memory_of, pin, unpin
+from ottla.server.outbox import LARGE, Outbox, Stale, memory_of, pin, send_at_once, unpin
 from ottla.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -161,11 +161,11 @@ class Replies:
 
     def _put(self, parts: Sequence[Part], pinned: bool) -> None:
         """Queue one answer behind its length prefix; `answer` itself does that for one small part in good time."""
-        size, regions = 0, False
+        size, regions = 0, 0
         for part in parts:
             if type(part) is Region:
                 size += part.size
-                regions = True
+                regions += 1
             else:
                 size += len(part)
         if not regions:
@@ -173,14 +173,57 @@ class Replies:
                 self._out.append(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 self._owed += size + 4
                 return
-        elif not pinned and not self._pin(parts):
-            return
+        elif not pinned:
+            if regions == 1 and self._outbox is None and not self._out and self._go_straight(size, parts):
+                return
+            if not self._pin(parts):
+                return
         outbox = self._outbox
         if outbox is None:
             outbox = self._open_outbox()
         outbox.add(_size_of(size), *parts)
         if self._owed + outbox.memory > MAX_OWED:
             self._blocked |= OUTPUT
+
+    def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
+        """Send an answer with one large region now, so that nothing of it need be kept; what the socket does not take
+        waits as ever. False: it is none such, nothing was done."""
+        at = 0
+        while type(region := parts[at]) is not Region:
+            at += 1
+        if region.size < LARGE:
+            return False
+        head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
+        try:
+            sent = send_at_once(self._sock, head, region)
+        except Stale as stale:
+            self.drop(str(stale))
+        except OSError as error:
+            self._broken(error)
+        else:
+            if sent < len(head) + region.size:
+                self._keep_rest(head, region, sent)
+            for part in parts[at + 1 :]:
+                self._put_behind(part)
+        return True
+
+    def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
+        """The socket is full."""
+        done = max(0, sent - len(head))
+        rest = Region(region.file, region.pos + done, region.size - done, region.generation)
+        pin(rest)
+        outbox = self._open_outbox()
+        outbox.add(head[sent:], rest)
+        outbox.begun = done > 0
+        self._wait_writable()
+
+    def _put_behind(self, part: Part) -> None:
+        """The end of an answer whose region went straight, or waits."""
+        if self._outbox is not None:
+            self._outbox.add(part)
+        elif part:
+            self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
+            self._owed += len(part)
 
     def _pin(self, parts: Sequence[Part]) -> bool:
         for n, part in enumerate(parts):

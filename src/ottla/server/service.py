@@ -135,7 +135,7 @@ class Service:
             gc.collect()
             gc.freeze()
             # Young objects only: what survives is the broker's state, and walking it would stall every client.
-            gc.set_threshold(50_000, 20, 1_000_000)
+            gc.set_threshold(10_000, 10, 1_000_000)
 
     def _open_pages(self) -> HttpServer:
         """The pages for monitoring, where they are asked for."""

@@ -214,6 +214,7 @@ def _without_zeros(content: bytearray | memoryview, entry: int) -> int:
 _INT: Final = Struct(">i").unpack_from
 _LONG: Final = Struct(">q").unpack_from
 _PAIR: Final = Struct(">ii")
+_WARM_PAIRS: Final = WARM_BYTES // 8
 _TIMED: Final = Struct(">qi")
 _new = tuple.__new__  # a third of the time of the class's own, and every fetch of older records makes one
 
@@ -272,18 +273,21 @@ class OffsetIndex(Index):
 
     def place_of(self, offset: int) -> tuple[OffsetPosition, int]:
         """`lookup`, and the position in the entry above that one: its batch reaches beyond `offset`. -1: none above."""
-        slot = self._search(_INT, 0, offset - self.base_offset)
+        view = self._view() if self._buffer is None else self._buffer
+        size = self.size
+        slot = largest_at_most(_INT, view, 8, 0, size // 8, offset - self.base_offset, _WARM_PAIRS)
         if slot < 0:
-            return self.start, _INT(self._view(), 4)[0] if self.size else -1
-        view, above = self._view(), (slot + 1) * 8
+            return self.start, _INT(view, 4)[0] if size else -1
+        above = (slot + 1) * 8
         relative, position = _PAIR.unpack_from(view, above - 8)
         floor = _new(OffsetPosition, (self.base_offset + relative, position))
-        return floor, _INT(view, above + 4)[0] if above < self.size else -1
+        return floor, _INT(view, above + 4)[0] if above < size else -1
 
     def floor_of_position(self, position: int) -> int:
         """The largest position in the index ≤ `position`: where a batch begins. 0 when there is none."""
-        slot = self._search(_INT, 4, position)
-        return int(_INT(self._view(), slot * 8 + 4)[0]) if slot >= 0 else 0
+        view = self._view() if self._buffer is None else self._buffer
+        slot = largest_at_most(_INT, view, 8, 4, self.size // 8, position, _WARM_PAIRS)
+        return int(_INT(view, slot * 8 + 4)[0]) if slot >= 0 else 0
 
     def offset_from(self, position: int) -> int:
         """The offset of the first entry at or above `position`: no batch before that reaches it. -1: there is none."""

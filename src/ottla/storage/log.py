@@ -228,7 +228,8 @@ class Log(LogFiles):
         caller has just warmed what Cold named; rather wait than ask again. Raises ApiError OFFSET_OUT_OF_RANGE,
         CORRUPT_MESSAGE, KAFKA_STORAGE_ERROR, and Cold.
         """
-        self._home.check()
+        if self._home.offline is not None:
+            self._home.check()
         if offset < self.start_offset or offset > self.end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,

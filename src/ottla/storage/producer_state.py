@@ -120,13 +120,13 @@ class CompletedTransaction(NamedTuple):
 class ProducerState:
     """All producers of a log, up to `end_offset`."""
 
-    __slots__ = ("_completed", "_ongoing", "_producers", "_sweep_at", "cautious", "end_offset")
+    __slots__ = ("_producers", "_sweep_at", "cautious", "completed", "end_offset", "ongoing")
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
-        self._ongoing: dict[int, int] = {}
+        self.ongoing: dict[int, int] = {}
         """Producer id → first offset of its open transaction. Opened in offset order: the first is the oldest."""
-        self._completed: list[CompletedTransaction] = []
+        self.completed: list[CompletedTransaction] = []
         self._sweep_at = _SWEEP
         self.end_offset = 0
         """The state holds what the batches below this offset say."""
@@ -216,7 +216,7 @@ class ProducerState:
         producer.timestamp = timestamp
         producer.wall_ms = wall_ms
         if header[5] & TRANSACTIONAL and producer.txn_first_offset < 0:
-            producer.txn_first_offset = self._ongoing[producer_id] = base_offset
+            producer.txn_first_offset = self.ongoing[producer_id] = base_offset
         self.end_offset = last_offset + 1
 
     def _begin(self, producer: Producer | None, producer_id: int, epoch: int, first_sequence: int) -> Producer:
@@ -252,36 +252,36 @@ class ProducerState:
         if first < 0:
             return None
         producer.txn_first_offset = NO_OFFSET
-        del self._ongoing[producer_id]
+        del self.ongoing[producer_id]
         completed = _new(CompletedTransaction, (producer_id, first, base_offset, not marker.commit))
-        self._completed.append(completed)
-        if len(self._completed) >= self._sweep_at:
+        self.completed.append(completed)
+        if len(self.completed) >= self._sweep_at:
             self._settle(high_watermark)
-            self._sweep_at = 2 * len(self._completed) + _SWEEP
+            self._sweep_at = 2 * len(self.completed) + _SWEEP
         return self._aborted(completed) if completed.aborted else None
 
     def _aborted(self, completed: CompletedTransaction) -> AbortedTransaction:
-        oldest = next(iter(self._ongoing.values()), completed.last_offset + 1)
+        oldest = next(iter(self.ongoing.values()), completed.last_offset + 1)
         return AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, oldest)
 
     # -- what read_committed may see -----------------------------------------------------------------------------------
 
     def _settle(self, high_watermark: int) -> None:
-        self._completed = [txn for txn in self._completed if txn.last_offset >= high_watermark]
+        self.completed = [txn for txn in self.completed if txn.last_offset >= high_watermark]
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The first offset of the oldest transaction that is open, or whose marker is not below the high watermark."""
-        if self._completed:
+        if self.completed:
             self._settle(high_watermark)
-        oldest = next(iter(self._ongoing.values()), None)
-        if not self._completed:
+        oldest = next(iter(self.ongoing.values()), None)
+        if not self.completed:
             return oldest
-        firsts = [txn.first_offset for txn in self._completed]
+        firsts = [txn.first_offset for txn in self.completed]
         return min(firsts) if oldest is None else min(oldest, *firsts)
 
     def has_late(self, now_ms: int, after_ms: int) -> bool:
         """Whether a transaction is open of which nothing has come in for longer than `after_ms`."""
-        return any(now_ms - self._producers[producer_id].wall_ms > after_ms for producer_id in self._ongoing)
+        return any(now_ms - self._producers[producer_id].wall_ms > after_ms for producer_id in self.ongoing)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
@@ -303,13 +303,13 @@ class ProducerState:
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int, wall_ms: int) -> None:
         """Take the state of a snapshot in place of the present one. Expiry counts from `wall_ms`, now."""
         self._producers.clear()
-        self._ongoing.clear()
-        self._completed.clear()
+        self.ongoing.clear()
+        self.completed.clear()
         self.end_offset = end_offset
         for entry in entries:
             self._load_one(entry, wall_ms)
-        oldest_first = sorted(self._ongoing.items(), key=lambda item: item[1])
-        self._ongoing = dict(oldest_first)
+        oldest_first = sorted(self.ongoing.items(), key=lambda item: item[1])
+        self.ongoing = dict(oldest_first)
 
     def _load_one(self, entry: SnapshotEntry, wall_ms: int) -> None:
         producer = self._producers[entry.producer_id] = Producer(entry.producer_id, entry.producer_epoch)
@@ -319,7 +319,7 @@ class ProducerState:
         producer.coordinator_epoch = entry.coordinator_epoch
         producer.txn_first_offset = entry.current_txn_first_offset
         if producer.txn_first_offset >= 0:
-            self._ongoing[entry.producer_id] = producer.txn_first_offset
+            self.ongoing[entry.producer_id] = producer.txn_first_offset
 
 
 def replay(state: ProducerState, header: HeaderTuple, marker: Marker | None, wall_ms: int) -> AbortedTransaction | None:

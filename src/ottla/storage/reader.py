@@ -59,7 +59,7 @@ class Reader:
             start = self._position(slot, offset, patient)
         segment = slots[slot]
         stop = segment.size
-        if limit < segments.end_of(slot, log_end):
+        if limit < log_end and limit < segments.end_of(slot, log_end):
             stop = self._position(slot, limit, patient)
             if stop < 0:
                 stop = segment.size
@@ -77,19 +77,19 @@ class Reader:
         """Where the first batch begins whose last offset is ≥ `offset`; -1 when the segment has none."""
         slots = self._segments.slots
         if slot == len(slots) - 1:
-            position = self._tail.position_of(offset)
-            if position >= 0:
-                return position
+            offsets = self._tail.offsets
+            if offsets and offset >= offsets[0]:
+                return self._tail.position_of(offset)
         found = self.find(slots[slot], offset, patient)
         return -1 if found is None else found.position
 
     def find(self, segment: Segment, offset: int, patient: bool) -> Found | None:
         """The first batch of a segment whose last offset is ≥ `offset`. Raises Cold, ApiError CORRUPT_MESSAGE."""
-        entry, above = segment.index.place_of(offset)
+        entry, above = (segment.open_index or segment.index).place_of(offset)
         if above > entry.position and entry.offset < offset:
             # Where every batch has an entry, the next entry's batch is the one, and one header shows it.
-            found = self._batch_at(segment, above, offset, patient)
-            if found is not None and 0 <= found.base_offset <= offset:
+            found = self._scan.batch_at(segment.file, above, segment.size, patient)
+            if found is not None and 0 <= found.base_offset <= offset <= found.last_offset:
                 return found
         first = self._entry_batch(segment, entry, patient) if entry.position else None
         if first is not None and first.last_offset >= offset:
@@ -126,10 +126,10 @@ class Reader:
         slots = self._segments.slots
         segment = slots[slot]
         end = -1
-        if slot == len(slots) - 1:
+        if slot == len(slots) - 1 and self._tail.positions and start + max_bytes >= self._tail.positions[0]:
             end = self._tail.boundary(start, start + max_bytes)
         if end <= start:
-            end = segment.index.floor_of_position(start + max_bytes)
+            end = (segment.open_index or segment.index).floor_of_position(start + max_bytes)
         if end <= start:
             end = self._scan.last_fitting(segment.file, start, segment.size, max_bytes, patient)
         if end <= start and at_least_one:

@@ -59,10 +59,11 @@ class Readable(Protocol):
 class HeaderScan:
     """Searches forward from a position, without blocking; one per broker, for its buffer."""
 
-    __slots__ = ("_view",)
+    __slots__ = ("_head", "_view")
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(CHUNK + HEADER_SIZE))
+        self._head = self._view[:HEADER_SIZE]
 
     def first_reaching(self, file: File, position: int, end: int, offset: int, patient: bool = False) -> Found | None:
         """The first batch from `position` on whose last offset is ≥ `offset`; None when there is none before `end`.
@@ -94,9 +95,10 @@ class HeaderScan:
         """The batch that begins at `position`, if one does. Raises Cold."""
         if position + ENTRY_MIN > end:
             return None
-        got = self._read(file, position, end, self._view[:HEADER_SIZE], patient)
-        if got < min(HEADER_SIZE, end - position):
-            return None
+        if file.try_read(position, self._head) < HEADER_SIZE:
+            got = self._read(file, position, end, self._head, patient)
+            if got < min(HEADER_SIZE, end - position):
+                return None
         base, length, magic, attributes, delta = _FRAME(self._view)
         after = position + length + LOG_OVERHEAD
         if after > end:
