@@ -275,6 +275,34 @@ def test_a_zero_window_reader_of_a_large_region(server, framed, tmp_path):
     file.close()
 
 
+@pytest.mark.parametrize("size", [40_000, 20_000_000], ids=["at once", "a full socket"])
+def test_a_large_region_leaves_between_its_head_and_its_end_in_the_order_of_requests(server, framed, tmp_path, size):
+    disk = RealDisk(str(tmp_path), server.turns)
+    file = disk.open("a.log", True)
+    content = bytes(range(256)) * (size // 256)
+    file.append([content])
+    server.broker.answer = [b"he", b"ad", Region(file, 0, len(content), file.generation), b"end"]
+    sock = server.connect()
+    server.send(sock, framed(20) * 3)
+    whole = b"head" + content + b"end"
+    assert server.receive(sock, 3 * (4 + len(whole))) == (len(whole).to_bytes(4, "big") + whole) * 3
+    assert not file.busy
+    file.close()
+
+
+def test_a_large_region_whose_bytes_were_cut_off_ends_the_connection(server, framed, tmp_path):
+    disk = RealDisk(str(tmp_path), server.turns)
+    file = disk.open("a.log", True)
+    file.append([bytes(100_000)])
+    old = Region(file, 0, 100_000, file.generation)
+    file.truncate(50_000)
+    server.broker.answer = [b"head", old]
+    server.send(server.connect(), framed(20))
+    server.until(lambda: server.broker.gone == 1)
+    assert not file.busy
+    file.close()
+
+
 def test_a_peer_that_leaves_while_a_region_waits_lets_the_file_go(server, framed, tmp_path):
     disk = RealDisk(str(tmp_path), server.turns)
     file = disk.open("a.log", True)
