@@ -30,7 +30,18 @@ from typing import Any, Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.replication.fetch_answers import Told, is_rare, rare_answer
-from ottla.replication.fetch_session import END, MARK, NO_SESSION, FetchPartition, FetchSession, FetchSessions, Row
+from ottla.replication.fetch_session import (
+    END,
+    MARK,
+    NO_SESSION,
+    FetchPartition,
+    FetchSession,
+    FetchSessions,
+    Row,
+    as_of_now,
+    note_told,
+    worth_telling,
+)
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, ZSTD_VERSION, Lowerings, old_readers_region
@@ -367,10 +378,10 @@ class FetchHandler:
             row = each.row
             assert row is not None, "every partition that was touched has something to say"
             if pending.replica_id != _NO_REPLICA:
-                row = _as_of_now(each, row)
+                row = as_of_now(each, row)
                 if 0 <= row[2] < each.fetch_offset:
                     session.unsaid[each] = None
-            if not pending.full and not _worth_telling(each, row):
+            if not pending.full and not worth_telling(each, row):
                 continue
             if each.topic != last:
                 last = each.topic
@@ -379,7 +390,7 @@ class FetchHandler:
             rows.append(row)
             told.append((each, row))
             rare = rare or is_rare(pending.version, each, row)
-            _told(session, each, row)
+            note_told(session, each, row)
         if not session.session_id:
             session.close()
         if rare:
@@ -465,14 +476,6 @@ def _read(
         each.watch(partition)
 
 
-def _as_of_now(each: FetchPartition, row: Row) -> Row:
-    """A follower that found nothing and waited for it is at least told what was committed meanwhile."""
-    partition = each.partition
-    if partition is None or row[1] or each.region is not None or row[2] == partition.high_watermark:
-        return row
-    return (row[0], 0, partition.high_watermark, partition.last_stable_offset, *row[4:])
-
-
 def _say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:
     """Where logs part, or whom to ask instead: no records."""
     each.region = None
@@ -487,19 +490,3 @@ def _fail(pending: PendingFetch, each: FetchPartition, code: ErrorCode) -> None:
     each.row = (each.index, code, -1, -1, -1, None, -1, NO_RECORDS)
     each.region = each.diverging = None
     pending.settled = True
-
-
-def _worth_telling(each: FetchPartition, row: Row) -> bool:
-    """An incremental answer leaves out what the reader knows already (KIP-227)."""
-    news = row[2] != each.told_high_watermark or row[4] != each.told_log_start
-    return news or each.region is not None or row[1] != 0 or row[6] >= 0 or each.diverging is not None
-
-
-def _told(session: FetchSession, each: FetchPartition, row: Row) -> None:
-    """Remember what the reader knows; a partition that got bytes comes last next time, so that none starves."""
-    each.told_high_watermark = row[2]
-    each.told_log_start = row[4]
-    if each.region is not None:
-        each.region = None
-        session.dirty.pop(each, None)  # it is not there when somebody closed the session meanwhile
-        session.dirty[each] = None
