@@ -30,6 +30,7 @@ from ottla.spark.writing import write_batches
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.spark_chaos.cases import CASES, CLUSTER, Case, Run
+from testbench.spark_chaos.committed import apart, end_what_is_open
 from testbench.spark_chaos.query import Plan
 from testbench.spark_chaos.standalone import Standalone
 from testbench.trio import trio
@@ -113,13 +114,16 @@ class Bench:
         directory = self._directory / f"case-{number}"
         (directory / "strikes").mkdir(parents=True)
         plan = Plan(self._bootstrap, SOURCE, sink, str(directory), self._rows // 4, **case.plan)
+        if case.offsets:
+            plan = plan._replace(group=f"chaos-group-{number}")
         begun = time.monotonic()
-        self._runs(plan, case.runs)
+        parted = self._runs(plan, case.runs)
         left = sorted(strike.name for strike in plan.strikes.iterdir())
         missing, twice = self._counts(sink)
-        good = not left and ((missing, twice) == (0, 0)) is case.exact
+        good = not left and ((missing, twice, parted) == (0, 0, 0)) is case.exact
         print(
             f"{'ok ' if good else 'BAD'} {case.name}: {missing} missing, {twice} too many"
+            f"{f', group and output apart after {parted} runs' if case.offsets else ''}"
             f"{f', did not hit: {left}' if left else ''} ({time.monotonic() - begun:.0f} s)",
             flush=True,
         )
@@ -132,8 +136,10 @@ class Bench:
         if self._standalone is not None:
             self._standalone.stop()
 
-    def _runs(self, plan: Plan, runs: tuple[Run, ...]) -> None:
+    def _runs(self, plan: Plan, runs: tuple[Run, ...]) -> int:
+        """After how many runs the group was not where the output was."""
         beside: list[subprocess.Popen[bytes]] = []
+        apart_after = 0
         for run in runs:
             for strike in run.strikes:
                 (plan.strikes / strike).touch()
@@ -144,8 +150,19 @@ class Bench:
             else:
                 _end(driver)
             time.sleep(run.wait_s)
+            apart_after += bool(plan.group) and run.look and self._apart(plan)
         for driver in beside:
             _end(driver)
+        return apart_after
+
+    def _apart(self, plan: Plan) -> bool:
+        """Whether the group stays away from the output. Tasks of a driver that was killed may commit while we look."""
+        for _ in range(10):
+            end_what_is_open(self._bootstrap, Path(plan.directory, "checkpoint"), PARTITIONS)
+            if not apart(self._bootstrap, plan.group, SOURCE, plan.sink, lambda number: number % PARTITIONS):
+                return False
+            time.sleep(0.5)
+        return True
 
     def _start(self, plan: Plan) -> subprocess.Popen[bytes]:
         if plan.master == CLUSTER:

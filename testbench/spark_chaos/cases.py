@@ -32,6 +32,8 @@ class Run(NamedTuple):
     """It goes on while the next one runs."""
     wait_s: float = 0
     """After its end, for tasks that outlive it."""
+    look: bool = True
+    """Whether the group is compared with the output behind it; that ends what its tasks have left open."""
 
 
 class Case(NamedTuple):
@@ -42,8 +44,11 @@ class Case(NamedTuple):
     plan: dict[str, Any] = {}  # noqa: RUF012 - never changed
     brokers: int = 1
     """Three: replicated, min.insync.replicas 2."""
+    offsets: bool = False
+    """The offsets of the source's group are in the transactions of the rows: after each run the group is where the
+    output is."""
     exact: bool = True
-    """Every row once; otherwise the safeguards are off, and rows must be missing or too many."""
+    """Every row once, and the group with them; otherwise the safeguards are off, and that must not be so."""
 
 
 LAST: Final = Run()
@@ -114,6 +119,30 @@ CASES: Final = (
         (Run(("before@1.1=sleep12", "start@2.2=sleep12")), LAST),
         {"master": CLUSTER, "settings": SPECULATION},
     ),
+    Case(
+        "offsets with whole batches: driver killed before and behind its commit, worker exits in the middle",
+        (Run(("commit@1=driver",)), Run(("mid@2.0=exit", "committed@3=driver")), LAST),
+        {"once": "batch", "shuffle": "1"},
+        offsets=True,
+    ),
+    Case(
+        "offsets with each task: workers exit before and after the end, drivers are killed before and after the commit",
+        (
+            Run(("mid@0.1=raise", "before@1.1=exit", "after@1.2=exit", "commit@2=driver")),
+            Run(("committed@3=driver",)),
+            LAST,
+        ),
+        offsets=True,
+    ),
+    Case(
+        "offsets with each task: an orphan commits behind its driver; a zombie sleeps over the next run",
+        (
+            Run(("before@1.0=sleep6", "after@1.1=driver"), wait_s=9),
+            Run(("before@2.0=sleep40", "after@2.1=driver"), look=False),
+            Run(wait_s=25),
+        ),
+        offsets=True,
+    ),
     *(
         Case(f"the {role} is killed in every batch, {when}", (Run(strikes(role)),), brokers=3)
         for role in ROLES
@@ -141,6 +170,13 @@ CASES: Final = (
         "without the marker in the transaction: driver killed before its commit",
         (Run(("commit@1=driver",)), LAST),
         {"unsafe": "marker_inside"},
+        exact=False,
+    ),
+    Case(
+        "with the offsets beside the transaction: driver killed behind its task, before the end",
+        (Run(("before@1.1=driver",)), LAST),
+        {"unsafe": "offsets_inside"},
+        offsets=True,
         exact=False,
     ),
 )

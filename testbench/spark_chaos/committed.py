@@ -5,9 +5,15 @@ Zone: real.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from confluent_kafka import Consumer, TopicPartition
+
+from ottla.client.batch_transaction import BatchTransaction, Links
+from ottla.client.settings import ClientConfig
 
 
 def committed(bootstrap: str, topic: str) -> Iterator[str]:
@@ -26,3 +32,31 @@ def committed(bootstrap: str, topic: str) -> Iterator[str]:
                     yield message.value().decode()
     finally:
         consumer.close()
+
+
+def end_what_is_open(bootstrap: str, checkpoint: Path, partitions: int) -> None:
+    """Take the transactional ids of a query that is not running: what its tasks left open is aborted, and hides nothing
+    from readers of committed records any more."""
+    query = json.loads((checkpoint / "metadata").read_text())["id"]
+    links = Links(ClientConfig(bootstrap_servers=bootstrap))
+    try:
+        for number in range(partitions):
+            BatchTransaction(links, f"ottla-{query}-sink-{number}", 60_000).fence()
+    finally:
+        links.close()
+
+
+def apart(bootstrap: str, group: str, source: str, sink: str, home: Callable[[int], int]) -> dict[int, tuple[int, int]]:
+    """Partitions of the source of which the group's offset does not tell how many of their rows are in the sink, with
+    both. For a source whose offsets are its rows, and a sink with `x-` and the number of each; home: whose a row is."""
+    found = Counter(home(int(value[2:])) for value in committed(bootstrap, sink))
+    # Without read_committed, or librdkafka waits for transactions of drivers that were killed.
+    settings = {"bootstrap.servers": bootstrap, "group.id": group, "isolation.level": "read_uncommitted"}
+    consumer = Consumer(settings)
+    try:
+        numbers = consumer.list_topics(source, 10).topics[source].partitions
+        offsets = consumer.committed([TopicPartition(source, number) for number in numbers], 30)
+        both = {each.partition: (max(0, each.offset), found[each.partition]) for each in offsets}
+    finally:
+        consumer.close()
+    return {number: pair for number, pair in both.items() if pair[0] != pair[1]}

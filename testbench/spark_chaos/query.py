@@ -29,6 +29,8 @@ class Plan(NamedTuple):
     """Where rows go through a shuffle: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
     foreach: str = ""
     """append or update (a count by value): within foreachBatch."""
+    group: str = ""
+    """The consumer group whose offsets must be in the transactions of the rows."""
     unsafe: str = ""
     """The safeguard that is switched off."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -48,6 +50,8 @@ def start(spark: Any, plan: Plan) -> Any:
     rows = _rows(spark, plan)
     options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink, "exactlyOnce": plan.once}
     options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})
+    if plan.group:
+        options |= {"offsetsInTransaction": "true", "sourceGroup": plan.group}
     if plan.foreach:
 
         def publish(frame: Any, batch: int) -> None:  # noqa: ARG001 - Spark's signature
@@ -64,14 +68,17 @@ def start(spark: Any, plan: Plan) -> Any:
 def _rows(spark: Any, plan: Plan) -> Any:
     source = spark.readStream.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", plan.per_batch)
-    rows = source.option("subscribe", plan.source).load().selectExpr("CAST(value AS STRING) AS value")
+    kept = ["struct(topic, partition, offset) AS _source"] if plan.group else []
+    if plan.group:
+        source = source.option("kafka.group.id", plan.group)
+    rows = source.option("subscribe", plan.source).load().selectExpr("CAST(value AS STRING) AS value", *kept)
     if plan.shuffle == "value":
         rows = rows.repartition("value")
     elif plan.shuffle:
         rows = rows.repartition(int(plan.shuffle), *(["value"] if plan.shuffle != "1" else []))
     if plan.foreach == "update":
         rows = rows.groupBy("value").count().select("value")
-    return rows.selectExpr("concat('x-', value) AS value")
+    return rows.selectExpr("concat('x-', value) AS value", *(["_source"] if kept else []))
 
 
 def main() -> int:

@@ -70,6 +70,7 @@ def test_a_dry_run_shows_steps_and_topics_and_changes_nothing(ottla: Any, write:
     for words in ((file,), (f"{file}:shop",)):
         plan = json.loads(ottla("pipeline", "run", *words, "--dry-run", "-o", "json").stdout)
         assert [(step["step"], step["scope"]) for step in plan["steps"]] == [("price", "partition"), ("second", "auto")]
+        assert [step["offsets"] for step in plan["steps"]] == [True, False], "of the second, Spark's plan decides"
         assert plan["steps"][0]["retries"] == {"dry.orders.dry.retry-1": 30_000, "dry.orders.dry.retry-2": 5_400_000}
         topics = {topic["name"]: (topic["role"], topic["exists"], topic["partitions"]) for topic in plan["topics"]}
         assert topics["dry.orders"] == ("source", True, 4)
@@ -77,7 +78,9 @@ def test_a_dry_run_shows_steps_and_topics_and_changes_nothing(ottla: Any, write:
         assert topics["dry.large"] == ("output", False, 4)
         assert topics["dry.orders.dry.retry-2"] == ("retry", False, 4)
         assert topics["dry.orders.dry.dead"] == ("dead", False, 4)
-    assert "dry.orders.dry.retry-1 after 30s" in ottla("pipeline", "run", file, "--dry-run").stdout
+    shown = ottla("pipeline", "run", file, "--dry-run").stdout
+    assert "dry.orders.dry.retry-1 after 30s" in shown
+    assert "  partition, with offsets\n" in shown
     assert ottla("topic", "list", "-o", "json").stdout == before
 
 

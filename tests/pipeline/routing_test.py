@@ -50,14 +50,14 @@ def batch(*values: bytes | None, topic: str = "orders", headers: Any = (), keys:
     return pa.RecordBatch.from_pylist(rows, schema=SCHEMA)
 
 
-def route(function: Any, *batches: pa.RecordBatch, **step: Any) -> list[Row]:
+def route(function: Any, *batches: pa.RecordBatch, keep: bool = False, **step: Any) -> list[Row]:
     """What the step writes."""
     pipeline = Pipeline("shop")
     pipeline.step(**{"source": "orders", "to": "priced", "retries": ["30s", "5m"], "name": "one", **step})(function)
     router = (
-        pickle.loads(pickle.dumps(Router(pipeline.steps[0], "shop")))
+        pickle.loads(pickle.dumps(Router(pipeline.steps[0], "shop", keep)))
         if step.get("pickled")
-        else Router(pipeline.steps[0], "shop")
+        else Router(pipeline.steps[0], "shop", keep)
     )
     return [row for out in router(batches) for row in out.to_pylist()]
 
@@ -267,3 +267,30 @@ def test_the_headers_are_those_of_spring() -> None:
     assert {"retry_topic-attempts", "kafka_dlt-original-offset", "kafka_dlt-exception-fqcn"} <= names
     assert dict(headers(row))["retry_topic-attempts"] == (2).to_bytes(4, "big")
     assert all(trails.is_ours(name, Names()) for name in names)
+
+
+def test_rows_that_change_tasks_behind_the_function_keep_what_they_were_made_of() -> None:
+    """Of rows that a function made it is enough to know the batch: all of it is written together."""
+    answers: list[Any] = [b"a", [b"b", b"c"], None]
+
+    def work(record: Record) -> Any:
+        if record.offset == 103:
+            raise OSError("later")
+        return answers[record.offset - 100]
+
+    rows = route(map_rows(work), batch(*[b"x"] * 4), keep=True)
+    assert [(row["value"], row["_source"]["offset"]) for row in rows] == [
+        (b"a", 103), (b"b", 103), (b"c", 103), (b"x", 103),
+    ]  # fmt: skip
+    assert rows[0]["_source"] == {"topic": "orders", "partition": 1, "offset": 103}
+
+
+def test_rows_of_a_data_frame_keep_what_each_was_made_of() -> None:
+    marks = [None, "wrong", None]
+    rows = route(lambda frame: frame, frame_rows(*({"value": "a", "_error": mark} for mark in marks)), keep=True)
+    assert [(row["topic"], row["_source"]["offset"]) for row in rows] == [
+        ("priced", 100), ("priced", 102), ("orders.shop.retry-1", 101),
+    ]  # fmt: skip
+    assert route(lambda frame: frame, frame_rows({"value": "a", "_error": None})) == [
+        {**{name: value for name, value in rows[0].items() if name != "_source"}}
+    ]

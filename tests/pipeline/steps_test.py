@@ -88,6 +88,7 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"required": ["headers"]}, "key and value, not headers"),
         ({"start": "middle"}, "start must be one of"),
         ({"exactly_once": "yes"}, "exactly_once must be one of"),
+        ({"offsets_in_transaction": "yes"}, "offsets_in_transaction must be one of"),
         ({"output_mode": "update"}, "append or complete"),
         ({"partitions": 0}, "at least 1"),
         ({"options": {"Subscribe": "x"}}, "the option Subscribe is the pipeline's own"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any
 
+import confluent_kafka
 import pyarrow as pa
 import pytest
 from testbench.apache_kafka.broker import KafkaNode
@@ -15,7 +17,7 @@ from tests.spark.attempts import Bench, rows
 from ottla.client.admin import Admin
 from ottla.client.admin_types import LATEST, NewTopic, Resource, ResourceType
 from ottla.client.batch_transaction import Links, end
-from ottla.client.errors import values_of
+from ottla.client.errors import DeadlineError, values_of
 from ottla.client.settings import ClientConfig
 from ottla.server.embedded import EmbeddedBroker
 from ottla.spark.attempt import Attempt, write_turn
@@ -23,6 +25,7 @@ from ottla.spark.errors import BadRows, Fenced, MarkersGone, StaleDriver
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker
 from ottla.spark.links import kept_links
 from ottla.spark.safeguards import SinkSafeguards
+from ottla.types import TopicPartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.interop]
 KAFKA_MARKS = [pytest.mark.kafka]
@@ -305,3 +308,109 @@ def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: p
     assert again.run(again.attempt(), VALUES) is None
     again.close()
     assert bench.committed() == Counter(VALUES)
+
+
+# -- the offsets of the source's group ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(bench: Bench) -> str:
+    """A topic that is read, in words; nothing has to be in it."""
+    name = f"{bench.topic}-source"
+    links = bench.links()
+    values_of(Admin(links.cluster).create_topics([NewTopic(name, 2, 1, {})]))
+    links.cluster.topic(name, create=True)
+    return name
+
+
+def upto(source: str, *offsets: int) -> dict[str, dict[TopicPartition, int]]:
+    """Offsets of the partitions, in the group `…-readers`."""
+    return {f"{source}-readers": {TopicPartition(source, number): offset for number, offset in enumerate(offsets)}}
+
+
+def test_the_group_moves_when_the_rows_count_and_not_before(bench: Bench, source: str) -> None:
+    first = bench.attempt()
+    prepared = bench.prepared(first, VALUES, upto(source, 10, 7))
+    assert (bench.group(f"{source}-readers", source), bench.committed()) == ({}, Counter())
+    first.commit(prepared)  # type: ignore[arg-type]
+    assert bench.group(f"{source}-readers", source) == {0: 10, 1: 7}
+    assert bench.committed() == Counter(VALUES)
+
+
+def test_beside_the_transaction_the_group_is_ahead_of_the_rows(bench: Bench, source: str) -> None:
+    """The safeguard is proved: this is what the test above would see."""
+    off = SinkSafeguards(offsets_inside=False)
+    assert bench.prepared(bench.attempt(safeguards=off), VALUES, upto(source, 10)) is not None
+    assert (bench.group(f"{source}-readers", source), bench.committed()) == ({0: 10}, Counter())
+
+
+def test_an_attempt_that_is_aborted_leaves_no_offset(bench: Bench, source: str) -> None:
+    zombie = bench.attempt()
+    prepared = bench.prepared(zombie, ["lost"], upto(source, 99, 99))
+    assert bench.run(bench.attempt(), VALUES, upto(source, 10)) is None
+    with pytest.raises(Fenced):
+        zombie.commit(prepared)  # type: ignore[arg-type]
+    assert bench.group(f"{source}-readers", source) == {0: 10}
+    assert bench.committed() == Counter(VALUES)
+
+
+def test_what_is_written_already_moves_no_group(bench: Bench, source: str) -> None:
+    bench.run(bench.attempt(), VALUES, upto(source, 10))
+    bench.run(
+        bench.attempt(partition=1), VALUES, upto(source, 20)
+    )  # the same partition, in another task of a later batch
+    assert bench.run(bench.attempt(), VALUES, upto(source, 10)) is not None
+    assert bench.group(f"{source}-readers", source) == {0: 20}
+
+
+def test_a_task_without_rows_takes_over_and_tells_how_far_it_has_read(bench: Bench, source: str) -> None:
+    """Or an earlier attempt, which had rows, could take the group back when the query is far ahead."""
+    zombie = bench.attempt()
+    prepared = bench.prepared(zombie, ["other rows"], upto(source, 10))
+    assert bench.run(bench.attempt(), [], upto(source, 10)) is None
+    assert bench.run(bench.attempt(partition=1, batch=1), ["next"], upto(source, 20)) is None
+    with pytest.raises(Fenced):
+        zombie.commit(prepared)  # type: ignore[arg-type]
+    assert bench.group(f"{source}-readers", source) == {0: 20}
+    assert bench.run(bench.attempt(), VALUES, upto(source, 10)) == Marker(bench.query, 0, 0)
+    assert bench.committed() == Counter(["next"])
+
+
+def test_the_group_may_have_members(bench: Bench, source: str) -> None:
+    """A transaction is not asked for a generation, unlike a plain commit."""
+    settings = {"bootstrap.servers": bench.bootstrap, "group.id": f"{source}-readers", "enable.auto.commit": False}
+    member = confluent_kafka.Consumer(settings)
+    member.subscribe([source])
+    until = time.monotonic() + 60
+    while not member.assignment() and time.monotonic() < until:
+        member.poll(0.1)
+    assert member.assignment()
+    assert bench.run(bench.attempt(), VALUES, upto(source, 10)) is None
+    (found,) = member.committed([confluent_kafka.TopicPartition(source, 0)], 30)
+    assert found.offset == 10
+    member.close()
+
+
+def test_offsets_that_nobody_takes_stop_the_rows_only_where_they_are_demanded(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("ottla.spark.attempt._MARKER_PATIENCE_MS", 700)
+    gone = upto("no-such-topic", 1)
+    once = bench.options.once._replace(offsets="true")
+    demanding = Attempt(bench.links(), bench.options._replace(once=once), bench.attempt().turn)
+    with pytest.raises(DeadlineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
+        bench.prepared(demanding, VALUES, gone)
+    assert bench.run(bench.attempt(), VALUES, gone) is None
+    assert "are told behind the batch" in caplog.text
+    assert bench.committed() == Counter(VALUES)
+
+
+def test_rows_of_earlier_batches_do_not_take_the_group_back(bench: Bench, source: str) -> None:
+    """As a join of streams makes them. Another query, which began elsewhere, does."""
+    bench.run(bench.attempt(), VALUES, upto(source, 10, 10))
+    later = bench.attempt(batch=1)
+    assert later.ahead(upto(source, 9, 11)) == {f"{source}-readers": {TopicPartition(source, 1): 11}}
+    assert later.ahead(upto(source, 10, 3)) == {}
+    other = Bench(bench.bootstrap, bench.topic, bench.query + "-2")
+    assert other.attempt().ahead(upto(source, 9, 11)) == upto(source, 9, 11)
+    other.close()

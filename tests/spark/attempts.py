@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+import confluent_kafka
 import pyarrow as pa
 from testbench.spark_chaos.committed import committed
 
@@ -19,6 +20,7 @@ from ottla.spark.attempt import Attempt, make_markers, write_turn
 from ottla.spark.exactly_once import Marker, Turn
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import SinkOptions, sink_options
+from ottla.spark.source_positions import Positions
 from ottla.types import TopicPartition
 
 
@@ -44,13 +46,16 @@ class Bench:
         turn = Turn("ottla-", self.query, "sink", batch, partition)
         return kind(self.links(), self.options, turn, safeguards)
 
-    def prepared(self, attempt: Attempt, values: Sequence[str]) -> Marker | Prepared | None:
-        """All steps but the last."""
-        return write_turn(attempt, [rows(values)], lambda: None, begin_without_rows=False)
+    def prepared(
+        self, attempt: Attempt, values: Sequence[str], sources: Positions | None = None
+    ) -> Marker | Prepared | None:
+        """All steps but the last. sources: the offsets of the source's groups that count with the rows."""
+        found = sources or {}
+        return write_turn(attempt, [rows(values)], lambda: None, begin_without_rows=False, sources=lambda: found)
 
-    def run(self, attempt: Attempt, values: Sequence[str]) -> Marker | None:
+    def run(self, attempt: Attempt, values: Sequence[str], sources: Positions | None = None) -> Marker | None:
         """All steps; the marker when the turn was written already."""
-        outcome = self.prepared(attempt, values)
+        outcome = self.prepared(attempt, values, sources)
         if isinstance(outcome, Marker):
             return outcome
         assert outcome is not None
@@ -59,6 +64,18 @@ class Bench:
 
     def committed(self) -> Counter[str]:
         return Counter(committed(self.bootstrap, self.topic))
+
+    def group(self, name: str, topic: str) -> dict[int, int]:
+        """What a group has committed for a topic by now, as librdkafka tells it."""
+        consumer = confluent_kafka.Consumer(
+            {"bootstrap.servers": self.bootstrap, "group.id": name, "isolation.level": "read_uncommitted"}
+        )
+        try:
+            numbers = consumer.list_topics(topic, 10).topics[topic].partitions
+            found = consumer.committed([confluent_kafka.TopicPartition(topic, number) for number in numbers], 30)
+            return {each.partition: each.offset for each in found if each.offset >= 0}
+        finally:
+            consumer.close()
 
     def written(self) -> int:
         """Offsets in use in all partitions: rows, committed or not, and the markers of ends."""

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testbench.spark_chaos.committed import committed
+from testbench.spark_chaos.committed import apart, committed, end_what_is_open
 from testbench.spark_chaos.query import Plan, start
 
+from ottla.client.admin_groups import GroupAdmin, GroupOffset
 from ottla.spark import write_batch
 
 pytestmark = [
@@ -62,6 +63,17 @@ class Chaos:
         assert error == ""
         assert not list(self.plan.strikes.iterdir())
 
+    def apart(self) -> dict[int, tuple[int, int]]:
+        """Partitions of the source where the group is not where the output is."""
+        plan = self.plan
+        end_what_is_open(plan.bootstrap, Path(plan.directory, "checkpoint"), 2)
+        return apart(plan.bootstrap, plan.group, plan.source, plan.sink, lambda number: number * 2 // ROWS)
+
+    def offsets(self) -> dict[str, int]:
+        """What the group has committed, by partition."""
+        found = GroupAdmin(self.topics.cluster).group_offsets(self.plan.group)
+        return {str(where.partition): at.offset for where, at in found.items() if isinstance(at, GroupOffset)}
+
     def counts(self) -> tuple[int, int]:
         """(rows that are missing, rows too many)."""
         found = Counter(committed(self.plan.bootstrap, self.plan.sink))
@@ -77,6 +89,55 @@ def chaos(spark: Any, topics: Any, tmp_path: Path) -> Chaos:
 def test_tasks_workers_and_drivers_that_fail_at_each_step_write_every_row_once(chaos: Chaos) -> None:
     chaos.run_through(["mid@0.1=raise", "after@1.1=exit", "before@2.0=exit", "commit@3=raise"])
     assert chaos.counts() == (0, 0)
+
+
+@pytest.mark.parametrize("whole", [False, True], ids=["partition", "batch"])
+def test_output_and_group_move_together_wherever_a_task_or_the_driver_is_hit(chaos: Chaos, whole: bool) -> None:
+    """Read by librdkafka: what is committed in the output, and what the group has committed."""
+    chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers")
+    changes = {"once": "batch", "shuffle": "1"} if whole else {}
+    for strike in ["mid@0.0=exit", "commit@1=raise"] if whole else ["before@0.1=exit", "after@1.1=exit"]:
+        assert chaos.run(strike, **changes)
+        assert chaos.apart() == {}, strike
+    assert chaos.offsets(), "something was written, and told"
+    chaos.run_through([], **changes)
+    assert (chaos.counts(), chaos.apart()) == ((0, 0), {})
+    assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}
+
+
+def test_beside_the_transaction_the_group_is_ahead_of_an_output_whose_task_died(chaos: Chaos) -> None:
+    """The safeguard is proved: the test above would notice."""
+    chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers")
+    assert chaos.run("before@0.1=exit", unsafe="offsets_inside")
+    assert chaos.apart() == {1: (PER_BATCH // 2, 0)}
+
+
+def test_offsets_that_are_demanded_where_they_cannot_be_are_refused_before_anything_is_written(chaos: Chaos) -> None:
+    chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers", settings=())
+    rows = chaos.spark.readStream.format("ottla").options(**chaos.topics.options, subscribe=chaos.plan.source)
+    rows = rows.options(**{"startingOffsets": "earliest", "minPartitions": "4", "kafka.group.id": chaos.plan.group})
+    sink = {**chaos.topics.options, "topic": chaos.plan.sink, "checkpointLocation": chaos.plan.directory + "/split"}
+    writer = rows.load().select("value").writeStream.format("ottla").options(**sink).trigger(availableNow=True)
+    with pytest.raises(Exception, match=r"OffsetsOutside.*by several tasks"):
+        writer.option("offsetsInTransaction", "true").start().awaitTermination()
+    assert chaos.counts() == (ROWS, 0)
+    writer.option("offsetsInTransaction", "auto").start().awaitTermination()
+    assert Counter(committed(chaos.plan.bootstrap, chaos.plan.sink)).total() == ROWS
+    assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}, "told behind the batch"
+
+
+def test_tasks_of_which_nothing_is_left_tell_how_far_they_have_read(chaos: Chaos) -> None:
+    group = f"{chaos.plan.source}-readers"
+    rows = chaos.spark.readStream.format("ottla").options(**chaos.topics.options, subscribe=chaos.plan.source)
+    rows = rows.options(**{"startingOffsets": "earliest", "kafka.group.id": group}).load().where("partition < 0")
+    sink = {**chaos.topics.options, "topic": chaos.plan.sink, "offsetsInTransaction": "true"}
+    place = chaos.plan.directory + "/checkpoint"
+    query = rows.select("value").writeStream.format("ottla").options(**sink, checkpointLocation=place)
+    query.trigger(availableNow=True).start().awaitTermination()
+    found = GroupAdmin(chaos.topics.cluster).group_offsets(group)
+    told = [at for at in found.values() if isinstance(at, GroupOffset)]
+    assert [at.offset for at in told] == [ROWS // 2] * 2
+    assert all('"b":0' in at.metadata for at in told), "by the sink, with their marker"
 
 
 def test_at_least_once_writes_rows_twice_under_the_same_faults(chaos: Chaos) -> None:

@@ -20,7 +20,9 @@ from ottla.spark.exactly_once import (
     parse_marker,
 )
 from ottla.spark.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
-from ottla.spark.tasks import has_read, note_read, note_that_rows_are_read_here
+from ottla.spark.source_positions import Noted
+from ottla.spark.tasks import add_note, leave_note, notes_of
+from ottla.types import TopicPartition
 
 TURN = Turn("ottla-", "3f1c", "sink", 4, 2)
 
@@ -66,6 +68,10 @@ def test_a_batch_write_with_a_name_is_written_as_a_whole() -> None:
         ({"kafka__enable__idempotence": "false"}, True, "kafka.acks"),
         ({"kafka__transaction__timeout__ms": "0"}, True, "kafka.transaction.timeout.ms"),
         ({"topic": MARKERS}, True, "topic"),
+        ({"offsetsInTransaction": "yes"}, True, "offsetsInTransaction"),
+        ({"offsetsInTransaction": "true", "exactlyOnce": "off"}, True, "offsetsInTransaction"),
+        ({"offsetsInTransaction": "true", "jobId": "a"}, False, "offsetsInTransaction"),
+        ({"sourceGroup": " "}, True, "sourceGroup"),
     ],
 )
 def test_options_that_contradict_are_refused_by_name(options: dict[str, str], streaming: bool, name: str) -> None:
@@ -139,16 +145,25 @@ def test_rows_behind_a_shuffle_are_stable_without_adaptive_execution_only(
 
 def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
-    assert not has_read(notes, 0)
+    assert notes_of(notes, 0) == []
     for task in (0, 7, 5000):
-        note_read(notes, task)
-    assert [task for task in range(6000) if has_read(notes, task)] == [0, 7, 5000]
-    for task in range(20_000):
-        note_read(notes, task)
-    assert notes.stat().st_size == 4096 * 8
-    assert has_read(notes, 19_999)
-    assert not has_read(notes, 0)
+        add_note(notes, task, Noted("c", None, TopicPartition("t", 0), task))
+    assert [task for task in range(6000) if notes_of(notes, task)] == [0, 7, 5000]
+    for task in range(4090, 8300):
+        add_note(notes, task, Noted(None, None, TopicPartition("t", 0), 1))
+    assert len(list(notes.iterdir())) == 4096, "they do not become more and more"
+    assert notes_of(notes, 8299)
+    assert not notes_of(notes, 7)
+
+
+def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
+    """As behind coalesce."""
+    read = [Noted("c", "readers of \u00fc", TopicPartition("t", number), 10 + number) for number in range(3)]
+    add_note(tmp_path, 5 + 4096, Noted("c", "g", TopicPartition("earlier", 0), 1))
+    for one in read:
+        add_note(tmp_path, 5, one)
+    assert notes_of(tmp_path, 5) == read
 
 
 def test_outside_of_a_task_no_note_is_left() -> None:
-    note_that_rows_are_read_here()
+    leave_note(Noted("c", "g", TopicPartition("t", 0), 1))

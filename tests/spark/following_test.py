@@ -6,10 +6,12 @@ import json
 from typing import Any
 
 import pytest
+from tests.spark.attempts import Bench
 from tests.spark.planning import Query, batch, stream
 
 from ottla.client.admin_groups import GroupAdmin, GroupOffset
-from ottla.client.errors import RefusedError
+from ottla.client.errors import DeadlineError, RefusedError
+from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.spark import readers
 from ottla.spark.errors import BadCheckpoint, DataLoss
@@ -102,6 +104,42 @@ def test_a_query_begins_where_its_group_is_and_elsewhere_at_the_beginning(topics
     with stream(topics, **options) as reader:
         assert Query(reader).trigger() == [(f"{topic}-0", 0, 5), (f"{topic}-1", 3, 5)]
     assert batch(topics, **options) == [(f"{topic}-0", 0, 5), (f"{topic}-1", 3, 5)]
+
+
+def test_what_a_sink_has_put_into_the_group_is_not_taken_back(topics: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A checkpoint that was put back to an older state: its next batch is refused by the marker (StaleDriver), and a
+    new query that begins where the group is must not begin before what was written."""
+    topic = topics.make(2)
+    topics.put(topic, 0, [b"x"] * 3)
+    topics.put(topic, 1, [b"x"] * 3)
+    group, first, second = f"{topic}-back", TopicPartition(topic, 0), TopicPartition(topic, 1)
+    mark = '{"q":"3f1c","b":4}'
+    options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
+    admin = GroupAdmin(topics.cluster)
+    admin.alter_group_offsets(group, {first: OffsetAndMetadata(9, -1, mark), second: OffsetAndMetadata(2, -1, mark)})
+    with stream(topics, **options) as reader:
+        query = Query(reader)
+        query.trigger()
+        query.trigger()
+    assert admin.group_offsets(group) == {first: GroupOffset(9, -1, mark), second: GroupOffset(3, -1, mark)}
+    assert "it was put back, or began anew" in caplog.text
+
+
+def test_a_query_waits_for_open_transactions_of_the_group_where_it_begins(topics: Any) -> None:
+    """Or it would read again what is written when that transaction ends."""
+    topic, out = topics.make(), topics.make()
+    topics.put(topic, 0, [b"x"] * 5)
+    group, where = f"{topic}-open", TopicPartition(topic, 0)
+    bench = Bench(topics.bootstrap, out, f"query-{topic}")
+    attempt = bench.attempt()
+    prepared = bench.prepared(attempt, ["row"], {group: {where: 4}})
+    options = {"subscribe": topic, "startingOffsets": "group", "kafka.group.id": group}
+    once = {"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "400", "fetchOffset.numRetries": "0"}
+    with pytest.raises(DeadlineError, match="UNSTABLE_OFFSET_COMMIT"):
+        batch(topics, **options, **once)
+    attempt.commit(prepared)  # type: ignore[arg-type]
+    assert batch(topics, **options) == [(f"{topic}-0", 4, 5)]
+    bench.close()
 
 
 # -- delays --------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from ottla.client.admin_groups import GroupAdmin, GroupOffset
 from ottla.client.cluster import Cluster
 from ottla.client.fetch import fetch_range
 from ottla.client.records import records_in
@@ -166,10 +167,14 @@ def test_a_worker_that_dies_leaves_nothing_half_done(
     with pytest.raises(StepFailed, match="step work: "):
         p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
     assert committed(f"{source}.out") == committed(f"{source}.{source}-dies.retry-1") == []
+    assert p.status()[0].lag == 200
     (figures,) = p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
     assert (figures.rows_in, figures.rows_out, figures.retries, figures.lag) == (200, 180, 20, 0)
     assert figures.waiting >= 20
-    assert figures.guarantee.startswith("exactly once by partition")
+    assert figures.guarantee.startswith("exactly once by partition, with offsets: ")
+    found = GroupAdmin(topics.cluster).group_offsets(p.name)[TopicPartition(source, 0)]
+    assert isinstance(found, GroupOffset)
+    assert (found.offset, '"b":0' in found.metadata) == (200, True), "by the sink, with its rows"
     good = [str(n) for n in range(200) if n % 10 != 3]
     assert values(committed(f"{source}.out")) == sorted(good)
     assert len(committed(f"{source}.{source}-dies.retry-1")) == 20
@@ -226,11 +231,73 @@ def test_the_unit_is_chosen_from_the_plan(spark: Any, topics: Any) -> None:
     p = Pipeline(f"{source}-plans", topics.bootstrap)
     for name, function in functions.items():
         p.step(source, to=f"{source}.{name}", name=name)(function)
-    scopes = {one.step: one.scope for one in p.plan(spark).steps}
-    assert scopes == {
+    plan = p.plan(spark).steps
+    assert [one.step for one in plan if one.offsets] == ["plain", "exploded", "python", "rows", "dealt", "joined"]
+    assert {one.step: one.scope for one in plan} == {
         "plain": "partition", "exploded": "partition", "python": "partition", "rows": "partition",
         "counted": "batch", "dealt": "batch", "unique": "batch", "joined": "batch",
     }  # fmt: skip
+
+
+def test_offsets_are_refused_where_they_are_demanded_and_cannot_be(spark: Any, topics: Any) -> None:
+    source = topics.make()
+    demanded: dict[str, Any] = {"offsets_in_transaction": "true"}
+    for function, more, text in (
+        (map_rows(lambda record: record.value), {"options": {"minPartitions": "4"}}, "minPartitions splits partitions"),
+        (lambda frame: frame.groupBy("value").count().select("value"), {}, "no column `_source` comes to the sink"),
+        (lambda frame: frame.repartition(4), {"exactly_once": "partition"}, "rows change tasks"),
+        (lambda frame: frame, {"exactly_once": "off"}, "there is no transaction"),
+    ):
+        p = Pipeline(f"{source}-demands", topics.bootstrap)
+        p.step(source, to=f"{source}.out", name="one", **demanded, **more)(function)
+        with pytest.raises(BadPipeline, match=f"step one: offsets_in_transaction cannot be true: {text}"):
+            p.plan(spark)
+
+
+@pytest.mark.parametrize("kind", ["rows", "frame"])
+def test_a_whole_batch_and_its_offsets_are_one(
+    spark: Any, topics: Any, committed: Committed, tmp_path: Path, kind: str
+) -> None:
+    """Results, retries and dead letters of all partitions, and how far the sources were read."""
+    source = topics.make(2)
+    for number in range(2):
+        topics.put(source, number, [b"%d" % n for n in range(50)])
+    p = Pipeline(f"{source}-whole", topics.bootstrap)
+    arguments: dict[str, Any] = {"to": f"{source}.out", "retries": ["1h"], "exactly_once": "batch"}
+    flag = tmp_path / "died"
+    if kind == "rows":
+
+        @p.step(source, offsets_in_transaction="true", **arguments)
+        @map_rows
+        def work(record: Record) -> bytes:
+            if record.partition == 1 and record.offset == 40 and not flag.exists():
+                flag.touch()
+                os._exit(1)
+            if record.offset % 10 == 3:
+                raise OSError("later")
+            return record.value or b""
+    else:
+        flag.touch()
+
+        @p.step(source, offsets_in_transaction="true", **arguments)
+        def frame(rows: Any) -> Any:
+            wrong = "CASE WHEN CAST(value AS STRING) LIKE '%3' THEN 'later' END AS _error"
+            return rows.repartition(3).selectExpr("key", "value", wrong, "_source")
+
+    if not flag.exists():
+        with pytest.raises(StepFailed):
+            p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+        assert (committed(f"{source}.out"), p.status()[0].lag) == ([], 100)
+    (figures,) = p.run(str(tmp_path / "checkpoint"), spark=spark, progress=False)
+    assert figures.guarantee.startswith("exactly once by batch, with offsets: ")
+    good = [str(n) for n in range(50) if n % 10 != 3]
+    assert values(committed(f"{source}.out")) == sorted(good * 2)
+    assert len(committed(f"{source}.{p.name}.retry-1")) == 10
+    found = GroupAdmin(topics.cluster).group_offsets(p.name)
+    for number in range(2):
+        at = found[TopicPartition(source, number)]
+        assert isinstance(at, GroupOffset)
+        assert (at.offset, '"b":0' in at.metadata) == (50, True)
 
 
 def test_a_batch_is_written_as_a_whole_where_rows_change_tasks(

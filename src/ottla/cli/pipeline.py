@@ -157,7 +157,7 @@ def _show_plan(plan: PipelinePlan, output: str) -> None:
         return
     rows = [
         (each.step, ",".join(each.reads), each.writes, ",".join(_retry(*one) for one in each.retries.items()) or None,
-         ",".join(each.dead) or None, each.scope) for each in plan.steps
+         ",".join(each.dead) or None, each.unit) for each in plan.steps
     ]  # fmt: skip
     write_table(("STEP", "READS", "WRITES", "RETRIES", "DEAD LETTERS", "EXACTLY ONCE BY"), rows)
     write("")

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
+from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment
@@ -175,13 +176,20 @@ class GroupAdmin:
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def alter_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int], deadline: Deadline | None = None
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        deadline: Deadline | None = None,
     ) -> dict[TopicPartition, ClientError | None]:
         """Commit in the name of a group that has no members; UNKNOWN_MEMBER_ID when it has some."""
         topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
-        for where, offset in offsets.items():
+        for where, given in offsets.items():
+            position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
             part = OffsetCommitRequest.OffsetCommitRequestPartition(
-                partition_index=where.partition, committed_offset=offset
+                partition_index=where.partition,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
             )
             topics.setdefault(where.topic, []).append(part)
         request = OffsetCommitRequest(

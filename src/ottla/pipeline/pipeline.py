@@ -17,6 +17,7 @@ from ottla.pipeline import queries
 from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.progress import Counter, StepProgress
+from ottla.pipeline.scope import Scope, unit, with_offsets
 from ottla.pipeline.show import Line
 from ottla.pipeline.status import StepStatus, status_of
 from ottla.pipeline.steps import Step, check_steps, group_of, in_order, make_step, topics_of
@@ -43,6 +44,14 @@ class StepPlan(NamedTuple):
     scope: str
     """partition, batch or off; auto where Spark was not asked."""
     reason: str
+    offsets: bool
+    """Whether the offsets of the step's group are committed in the transaction of the rows; False where Spark was not
+    asked and it depends on the plan."""
+
+    @property
+    def unit(self) -> str:
+        """For a table: what is written all or nothing."""
+        return unit(self.scope, self.offsets)
 
 
 class PipelinePlan(NamedTuple):
@@ -87,6 +96,7 @@ class Pipeline:
         max_record_bytes: int = 1_000_000,
         start: str = "earliest",
         exactly_once: str = "auto",
+        offsets_in_transaction: str = "auto",
         output_mode: str = "append",
         partitions: int | None = None,
         options: Mapping[str, str] | None = None,
@@ -100,8 +110,9 @@ class Pipeline:
         retry_on, abort_on: classes of exceptions that alone are, or are not, worth a retry.
         required: key and value, where they must not be null. max_record_bytes: of what the step makes.
         start: earliest, latest or group, for a run without a checkpoint.
-        exactly_once: auto (from the plan), partition, batch or off. output_mode: append or complete, for aggregations.
-        partitions: of topics that are made; by default as many as the source has.
+        exactly_once: auto (from the plan), partition, batch or off. offsets_in_transaction: whether the offsets of the
+        group are committed with the rows: auto (where that can be), true or false. output_mode: append or complete, for
+        aggregations. partitions: of topics that are made; by default as many as the source has.
         options: more of the source (docs/pyspark.md), as maxOffsetsPerTrigger, minPartitions and failOnDataLoss.
         Raises BadPipeline.
         """
@@ -121,6 +132,7 @@ class Pipeline:
                 max_record_bytes=max_record_bytes,
                 start=start,
                 exactly_once=exactly_once,
+                offsets_in_transaction=offsets_in_transaction,
                 output_mode=output_mode,
                 partitions=partitions,
                 options=options or {},
@@ -142,15 +154,9 @@ class Pipeline:
         return PipelinePlan(self.name, [self._plan_step(spark, step) for step in in_order(self._steps)], topics)
 
     def _plan_step(self, spark: Any, step: Step) -> StepPlan:
-        mode, reason = step.exactly_once, "as the step says"
-        if spark is not None:
-            mode, reason = self.query(spark, step).scope
-        elif mode == "auto" and not step.is_frame_step:
-            mode, reason = "partition", "rows stay in the task that read them"
-        elif mode == "auto":
-            reason = "decided from Spark's plan when it runs"
-        retries = dict(step.retry_topics)
-        return StepPlan(step.name, step.sources, step.to, retries, step.dead_topics, mode, reason)
+        scope = self.query(spark, step).scope if spark is not None else _guess(step)
+        retries, dead = dict(step.retry_topics), step.dead_topics
+        return StepPlan(step.name, step.sources, step.to, retries, dead, scope.mode, scope.reason, scope.offsets)
 
     def query(self, spark: Any, step: Step) -> queries.Planned:
         """A step's query, not started. Raises BadPipeline; StepFailed for what Spark says."""
@@ -223,6 +229,17 @@ class Pipeline:
         return Running(self, planned, checkpoint, trigger)
 
 
+def _guess(step: Step) -> Scope:
+    """The unit of a step, as far as it can be known without Spark."""
+    if step.is_frame_step:
+        auto = step.exactly_once == "auto"
+        return Scope(step.exactly_once, "decided from Spark's plan when it runs" if auto else "as the step says")
+    scope = Scope(step.exactly_once, "as the step says")
+    if step.exactly_once == "auto":
+        scope = Scope("partition", "rows stay in the task that read them")
+    return with_offsets(scope, step.offsets_in_transaction, stays=True, has_source=True, options=step.options)
+
+
 class _Query:
     """A step's query and its figures."""
 
@@ -230,8 +247,7 @@ class _Query:
         step, scope = planned.step, planned.scope
         self.planned = planned
         self.query: Any = None
-        guarantee = "at least once" if scope.mode == "off" else f"exactly once by {scope.mode}: {scope.reason}"
-        self._counter = Counter(step.name, guarantee, step.sources, step.retry_topics)
+        self._counter = Counter(step.name, scope.guarantee, step.sources, step.retry_topics)
 
     def progress(self) -> StepProgress:
         """The figures of now."""

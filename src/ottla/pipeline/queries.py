@@ -6,6 +6,7 @@ Zone: real. The only place where the options of source and sink are put together
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -15,13 +16,15 @@ from typing import Any, Final, NamedTuple
 from ottla.pipeline.errors import BadPipeline
 from ottla.pipeline.functions import ERROR
 from ottla.pipeline.progress import COUNTED, METRICS
-from ottla.pipeline.routing import SCHEMA, SOURCE, Router
-from ottla.pipeline.scope import Scope, scope_of
+from ottla.pipeline.routing import ORIGIN, SCHEMA, SOURCE, Router
+from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
 from ottla.retry.policy import duration_ms
 
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+_ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
 _SINK_COLUMNS: Final = ("key", "value", "headers")
+_LOG = logging.getLogger(__name__)
 _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
 
 
@@ -32,6 +35,8 @@ class Planned(NamedTuple):
     frame: Any
     """What the sink gets."""
     scope: Scope
+    group: str
+    """The consumer group of its source."""
 
 
 def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[str, str]:
@@ -51,12 +56,15 @@ def source_options(step: Step, group: str, settings: Mapping[str, str]) -> dict[
     return found
 
 
-def sink_options(step: Step, pipeline: str, settings: Mapping[str, str], scope: Scope) -> dict[str, str]:
+def sink_options(planned: Planned, pipeline: str, settings: Mapping[str, str]) -> dict[str, str]:
     """The options of the step's sink; the column `topic` says where a row goes."""
+    step, scope = planned.step, planned.scope
     kafka = _kafka(settings)
     kafka.setdefault("kafka.max.request.size", str(max(1_048_576, step.limits.max_bytes) + ROOM_BYTES))
     once = {"exactlyOnce": scope.mode, "transactionalIdPrefix": f"{pipeline}-", "sink": step.name}
-    return {**kafka, **once}
+    # Where the plan allows it, auto: a task in which it cannot be after all says so in its log, and goes on.
+    once["offsetsInTransaction"] = step.offsets_in_transaction if scope.offsets else "false"
+    return {**kafka, **once, "sourceGroup": planned.group}
 
 
 def _kafka(settings: Mapping[str, str]) -> dict[str, str]:
@@ -67,22 +75,42 @@ def plan_step(spark: Any, step: Step, group: str, settings: Mapping[str, str]) -
     """Build the step's DataFrame. Raises BadPipeline when its function returns none, or its columns do not fit."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - everybody calls it F; slow to import
 
-    read = spark.readStream.format("ottla").options(**source_options(step, group, settings)).load()
-    if step.is_frame_step:
-        frame = _frame_step(read.withColumn(SOURCE, F.struct(*_SOURCE_FIELDS)), step, group)
-    else:
-        frame = read.mapInArrow(Router(step, group), SCHEMA)
+    options = source_options(step, group, settings)
+    read = spark.readStream.format("ottla").options(**options).load()
+    made = _called(step, read.withColumn(SOURCE, F.struct(*_SOURCE_FIELDS))) if step.is_frame_step else read
+    scope = _scope(step, made)
+    keep = scope.mode == "batch" and scope.offsets
+    frame = _rows(step, made, group, keep) if step.is_frame_step else _routed(made, Router(step, group, keep))
     retry, dead = list(step.retry_topics), list(step.dead_topics)
     topic = F.col("topic")
     counts = {"rows_out": ~topic.isin([*retry, *dead]), "retries": topic.isin(retry), "dead": topic.isin(dead)}
     frame = frame.observe(METRICS, *(F.count_if(counts[name]).alias(name) for name in COUNTED))
-    scope = scope_of(frame) if step.exactly_once == "auto" else Scope(step.exactly_once, "as the step says")
-    return Planned(step, frame.repartition(1) if scope.mode == "batch" else frame, scope)
+    return Planned(step, frame.repartition(1) if scope.mode == "batch" else frame, scope, options["kafka.group.id"])
 
 
-def _frame_step(read: Any, step: Step, group: str) -> Any:
-    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+def _scope(step: Step, made: Any) -> Scope:
+    """The unit, and whether the group's offsets are in it. Raises BadPipeline when they must be and cannot."""
+    by_plan = scope_of(made)
+    scope = by_plan if step.exactly_once == "auto" else Scope(step.exactly_once, "as the step says")
+    stays, has_source = by_plan.mode == "partition", not step.is_frame_step or _has_source(made)
+    wanted = step.offsets_in_transaction
+    scope = with_offsets(scope, wanted, stays=stays, has_source=has_source, options=step.options)
+    if wanted == "true" and not scope.offsets:
+        raise BadPipeline(f"step {step.name}: offsets_in_transaction cannot be true: {scope.because}")
+    return scope
 
+
+def _has_source(made: Any) -> bool:
+    fields = dict(made.dtypes).get(SOURCE, "")
+    return all(field in fields for field in ("topic:string", "partition:int", "offset:bigint"))
+
+
+def _routed(rows: Any, router: Router) -> Any:
+    return rows.mapInArrow(router, f"{SCHEMA}, {ORIGIN}" if router.keep else SCHEMA)
+
+
+def _called(step: Step, read: Any) -> Any:
+    """What the function of a DataFrame step makes."""
     assert callable(step.function)
     try:
         made = step.function(read)
@@ -94,18 +122,26 @@ def _frame_step(read: Any, step: Step, group: str) -> Any:
         raise BadPipeline(f"step {step.name}: the function returned {type(made).__name__}, not a DataFrame")
     if "value" not in made.columns:
         raise BadPipeline(f"step {step.name}: there is no column `value` among {', '.join(made.columns)}")
+    return made
+
+
+def _rows(step: Step, made: Any, group: str, keep: bool) -> Any:
+    """The rows of a DataFrame step, with their topics."""
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
     columns = [F.col(name) for name in _SINK_COLUMNS if name in made.columns]
     if ERROR not in made.columns and (SOURCE not in made.columns or step.policy is None):
         if step.limits.required:
             raise BadPipeline(f"step {step.name}: required=… needs dead=…, and the column `{SOURCE}`: keep it")
-        return made.select(F.lit(step.to).alias("topic"), *columns)
+        origin = [F.struct(*(f"{SOURCE}.{name}" for name in _ORIGIN_FIELDS)).alias(SOURCE)] if keep else []
+        return made.select(F.lit(step.to).alias("topic"), *columns, *origin)
     if SOURCE not in made.columns:
         raise BadPipeline(
             f"step {step.name}: rows with `{ERROR}` are sent on as they were read: keep the column `{SOURCE}`"
         )
     more = [F.col(name) for name in (ERROR, SOURCE) if name in made.columns]
     # Without the function: it stays on the driver, and may hold what cannot leave it.
-    return made.select(*columns, *more).mapInArrow(Router(replace(step, function=_made), group), SCHEMA)
+    return _routed(made.select(*columns, *more), Router(replace(step, function=_made), group, keep))
 
 
 def _made(frame: Any) -> Any:
@@ -116,12 +152,13 @@ def _made(frame: Any) -> Any:
 def start(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoint: str, trigger: str) -> Any:
     """Start the query. Its checkpoint is in a directory of its own under `checkpoint`."""
     step = planned.step
+    _LOG.info("step %s of %s: %s", step.name, pipeline, planned.scope.guarantee)
     directory = (
         f"{checkpoint.rstrip('/')}/{step.name}" if "://" in checkpoint else str(PurePosixPath(checkpoint) / step.name)
     )
     return (
         planned.frame.writeStream.format("ottla")
-        .options(**sink_options(step, pipeline, settings, planned.scope))
+        .options(**sink_options(planned, pipeline, settings))
         .option("checkpointLocation", directory)
         .outputMode(step.output_mode)
         .queryName(f"{pipeline}.{step.name}")

@@ -38,6 +38,8 @@ from ottla.retry.policy import Dead
 SOURCE: Final = "_source"
 """The column that holds the record as it was read, for DataFrame steps."""
 SCHEMA: Final = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+ORIGIN: Final = f"{SOURCE} struct<topic: string, partition: int, offset: bigint>"
+"""The column that tells the sink what a row was made of."""
 _STAMPS: Final = ("CreateTime", "LogAppendTime")
 
 
@@ -47,9 +49,12 @@ class Router:
 
     step: Step
     group: str
+    keep: bool = False
+    """Whether rows keep what they were made of, in ORIGIN: where they change tasks behind this."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Batches of the source, or of a DataFrame step, to batches of SCHEMA. Raises StepFailed without a policy."""
+        """Batches of the source, or of a DataFrame step, to batches of SCHEMA, with ORIGIN if it is kept. Raises
+        StepFailed without a policy."""
         for batch in batches:
             if batch.num_rows:
                 yield from self._route(batch)
@@ -59,17 +64,29 @@ class Router:
         if isinstance(function, RowFunction | BatchFunction):
             made, failed = function.apply(batch, self.step.limits, self.step.levels)
             origin = batch
+            # How many rows came of which is not known: a batch of the source is of one partition, and its end counts.
+            of = [[batch.num_rows - 1] * rows.num_rows for rows in made]
         else:
-            made, failed = self._checked(batch)
-            origin = batch.column(batch.schema.names.index(SOURCE)).flatten() if failed else None
-            if origin is not None:
-                origin = pa.RecordBatch.from_arrays(origin, names=_fields(batch))
-        for rows in made:
-            yield _addressed(rows, [self.step.to] * rows.num_rows)
+            made, failed, good = self._checked(batch)
+            of = [good]
+            origin = _read_as(batch) if failed or self.keep else None
+        for rows, numbers in zip(made, of, strict=False):
+            yield self._addressed(rows, [self.step.to] * rows.num_rows, origin, numbers)
         if failed:
             yield self._failed(origin, failed)
 
-    def _checked(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], list[Failed]]:
+    def _addressed(
+        self, rows: pa.RecordBatch, topics: list[str], origin: pa.RecordBatch | None, of: list[int]
+    ) -> pa.RecordBatch:
+        """Rows with their topics. origin: what was read; of: which of its rows each was made of."""
+        names, columns = ["topic", *ROWS_TYPE.names], [pa.array(topics, pa.string()), *rows.columns]
+        if self.keep:
+            assert origin is not None
+            names.append(SOURCE)
+            columns.append(_origins(origin).take(pa.array(of, pa.int64())))
+        return pa.RecordBatch.from_arrays(columns, names=names)
+
+    def _checked(self, batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], list[Failed], list[int]]:
         """The rows of a DataFrame step: those that it marked, and those that may not be written, have failed."""
         names = batch.schema.names
         reasons: dict[int, Exception] = {}
@@ -77,8 +94,9 @@ class Router:
             reasons = {row: StepSaid(why) for row, why in reasons_of(batch.column(names.index(ERROR))).items()}
         rows = to_rows(batch)
         reasons = {**problems_of(rows, self.step.limits), **reasons}
-        good = rows.filter(pa.array([row not in reasons for row in range(rows.num_rows)], pa.bool_()))
-        return [good] if good.num_rows else [], [Failed(row, reasons[row]) for row in sorted(reasons)]
+        good = [row for row in range(rows.num_rows) if row not in reasons]
+        made = [rows.take(pa.array(good, pa.int64()))] if good else []
+        return made, [Failed(row, reasons[row]) for row in sorted(reasons)], good
 
     def _failed(self, batch: pa.RecordBatch, failed: Sequence[Failed]) -> pa.RecordBatch:
         rows = batch.take(pa.array([each.row for each in failed], pa.int64()))
@@ -98,7 +116,7 @@ class Router:
             topic, own = self._sent(place, headers_of(columns["headers"][row].as_py()), error)
             topics.append(topic)
             headers.append(own)
-        return _addressed(rows_of(keys, values, headers), topics)
+        return self._addressed(rows_of(keys, values, headers), topics, batch, [each.row for each in failed])
 
     def _sent(self, place: tuple[str, int, int, int, str], found: trails.Headers, error: Exception) -> tuple[str, Any]:
         """Topic and headers of a record that failed."""
@@ -133,11 +151,13 @@ def _stack(error: Exception) -> str:
     return "".join(traceback.format_exception(error))[-trails.MAX_STACK_CHARS :]
 
 
-def _fields(batch: pa.RecordBatch) -> list[str]:
+def _read_as(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """What the rows of a DataFrame step were read as."""
     struct = batch.schema.field(SOURCE).type
-    return [struct.field(number).name for number in range(struct.num_fields)]
+    names = [struct.field(number).name for number in range(struct.num_fields)]
+    return pa.RecordBatch.from_arrays(batch.column(batch.schema.names.index(SOURCE)).flatten(), names=names)
 
 
-def _addressed(rows: pa.RecordBatch, topics: list[str]) -> pa.RecordBatch:
-    names = ["topic", *ROWS_TYPE.names]
-    return pa.RecordBatch.from_arrays([pa.array(topics, pa.string()), *rows.columns], names=names)
+def _origins(read: pa.RecordBatch) -> pa.StructArray:
+    names = ("topic", "partition", "offset")
+    return pa.StructArray.from_arrays([read.column(read.schema.names.index(name)) for name in names], names=names)

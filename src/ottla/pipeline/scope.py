@@ -7,7 +7,7 @@ As soon as rows change tasks, Spark may cut them in another way the next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, NamedTuple
 
 NARROW: Final = frozenset(
@@ -36,12 +36,31 @@ NARROW: Final = frozenset(
 """Nodes of a plan that leave every row in its task. What is not here counts as a shuffle."""
 
 
+_SPLIT: Final = ("minpartitions", "maxrecordsperpartition")
+
+
 class Scope(NamedTuple):
     """The unit, and why."""
 
     mode: str
-    """partition or batch."""
+    """partition, batch or off; auto where Spark was not asked."""
     reason: str
+    offsets: bool = False
+    """Whether the offsets of the step's group are committed in the transaction of the rows."""
+    because: str = ""
+    """Why they are not."""
+
+    @property
+    def guarantee(self) -> str:
+        """For people."""
+        if self.mode == "off":
+            return "at least once"
+        return f"exactly once by {unit(self.mode, self.offsets)}: {self.reason}"
+
+
+def unit(mode: str, offsets: bool) -> str:
+    """What is written all or nothing, in words."""
+    return f"{mode}, with offsets" if offsets else mode
 
 
 def scope_of(frame: Any) -> Scope:
@@ -52,6 +71,25 @@ def scope_of(frame: Any) -> Scope:
     if wide:
         return Scope("batch", f"rows change tasks: {', '.join(wide)}")
     return Scope("partition", "rows stay in the task that read them")
+
+
+def with_offsets(scope: Scope, wanted: str, *, stays: bool, has_source: bool, options: Iterable[str]) -> Scope:
+    """The same unit, with whether the group's offsets can be in its transaction. Source and sink of a step are on one
+    cluster.
+
+    wanted: auto, true or false. stays: rows stay in the task that read them. has_source: rows that change tasks say
+    what they were made of. options: names of the source's options.
+    """
+    if wanted == "false":
+        return scope._replace(because="the step says so")
+    if scope.mode == "off":
+        return scope._replace(because="there is no transaction")
+    if scope.mode == "batch":
+        return scope._replace(offsets=has_source, because="" if has_source else "no column `_source` comes to the sink")
+    if not stays:
+        return scope._replace(because="rows change tasks")
+    split = sorted(name for name in options if name.lower() in _SPLIT)
+    return scope._replace(offsets=not split, because=f"{split[0]} splits partitions" if split else "")
 
 
 def _nodes(plan: Any) -> Iterator[str]:

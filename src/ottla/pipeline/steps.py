@@ -21,6 +21,7 @@ from ottla.pipeline.functions import BatchFunction, Limits, RowFunction
 from ottla.retry.policy import Duration, ErrorKind, PolicyError, RetryPolicy, duration_ms
 
 MODES: Final = ("auto", "partition", "batch", "off")
+OFFSETS: Final = ("auto", "true", "false")
 STARTS: Final = ("earliest", "latest", "group")
 HOPELESS: Final[tuple[ErrorKind, ...]] = (
     Poison,
@@ -74,6 +75,7 @@ class Step:
     limits: Limits
     start: str
     exactly_once: str
+    offsets_in_transaction: str
     output_mode: str
     partitions: int | None
     """Of topics that are created; None: as many as the sources have."""
@@ -151,6 +153,7 @@ def make_step(
     max_record_bytes: int,
     start: str,
     exactly_once: str,
+    offsets_in_transaction: str,
     output_mode: str,
     partitions: int | None,
     options: Mapping[str, str],
@@ -163,10 +166,15 @@ def make_step(
     base = {one: one if one == pipeline else f"{one}.{pipeline}" for one in sources}
     if max_record_bytes < 1 or (partitions is not None and partitions < 1):
         raise BadPipeline(f"step {called}: max_record_bytes and partitions must be at least 1")
+    if offsets_in_transaction not in OFFSETS:
+        raise BadPipeline(
+            f"step {called}: offsets_in_transaction must be one of {', '.join(OFFSETS)}, not {offsets_in_transaction!r}"
+        )
     _check_options(called, options)
     limits = Limits(max_record_bytes, tuple(required))
+    once = (exactly_once, offsets_in_transaction)
     step = Step(
-        called, sources, to, function, policy, base, limits, start, exactly_once, output_mode, partitions, dict(options)
+        called, sources, to, function, policy, base, limits, start, *once, output_mode, partitions, dict(options)
     )
     _check_topics(step)
     return step

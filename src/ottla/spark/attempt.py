@@ -6,22 +6,32 @@ coordinator lets one of them commit, and the others see it. Nothing here depends
 1. `begin`: take the transactional id, which ends whatever an earlier attempt had open. Then, and not before, read the
    marker: when it names this batch, there is nothing to do.
 2. `write`: encode rows. They are held back for a while, so that a slow transformation keeps no transaction open.
-3. `prepare`: send what is left, and the marker, in the same transaction.
+3. `prepare`: send what is left, the marker, and how far the source was read, in the same transaction.
 4. the end of the transaction, from here or, for a whole batch, from the driver: the moment at which it counts.
 """
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Final
 
 import pyarrow as pa
 
 from ottla.client.admin import Admin
+from ottla.client.admin_groups import GroupAdmin
 from ottla.client.admin_types import NewTopic
-from ottla.client.batch_transaction import BatchTransaction, Links, Prepared, abort_quietly, end, is_fenced
+from ottla.client.batch_transaction import (
+    BatchTransaction,
+    Links,
+    Prepared,
+    abort_quietly,
+    end,
+    is_fenced,
+    stable_positions,
+)
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, values_of
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
@@ -29,6 +39,7 @@ from ottla.spark.errors import BadRows, Fenced, MarkersGone
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker, Turn, already_written, marker_position, parse_marker
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import SinkOptions
+from ottla.spark.source_positions import Positions, goes_on, marked
 from ottla.spark.writing import Queue, Rows, send_all
 from ottla.types import TopicPartition
 
@@ -36,6 +47,15 @@ HELD_BYTES: Final = 32 << 20
 """Encoded rows that are held back before the transaction is opened; then they are sent as they come."""
 _MARKER_PATIENCE_MS: Final = 10_000
 """A topic that was made just now is known to all brokers within this time."""
+_NOT_TAKEN: Final = frozenset(
+    {
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+)
+"""Why a broker may not take the offsets of the source's group from this client, ever."""
+_LOG = logging.getLogger(__name__)
 
 
 class Attempt:
@@ -46,6 +66,7 @@ class Attempt:
         self.rows = 0
         self._links = links
         self._safeguards = safeguards
+        self._demands_offsets = options.once.offsets == "true"
         self._transaction = BatchTransaction(links, turn.name, options.once.timeout_ms)
         self._encoder = Rows(links.cluster, options, lambda: self._transaction.identity, transactional=True)
         self._held: dict[TopicPartition, Queue] = {}
@@ -81,15 +102,33 @@ class Attempt:
         if self._held_bytes > HELD_BYTES or self._transaction.is_open:
             self._send()
 
-    def prepare(self) -> Prepared | None:
-        """Everything is in the transaction now; None when there were no rows, so that there is none. Raises Fenced,
-        MarkersGone and the client's errors."""
-        if not self.rows:
+    def prepare(self, sources: Positions | None = None) -> Prepared | None:
+        """Everything is in the transaction now; None when there was nothing, so that there is none.
+
+        sources: the offsets of the source's group that count with the rows. Raises Fenced, MarkersGone and the client's
+        errors.
+        """
+        if not self.rows and not sources:
             return None
         self._send()
         if self._safeguards.marker_inside:
             self._guarded(self._send_marker)
+        for group, offsets in (sources or {}).items():
+            self._send_sources(group, offsets)
         return self._transaction.prepared()
+
+    def ahead(self, sources: Positions) -> Positions:
+        """Those of these offsets that are not behind what the group has already: rows may be of earlier batches. Raises
+        the client's errors."""
+        groups, found = self._links.coordinators.groups, {}
+        for group, offsets in sources.items():
+            present = stable_positions(groups, group, list(offsets))
+            found[group] = {
+                where: offset
+                for where, offset in offsets.items()
+                if goes_on(offset, present.get(where), self.turn.query)
+            }
+        return {group: offsets for group, offsets in found.items() if offsets}
 
     def commit(self, prepared: Prepared) -> None:
         """End the transaction. Raises Fenced and the client's errors."""
@@ -118,6 +157,20 @@ class Attempt:
                 ) from error
             raise
 
+    def _send_sources(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        if not self._safeguards.offsets_inside:
+            values_of(GroupAdmin(self._links.cluster).alter_group_offsets(group, offsets))
+            return
+        positions, patience = marked(self.turn, offsets), Deadline.after_ms(_MARKER_PATIENCE_MS)
+        try:
+            self._guarded(lambda: self._transaction.send_positions(group, positions, patience))
+            _LOG.info("%s: with the offsets of group %s", self.turn, group)
+        except ClientError as error:
+            last = error.last if isinstance(error, DeadlineError) else error
+            if self._demands_offsets or not (isinstance(last, RefusedError) and last.code in _NOT_TAKEN):
+                raise
+            _LOG.warning("%s: the offsets of group %s are told behind the batch: %s", self.turn, group, last)
+
     def _guarded(self, step: Callable[[], object]) -> None:
         try:
             step()
@@ -128,18 +181,24 @@ class Attempt:
 
 
 def write_turn(
-    attempt: Attempt, batches: Iterable[pa.RecordBatch], check: Callable[[], None], *, begin_without_rows: bool
+    attempt: Attempt,
+    batches: Iterable[pa.RecordBatch],
+    check: Callable[[], None],
+    *,
+    begin_without_rows: bool,
+    sources: Callable[[], Positions] = dict,
 ) -> Marker | Prepared | None:
     """All steps but the last: the marker if the turn is written already, None when there are no rows, otherwise what is
     to be ended. After an error nothing of it counts.
 
     check: called before anything is written, when the first rows are there. begin_without_rows: take the id even then,
-    so that no earlier attempt that had rows can commit them later.
+    so that no earlier attempt that had rows can commit them later. sources: asked behind the last row for the offsets
+    of the source's group that count with them; they are committed without rows, too.
     """
     try:
         coming = _with_rows(batches)
         first = next(coming, None)
-        if first is None and not begin_without_rows:
+        if first is None and not begin_without_rows and not sources():
             return None
         if first is not None:
             check()
@@ -147,7 +206,7 @@ def write_turn(
             return done
         for batch in chain([] if first is None else [first], coming):
             attempt.write(batch)
-        return attempt.prepare()
+        return attempt.prepare(sources())
     except Exception as error:
         if not isinstance(error, Fenced):
             attempt.give_up()

@@ -56,6 +56,10 @@ class NoBatch(RuntimeError):
     """Spark does not say which batch of which query a task belongs to."""
 
 
+class OffsetsOutside(RuntimeError):
+    """The offsets of the source's group are demanded in the transaction of the rows, and cannot be there."""
+
+
 class MarkersGone(RuntimeError):
     """The topic of the markers was deleted under the query."""
 

@@ -1,20 +1,27 @@
 """Telling a consumer group how far a query has come, so that tools which show lag see it.
 
-Zone: real. The checkpoint keeps the position; nothing is read from the group once a query has begun, so a commit that
-fails costs nothing but an old figure: it is logged and tried again, and never stops a query.
+Zone: real. The checkpoint keeps the position; once a query has begun it goes on from that alone, so a commit that fails
+costs nothing but an old figure: it is logged and tried again, and never stops a query.
+
+Where the sink commits the offsets in the transaction of its rows (`source_positions`), this is for the rest: partitions
+of which nothing was written. What a sink has put there is not taken back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.client.admin_groups import GroupAdmin
+from ottla.client.batch_transaction import stable_positions
 from ottla.client.cluster import Cluster
-from ottla.client.errors import ClientError, first_error, values_of
+from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
+from ottla.client.errors import ClientError, UnsupportedVersionError, first_error, values_of
+from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.spark.options import Offsets
+from ottla.spark.source_positions import query_of
 from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -31,14 +38,23 @@ class GroupOffsets:
 
     def __init__(self, cluster: Cluster, group: str) -> None:
         self._admin = GroupAdmin(cluster)
+        self._calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
         self._group = group
         self._told: Mapping[TopicPartition, int] = {}
         self._not_before = Deadline(0)
         self._repeat = Deadline(0)
 
-    def committed(self) -> Offsets:
-        """What the group has committed. Raises ClientError."""
-        return {where: found.offset for where, found in values_of(self._admin.group_offsets(self._group)).items()}
+    def committed(
+        self, wanted: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed for these partitions, open transactions about them waited for. Raises
+        ClientError."""
+        places = list(wanted)
+        try:
+            return stable_positions(self._calls, self._group, places, deadline)
+        except UnsupportedVersionError:  # a broker without transactions about groups
+            found = values_of(self._admin.group_offsets(self._group, deadline))
+            return {where: OffsetAndMetadata(*found[where]) for where in places if where in found}
 
     def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit what has changed, and now and then the rest. Raises nothing of the cluster."""
@@ -47,7 +63,7 @@ class GroupOffsets:
         if not news or not self._not_before.expired:
             return
         try:
-            failed = first_error(self._admin.alter_group_offsets(self._group, news, Deadline.after_ms(_PATIENCE_MS)))
+            failed = self._commit(news, again=again, deadline=Deadline.after_ms(_PATIENCE_MS))
         except ClientError as error:
             failed = error
         if failed is None:
@@ -61,3 +77,19 @@ class GroupOffsets:
             self._group,
             failed,
         )
+
+    def _commit(self, news: Offsets, *, again: bool, deadline: Deadline) -> ClientError | None:
+        present = self.committed(news, deadline)
+        wanted = {}
+        for where, offset in news.items():
+            found = present.get(where, OffsetAndMetadata(-1))
+            by_sink = query_of(found) is not None
+            if by_sink and found.offset > offset:
+                _LOG.warning(
+                    "group %s is at offset %d of %s, and the checkpoint at %d: it was put back, or began anew. The "
+                    "group moves with the next rows",
+                    self._group, found.offset, where, offset,
+                )  # fmt: skip
+            elif again or not by_sink or found.offset < offset:
+                wanted[where] = OffsetAndMetadata(offset, -1, found.metadata if by_sink else "")
+        return first_error(self._admin.alter_group_offsets(self._group, wanted, deadline)) if wanted else None

@@ -115,8 +115,11 @@ class Lookup:
         return self._offsets(dict.fromkeys(wanted, position.everywhere))
 
     def _from_group(self, name: str, wanted: list[TopicPartition]) -> Offsets:
-        found = self._again(GroupOffsets(self._cluster, name).committed)
-        return {where: found.get(where, begin) for where, begin in self.earliest(wanted).items()}
+        group = GroupOffsets(self._cluster, name)
+        found = self._again(lambda: group.committed(wanted))
+        return {
+            where: found[where].offset if where in found else begin for where, begin in self.earliest(wanted).items()
+        }
 
     def _by_time(self, times: Mapping[TopicPartition, int], side: str, or_latest: bool) -> Offsets:
         found = self._offsets(times)

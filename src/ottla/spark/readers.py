@@ -35,9 +35,11 @@ _LOG = logging.getLogger(__name__)
 class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not typed
     """What one task reads."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: Range, group: str | None = None) -> None:
         super().__init__(wanted)
         self.range = wanted
+        self.group = group
+        """The group of the query, if this is all that a batch reads of the partition."""
 
 
 class _Reader:
@@ -48,7 +50,9 @@ class _Reader:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of a task. Spark hands in an empty partition when a batch read has nothing to read."""
-        return read_range(self._options, partition.range) if isinstance(partition, Part) else iter(())
+        if not isinstance(partition, Part):
+            return iter(())
+        return read_range(self._options, partition.range, partition.group)
 
     def _split(self) -> Split:
         return Split(self._options.min_partitions, self._options.max_records_per_partition)
@@ -168,8 +172,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The tasks of a batch: a function of the two logged offsets and nothing else."""
         explicit = self._options.start.offsets or {}
         named = explicit if explicit and min(explicit.values()) >= 0 else None
-        ranges = offsets.ranges_of(start, end, named)
-        return [Part(one) for one in offsets.split_ranges(ranges, offsets.read_end(end).split)]
+        whole = offsets.ranges_of(start, end, named)
+        group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
+        return [Part(one, group if one in whole else None) for one in parts]
 
     def stop(self) -> None:
         """Close the connections."""

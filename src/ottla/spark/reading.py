@@ -20,6 +20,7 @@ from ottla.client.cluster import Cluster
 from ottla.client.columnar import HEADER_TYPE, Columns, decode
 from ottla.client.errors import ClientError, CorruptBatchError, RefusedError
 from ottla.client.fetch import Fetcher
+from ottla.client.metadata import TopicView
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.record.batch import ATTRIBUTES_POS, CODEC_MASK
@@ -27,7 +28,8 @@ from ottla.record.errors import CorruptRecord
 from ottla.spark.errors import DataLoss
 from ottla.spark.offsets import Range
 from ottla.spark.options import EARLIEST, SourceOptions
-from ottla.spark.tasks import note_that_rows_are_read_here
+from ottla.spark.source_positions import Noted
+from ottla.spark.tasks import leave_note
 
 SCHEMA: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
@@ -55,17 +57,27 @@ _LAST_MS: Final = (2**63 - 1) // 1000
 """Spark counts microseconds: a timestamp beyond (the year 294247) is shown as this one."""
 
 
-def read_range(options: SourceOptions, wanted: Range) -> Iterator[pa.RecordBatch]:
+def read_range(options: SourceOptions, wanted: Range, group: str | None = None) -> Iterator[pa.RecordBatch]:
     """All visible records of a range, in offset order.
 
-    Tells the writer of the same task that there is no shuffle in between (`tasks`).
+    Tells the writer of the same task that there is no shuffle in between (`tasks`). group: of the query, if the range
+    is all that its batch reads of this partition.
     Raises DataLoss when the log begins behind the range's start, or nothing comes for `kafkaConsumer.pollTimeoutMs`
     (with failOnDataLoss=false: goes on with what is there); otherwise the client's errors.
     """
-    note_that_rows_are_read_here()
     with Cluster(options.client) as cluster:
+        leave_note(_note(cluster, wanted, group))
         for fetched in _fetch(cluster, options, wanted):
             yield from _rows(fetched, options, wanted)
+
+
+def _note(cluster: Cluster, wanted: Range, group: str | None) -> Noted:
+    if group is None:
+        return Noted(None, None, wanted.where, wanted.end)
+    view = cluster.refresh([wanted.where.topic])
+    # Of a topic that is gone nobody takes offsets.
+    there = isinstance(view.topics.get(wanted.where.topic), TopicView)
+    return Noted(view.cluster_id, group if there else None, wanted.where, wanted.end)
 
 
 def _fetch(cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:

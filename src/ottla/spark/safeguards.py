@@ -17,6 +17,8 @@ class SinkSafeguards:
     one which commits in between is not seen."""
     marker_inside: bool = True
     """What says that a batch is done is in the transaction of its rows. Off: nothing says so."""
+    offsets_inside: bool = True
+    """The offsets of the source's group are committed in the transaction of its rows. Off: beside it, at once."""
     stable_rows: bool = True
     """A batch is written by partition only if its rows come in the same partitions when Spark runs it again."""
     one_partition: bool = True

@@ -17,8 +17,18 @@ from ottla.spark.exactly_once import MARKERS
 from ottla.spark.kafka_keys import sink_config
 from ottla.spark.options import Given
 
-NAMES: Final = ("topic", "includeHeaders", "exactlyOnce", "transactionalIdPrefix", "sink", "jobId")
+NAMES: Final = (
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    "offsetsInTransaction",
+    "sourceGroup",
+    "transactionalIdPrefix",
+    "sink",
+    "jobId",
+)
 MODES: Final = ("auto", "partition", "batch", "off")
+OFFSETS: Final = ("auto", "true", "false")
 PREFIX: Final = "ottla-"
 DEFAULT_SINK: Final = "sink"
 _LONGEST_NAME: Final = 200
@@ -56,6 +66,10 @@ class Once(NamedTuple):
     """The name of a batch write; None when it has none."""
     timeout_ms: int
     """`transaction.timeout.ms`."""
+    offsets: str = "auto"
+    """Whether the offsets of the source's group go into the transaction; one of OFFSETS, as it was given."""
+    group: str | None = None
+    """The group of the source, where it was named."""
 
 
 class SinkOptions(NamedTuple):
@@ -109,7 +123,22 @@ def _once(given: Given, timeout: str | None) -> Once:
         _name(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which stands between the parts of a transactional id
         _name(given, "jobId", r"\S+"),
         patience or _TRANSACTION_MS,
+        _offsets(given),
+        _group(given),
     )
+
+
+def _group(given: Given) -> str | None:
+    if (text := given.text("sourceGroup")) == "":
+        raise BadOption("sourceGroup", "must not be empty")
+    return text
+
+
+def _offsets(given: Given) -> str:
+    wanted = (given.text("offsetsInTransaction") or "auto").lower()
+    if wanted not in OFFSETS:
+        raise BadOption("offsetsInTransaction", f"must be one of {', '.join(OFFSETS)}, not {wanted!r}")
+    return wanted
 
 
 def _name(given: Given, option: str, pattern: str) -> str | None:
@@ -126,6 +155,8 @@ def stream_scope(options: SinkOptions) -> Scope | None:
     if once.job is not None:
         raise BadOption("jobId", "is for df.write: a streaming query is known by its checkpoint")
     if once.mode == "off":
+        if once.offsets == "true":
+            raise BadOption("offsetsInTransaction", "needs a transaction, and exactlyOnce=off has none")
         return None
     return _transactional(options, Scope.BATCH if once.mode == "batch" else Scope.PARTITION)
 
@@ -134,6 +165,10 @@ def batch_scope(options: SinkOptions) -> Scope | None:
     """The same for `df.write`, which is exactly once only when it is told by what name it is run again. Raises
     BadOption."""
     once = options.once
+    if once.offsets == "true":
+        raise BadOption(
+            "offsetsInTransaction", "is for writeStream: what df.write has written is not all of a batch of the source"
+        )
     if once.job is None and once.mode == "auto":
         if once.sink is not None:
             raise BadOption("sink", "says nothing without jobId or exactlyOnce: set jobId, or use write_batch")

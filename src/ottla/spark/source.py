@@ -14,7 +14,8 @@ from ottla.spark.errors import BadOption
 from ottla.spark.options import source_options
 from ottla.spark.readers import BatchReader, StreamReader
 from ottla.spark.reading import HEADERS, SCHEMA
-from ottla.spark.sink_options import SinkOptions, check_schema, sink_options
+from ottla.spark.sink_options import SinkOptions, check_schema, sink_options, stream_scope
+from ottla.spark.source_positions import check_source_column
 from ottla.spark.writers import BatchWriter, StreamWriter
 
 
@@ -47,7 +48,12 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """For `df.writeStream`; output mode complete appends the whole result every time. Raises BadOption, BadRows."""
-        return StreamWriter(self._checked(schema))
+        return StreamWriter(self._checked_stream(schema))
+
+    def _checked_stream(self, schema: Any) -> SinkOptions:
+        options = self._checked(schema)
+        check_source_column(schema, options.once, stream_scope(options))
+        return options
 
     def _checked(self, schema: Any) -> SinkOptions:
         options = sink_options(self.options)

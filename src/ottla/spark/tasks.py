@@ -5,8 +5,8 @@ Zone: real. Runs in Spark's Python workers.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -14,9 +14,10 @@ from pyspark import SparkFiles, TaskContext
 
 from ottla.spark.errors import NoBatch
 from ottla.spark.exactly_once import BATCH, QUERY
+from ottla.spark.source_positions import Noted
+from ottla.types import TopicPartition
 
 _SLOTS: Final = 4096
-_WIDTH: Final = 8
 
 
 class Task(NamedTuple):
@@ -25,8 +26,8 @@ class Task(NamedTuple):
     partition: int
     get: Callable[[str], str | None]
     """Spark's settings and properties, by name."""
-    read_here: Callable[[], bool]
-    """Whether rows were read from topics in this task."""
+    notes: Callable[[], Sequence[Noted]]
+    """What was read from topics in this task, so far."""
 
     def batch(self) -> tuple[str, int]:
         """(query id, number of the batch). Raises NoBatch outside of a streaming query."""
@@ -45,40 +46,48 @@ def this_task() -> Task:
     if context is None:
         raise NoBatch("there is no task: rows are written in Spark's tasks only")
     number = context.taskAttemptId()
-    return Task(context.partitionId(), context.getLocalProperty, lambda: has_read(_notes(), number))
+    return Task(context.partitionId(), context.getLocalProperty, lambda: notes_of(_notes(), number))
 
 
-def note_that_rows_are_read_here() -> None:
+def leave_note(read: Noted) -> None:
     """For the reader: the writer of the same task, which runs in another process, may want to know. Outside of a task,
     and where there is no place for the note, nothing happens: then the writer assumes less."""
     context = TaskContext.get()
     if context is None:
         return
     try:
-        note_read(_notes(), context.taskAttemptId())
+        add_note(_notes(), context.taskAttemptId(), read)
     except OSError:
         return
 
 
-def note_read(notes: Path, task: int) -> None:
-    """Leave the note of a task. The file has one slot for many tasks, so it never grows; the latest stays."""
-    handle = os.open(notes, os.O_RDWR | os.O_CREAT, 0o600)
-    try:
-        os.pwrite(handle, (task + 1).to_bytes(_WIDTH, "big"), task % _SLOTS * _WIDTH)
-    finally:
-        os.close(handle)
+def add_note(notes: Path, task: int, read: Noted) -> None:
+    """Leave a note of a task. Many tasks share a file, one after the other, so that there are not more and more; the
+    notes of the latest stay."""
+    notes.mkdir(exist_ok=True)
+    lines = [*_lines(notes, task), json.dumps([read.cluster, read.group, *read.where, read.offset])]
+    _slot(notes, task).write_text("\n".join([str(task), *lines]))
 
 
-def has_read(notes: Path, task: int) -> bool:
-    """Whether the note of a task is there."""
+def notes_of(notes: Path, task: int) -> list[Noted]:
+    """The notes of a task."""
+    found = []
+    for line in _lines(notes, task):
+        cluster, group, topic, partition, offset = json.loads(line)
+        found.append(Noted(cluster, group, TopicPartition(topic, partition), offset))
+    return found
+
+
+def _lines(notes: Path, task: int) -> list[str]:
     try:
-        handle = os.open(notes, os.O_RDONLY)
+        first, *lines = _slot(notes, task).read_text().split("\n")
     except OSError:
-        return False
-    try:
-        return int.from_bytes(os.pread(handle, _WIDTH, task % _SLOTS * _WIDTH), "big") == task + 1
-    finally:
-        os.close(handle)
+        return []
+    return lines if first == str(task) else []
+
+
+def _slot(notes: Path, task: int) -> Path:
+    return notes / str(task % _SLOTS)
 
 
 def _notes() -> Path:

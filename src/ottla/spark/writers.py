@@ -25,6 +25,7 @@ from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable
 from ottla.spark.links import kept_links
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
+from ottla.spark.source_positions import Positions, Sources
 from ottla.spark.tasks import Task, this_task
 from ottla.spark.writing import write_batches
 
@@ -74,13 +75,24 @@ class _Writer:
         return Turn(once.prefix, query, once.sink or DEFAULT_SINK, batch, task.partition)
 
     def _write(self, links: Links, task: Task, turn: Turn, iterator: Iterator[pa.RecordBatch]) -> Written:
-        def check() -> None:
-            if self._scope is Scope.PARTITION and self.safeguards.stable_rows:
-                check_rows_are_stable(task.get, streaming=self.streaming, read_here=task.read_here())
-
+        assert self._scope is not None
+        sources = Sources(self._options.once, self._scope, task.notes, lambda: _cluster_id(links))
         whole = self._scope is Scope.BATCH
         attempt = self._attempt(links, turn)
-        outcome = write_turn(attempt, iterator, check, begin_without_rows=whole)
+
+        def found() -> Positions:
+            if not self.streaming:
+                return {}  # within foreachBatch a write is not all that comes of the records of its task
+            return attempt.ahead(sources.found()) if whole else sources.found()
+
+        def check() -> None:
+            if whole:
+                return
+            if self.safeguards.stable_rows:
+                check_rows_are_stable(task.get, streaming=self.streaming, read_here=bool(task.notes()))
+            found()
+
+        outcome = write_turn(attempt, sources.watch(iterator), check, begin_without_rows=whole, sources=found)
         if isinstance(outcome, Marker):
             return Written(outcome.rows)  # an earlier attempt wrote them
         if outcome is not None and not whole:
@@ -98,6 +110,10 @@ class _Writer:
                     _commit(links, prepared)
                 else:
                     abort_quietly(links, prepared)
+
+
+def _cluster_id(links: Links) -> str | None:
+    return links.cluster.view.cluster_id or links.cluster.refresh(()).cluster_id
 
 
 def _commit(links: Links, prepared: Prepared) -> None:
