@@ -35,7 +35,7 @@ def wrapper(
 ) -> bytes:
     """A compressed set; `broken`: lz4 in v0 with the header checksum that clients of that age wrote (KAFKA-3160)."""
     if codec == GZIP:
-        packed = gzip.compress(inner)
+        packed = gzip.compress(inner, mtime=0)
     elif codec == SNAPPY:
         block = bytes(cramjam.snappy.compress_raw(inner))
         packed = b"\x82SNAPPY\0" + struct.pack(">iii", 1, 1, len(block)) + block

@@ -173,3 +173,10 @@ def test_no_path_of_a_machine_and_no_registry_in_the_project() -> None:
         text = path.read_text(errors="replace")
         found = machine.search(text)
         assert found is None, f"{name} names a path or registry of one machine: {found!r}"
+
+
+def test_tests_have_the_same_names_in_every_process(request: pytest.FixtureRequest) -> None:
+    """Else they cannot be spread over several: no addresses of objects, no times within gzip's bytes."""
+    names = [item.nodeid for item in request.session.items]
+    stamped = re.compile(r"\\x1f\\x8b\\x08\\x00(?!(\\x00){4})")
+    assert [name for name in names if " at 0x" in name or stamped.search(name)] == []

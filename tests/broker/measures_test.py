@@ -38,6 +38,7 @@ def test_everything_renders(node) -> None:
 def test_followers_that_lag_or_gave_up_are_counted(node) -> None:
     for name in ("maxlag", "failedpartitionscount"):
         assert node.broker.metrics.value(f"kafka_server_replicafetchermanager_{name}") == 0
+    assert node.broker.metrics.value("kafka_server_replicaalterlogdirsmanager_maxlag") == 0
     fetchers = node.broker._replicas.fetchers
     fetchers._gave_up(node.broker.hosted.find("t", 0))
     assert node.broker.metrics.value("kafka_server_replicafetchermanager_failedpartitionscount") == 1

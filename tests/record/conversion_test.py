@@ -118,11 +118,20 @@ def test_plain_messages_below_the_offset_that_was_asked_for_are_left_out() -> No
     assert len(flat(down(packed, 1, 3))) == 5, "a wrapper goes whole"
 
 
+def test_records_of_another_format_are_counted() -> None:
+    records = [Record(n, 5, None, b"v") for n in range(5)]
+    for codec in (0, 1):
+        batch = bytes(encode_batch(records, codec=codec))
+        content = batch + down(batch, 1) + down(batch, 0)
+        assert for_old_reader(memoryview(content), 1, 0, LIMIT).converted == 5
+        assert for_old_reader(memoryview(content), 0, 0, LIMIT).converted == 10
+
+
 def test_control_records_and_empty_batches_do_not_exist_below() -> None:
     control = encode_batch([Record(7, 5, b"\0\0\0\1", b"")], base_offset=7, control=True, producer_id=1)
-    assert for_old_reader(memoryview(control), 1, 7, LIMIT) == (b"", 8)
+    assert for_old_reader(memoryview(control), 1, 7, LIMIT) == (b"", 8, 0)
     empty = encode_batch([], base_offset=3, last_offset_delta=4)
-    assert for_old_reader(memoryview(empty), 0, 3, LIMIT) == (b"", 8)
+    assert for_old_reader(memoryview(empty), 0, 3, LIMIT) == (b"", 8, 0)
 
 
 def test_zstd_does_not_go_down_and_ends_the_set() -> None:
@@ -133,7 +142,7 @@ def test_zstd_does_not_go_down_and_ends_the_set() -> None:
     assert for_old_reader_job(packed, 1, 0)[0] == ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
     before = bytes(encode_batch([Record(0, 5, None, b"v")]))
     assert len(flat(down(before + packed, 1))) == 1
-    assert for_old_reader_job(before + packed, 1, 0) == (down(before, 1), 1)
+    assert for_old_reader_job(before + packed, 1, 0) == (down(before, 1), 1, 1)
 
 
 @pytest.mark.parametrize("magic", [0, 1])

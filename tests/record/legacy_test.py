@@ -68,13 +68,18 @@ def test_what_a_message_may_not_say(data: bytes, why: str) -> None:
         legacy.message_at(data, 0)
 
 
+def _gzip(data: bytes) -> bytes:
+    """The same bytes at any time, as they are in the names of tests."""
+    return gzip.compress(data, mtime=0)
+
+
 @pytest.mark.parametrize(
     ("value", "codec", "why"),
     [
-        (gzip.compress(message(1, gzip.compress(message(1, b"v")), codec=1)), 1, "holds a wrapper"),
-        (gzip.compress(message(0, b"v")), 1, "of another format"),
-        (gzip.compress(message(1, b"v")[:-1]), 1, "bytes are left"),
-        (gzip.compress(message(1, bytes(5000))), 1, "more than 1000 bytes"),
+        (_gzip(message(1, _gzip(message(1, b"v")), codec=1)), 1, "holds a wrapper"),
+        (_gzip(message(0, b"v")), 1, "of another format"),
+        (_gzip(message(1, b"v")[:-1]), 1, "bytes are left"),
+        (_gzip(message(1, bytes(5000))), 1, "more than 1000 bytes"),
         (None, 1, "gzip"),
         (b"", 5, "no codec 5"),
     ],

@@ -10,6 +10,7 @@ from ottla.record.batch import batches_of
 from ottla.replication.message_sets import AT_ONCE
 from ottla.seams import Gate
 
+CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"
 FORMAT = {0: 0, 1: 0, 2: 1}
 """Version of Produce → format."""
 
@@ -40,6 +41,7 @@ def test_a_message_set_is_stored_as_one_batch(node, records_in, version: int, co
     sent = rows(node)
     answers = [produce(node, message_set(FORMAT[version], codec, sent), version) for _ in range(2)]
     assert [(row.error_code, row.base_offset) for row in answers] == [(0, 0), (0, 3)]
+    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 6
     expected = [(key, value, stamp if version == 2 else -1) for key, value, stamp in sent]
     found = stored(node, records_in)
     assert [row[0] for row in found] == list(range(6))
@@ -51,6 +53,7 @@ def test_a_message_set_is_stored_as_one_batch(node, records_in, version: int, co
 def test_batches_of_format_v2_come_in_these_versions_too(node) -> None:
     """Kafka takes them."""
     assert [node.produce("t", b"a", version=version).base_offset for version in (0, 1, 2)] == [0, 1, 2]
+    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 0
 
 
 @pytest.mark.parametrize("version", range(3, 13))
@@ -70,6 +73,7 @@ def test_what_takes_long_is_done_by_a_worker_while_the_connection_waits(node, re
     assert other.base_offset == 0, "other connections go on"
     assert node.answer(waiting).responses[0].partition_responses[0].base_offset == 3
     assert [row[1:] for row in stored(node, records_in)[3:]] == sent
+    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 43
 
 
 def test_little_is_converted_in_its_turn(node) -> None:

@@ -13,6 +13,7 @@ from ottla.replication.lowering import ANSWER_MAX, AT_ONCE
 from ottla.seams import Gate
 from ottla.sim.machine import Death
 
+CONVERSIONS = "kafka_server_brokertopicmetrics_fetchmessageconversions_total"
 FORMAT = {0: 0, 1: 0, 2: 1, 3: 1}
 """Version of Fetch → format."""
 LIMIT = 1 << 26
@@ -60,6 +61,7 @@ def test_batches_come_as_message_sets(node, version: int, codec: int) -> None:
     assert [(m.offset, m.key, m.value) for m in messages(seen)] == [(n, b"k", b"v%d" % (n % 3)) for n in range(6)]
     assert {(m.magic, m.timestamp) for m in messages(seen)} == {(magic, now + n if magic else -1) for n in range(3)}
     assert [entry.codec for entry in entries(bytes(seen.records))] == [codec] * (2 if codec else 6)
+    assert node.broker.metrics.value(CONVERSIONS, topic="t") == 6
 
 
 def test_reading_from_the_midst_of_a_batch_begins_there(node) -> None:

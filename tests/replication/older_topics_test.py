@@ -13,6 +13,7 @@ from ottla.record.legacy import message_at
 from ottla.record.lowering import EXPANDED_MAX, RECORDS_MAX
 from ottla.seams import Gate
 
+CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"
 VERSIONS = {"0.8.2": 0, "0.9.0.1": 0, "0.10.0-IV0": 1, "0.10.2": 1}
 
 
@@ -58,6 +59,7 @@ def test_batches_are_written_in_the_topics_format(node, version: str, codec: int
     sent = records(node, 3)
     rows = [produce(node, encode_batch(sent, codec=codec)) for _ in range(2)]
     assert [(row.error_code, row.base_offset) for row in rows] == [(0, 0), (0, 3)]
+    assert node.broker.metrics.value(CONVERSIONS, topic="old") == 6
     found = stored(node)
     assert [(format_, record.offset) for format_, record in found] == [(magic, at) for at in range(6)]
     expected = [record._replace(timestamp=record.timestamp if magic else -1) for record in sent] * 2
@@ -76,6 +78,7 @@ def test_what_an_old_client_sends_is_what_the_topic_gets(node) -> None:
         assert produce(node, message_set(0, codec, [(b"k", b"v", -1)] * 2), version=0).error_code == 0
     assert [(magic, record[:4]) for magic, record in stored(node)] == [(0, (at, -1, b"k", b"v")) for at in range(4)]
     assert jobs == [], "it is little"
+    assert node.broker.metrics.value(CONVERSIONS, topic="old") == 4
 
 
 def test_the_leaders_time_is_that_of_the_messages(node) -> None:

@@ -212,9 +212,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "plant"), [(name, plant) for name, plants in PLANTED.items() for plant in plants], ids=str
-)
+@pytest.mark.parametrize(("name", "plant"), [(name, plant) for name, plants in PLANTED.items() for plant in plants])
 def test_a_planted_anomaly_is_flagged(name, plant):
     history = clean()
     plant(history)

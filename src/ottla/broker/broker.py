@@ -151,6 +151,7 @@ class Broker:
     def _measures(self) -> Measures:
         measures = Measures(self.hosted, self._dispatch, self.logs, self._replicas.shared)
         measures.follow(self._replicas.fetchers)
+        measures.moves(self._replicas.moves)
         if self.logs.cleaner is not None:
             declare_cleaner(measures.registry, self.logs.cleaner)
         clock = self._world.clock

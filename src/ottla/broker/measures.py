@@ -13,6 +13,7 @@ from ottla.broker.dispatch import Dispatch
 from ottla.metrics import Labels, Registry
 from ottla.replication.fetchers import ReplicaFetchers
 from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.moves import ReplicaMoves
 from ottla.replication.partition import Partition
 from ottla.replication.shared import Shared
 from ottla.storage.log_manager import LogManager
@@ -45,6 +46,17 @@ class Measures:
         add(f"{_TOPIC}bytesout_total", "Bytes of record batches given to readers.", lambda: self._sums("bytes_out"))
         add(f"{_TOPIC}failedproducerequests_total", "Partitions of Produce requests refused.", self._failed_produces)
         add(f"{_TOPIC}failedfetchrequests_total", "Partitions of Fetch requests refused.", self._failed_fetches)
+
+        add(
+            f"{_TOPIC}producemessageconversions_total",
+            "Records that came in another message format than the topic's.",
+            lambda: self._sums("produce_conversions"),
+        )
+        add(
+            f"{_TOPIC}fetchmessageconversions_total",
+            "Records given to old readers in another message format than the topic's.",
+            lambda: self._sums("fetch_conversions"),
+        )
 
     def _sums(self, attribute: str) -> Iterator[tuple[Labels, float]]:
         for topic in self._hosted.by_name.values():
@@ -132,6 +144,14 @@ class Measures:
             f"{prefix}failedpartitionscount",
             "Partitions fetched no more because of an error.",
             lambda: fetchers.failed_partitions,
+        )
+
+    def moves(self, moves: ReplicaMoves) -> None:
+        """The row of replicas that move between this broker's log directories."""
+        self.registry.gauge(
+            "kafka_server_replicaalterlogdirsmanager_maxlag",
+            "Records that the copy furthest behind lacks, of replicas that move to another log directory.",
+            lambda: moves.max_lag,
         )
 
     def _in_sync(self, shared: Shared) -> None:

@@ -47,6 +47,8 @@ class ForOldReader(NamedTuple):
     """A message set; empty when there is nothing in the piece that this format knows."""
     next_offset: int
     """Behind the last entry of the piece."""
+    converted: int
+    """Records whose format was another one."""
 
 
 def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: int) -> ForOldReader:
@@ -58,30 +60,32 @@ def for_old_reader(view: memoryview, magic: int, first_offset: int, max_bytes: i
     not know), ExpandsTooFar for one that expands, or grows, beyond `max_bytes`.
     """
     assert magic in (0, 1)
-    content, next_offset = bytearray(), first_offset
+    content, next_offset, count = bytearray(), first_offset, 0
     try:
         for pos, fields in entries_of(view):
             if fields[3] == MAGIC_V2:
                 header = BatchHeader._make(fields)
                 content += _batch(view, pos, header, magic, first_offset, max_bytes)
                 next_offset = header.last_offset + 1
+                count += 0 if header.is_control else header.record_count
             else:
                 entry = message_at(view, pos)
                 content += _old(view[pos : pos + entry.size], entry, magic, first_offset, max_bytes)
                 next_offset = entry.offset + 1
+                count += 0 if entry.magic <= magic else sum(1 for _ in messages_in(entry, max_bytes))
     except ApiError:
         if not content:
             raise
-    return ForOldReader(bytes(content), next_offset)
+    return ForOldReader(bytes(content), next_offset, count)
 
 
-def for_old_reader_job(view: bytes, magic: int, first_offset: int) -> tuple[bytes, int] | tuple[int, str]:
-    """`for_old_reader` as a job for workers: its two values, or the error's code and text."""
+def for_old_reader_job(view: bytes, magic: int, first_offset: int) -> tuple[bytes, int, int] | tuple[int, str]:
+    """`for_old_reader` as a job for workers: its values, or the error's code and text."""
     try:
-        content, next_offset = for_old_reader(memoryview(view), magic, first_offset, EXPANDED_MAX)
+        found = for_old_reader(memoryview(view), magic, first_offset, EXPANDED_MAX)
     except ApiError as error:
         return int(error.code), error.message
-    return content, next_offset
+    return found.content, found.next_offset, found.converted
 
 
 def downgraded(view: memoryview, magic: int, *, max_bytes: int) -> bytes:

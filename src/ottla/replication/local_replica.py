@@ -10,11 +10,12 @@ from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
+from ottla.record.validation import HeaderTuple
 from ottla.replication.fences import not_leader, out_of_range, parting, wrong_epoch
 from ottla.replication.shared import Shared
 from ottla.replication.state import NO_LEADER, EpochEnd
 from ottla.replication.watchers import Watcher, wake_all
-from ottla.seams import Failure, Region
+from ottla.seams import Failure, Instant, Region
 from ottla.storage.log import Log
 from ottla.types import NO_EPOCH, TopicPartition
 
@@ -35,6 +36,7 @@ class LocalReplica:
         "bytes_out",
         "config",
         "end_watchers",
+        "fetch_conversions",
         "high_watermark",
         "is_leader",
         "leader",
@@ -43,6 +45,7 @@ class LocalReplica:
         "messages_in",
         "node_id",
         "offline",
+        "produce_conversions",
         "shared",
         "syncs",
         "tp",
@@ -66,6 +69,10 @@ class LocalReplica:
         self.bytes_in = 0
         self.bytes_out = 0
         self.messages_in = 0
+        self.produce_conversions = 0
+        """Records that came in another message format than the log's."""
+        self.fetch_conversions = 0
+        """Records that were given to readers in another message format than the log's."""
         self.high_watermark = log.high_watermark
         LocalReplica.configure(self, config)
 
@@ -188,6 +195,11 @@ class LocalReplica:
         if epoch in (NO_EPOCH, self.leader_epoch) or not self.shared.safeguards.epoch_fencing:
             return
         raise wrong_epoch(self.tp, self.leader_epoch, epoch)
+
+    def _lowering(self, header: HeaderTuple) -> Callable[[memoryview, HeaderTuple, int, Instant], int]:
+        """How a batch is written where the log has an older format: its records count as converted."""
+        self.produce_conversions += header[12]
+        return self.log.append_lowered
 
     def check_leader(self, epoch: int) -> None:
         """Raises ApiError unless this replica leads, and in the epoch that was asked for (-1: in any)."""

@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, HEADER_SIZE, MAGIC_V2, unpack_header
-from ottla.record.conversion import for_old_reader
+from ottla.record.conversion import ForOldReader, for_old_reader
 from ottla.record.errors import ExpandsTooFar
 from ottla.replication.fetch_session import FetchPartition
 from ottla.replication.hosted import Hosted
@@ -138,7 +138,7 @@ class Lowering:
             self._take(each, partition, *found)
         self._done()
 
-    def _at_once(self, each: FetchPartition, region: Region) -> tuple[bytes | int, int | str] | None:
+    def _at_once(self, each: FetchPartition, region: Region) -> ForOldReader | tuple[int, str] | None:
         """What a job would answer, if the region is small enough to be converted here and now."""
         if region.size > self._room:
             return None
@@ -174,8 +174,11 @@ class Lowering:
         self._take(each, partition, *result)
         self.go_on()
 
-    def _take(self, each: FetchPartition, partition: Partition, content: bytes | int, after: int | str) -> None:
-        """The result for the partition that is next: message set and next offset, or error code and text."""
+    def _take(
+        self, each: FetchPartition, partition: Partition, content: bytes | int, after: int | str, converted: int = 0
+    ) -> None:
+        """The result for the partition that is next: message set, next offset and count, or error code and text."""
+        partition.fetch_conversions += converted
         if isinstance(content, int):
             _refuse(each, ErrorCode(content))
         elif not content and isinstance(after, int) and self._again(each, partition, after):

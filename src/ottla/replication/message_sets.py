@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import MAGIC_V2, unpack_header
 from ottla.record.errors import ExpandsTooFar
 from ottla.record.produced import TIMESTAMP_MAX, Rules, converted, is_message_set
 from ottla.replication.hosted import HostedTopic
@@ -62,7 +63,14 @@ def _converted(
         return None
     if not records:
         return NO_MESSAGES
-    return memoryview(converted(records, _rules(partition, now_ms), expanded_max))
+    return _counted(partition, memoryview(converted(records, _rules(partition, now_ms), expanded_max)))
+
+
+def _counted(partition: Partition, batch: memoryview) -> memoryview:
+    """The batch, its records counted; a log of an older format counts them when it makes messages of them again."""
+    if partition.log.magic == MAGIC_V2:
+        partition.produce_conversions += unpack_header(batch, 0)[12]
+    return batch
 
 
 def _rules(partition: Partition, now_ms: int) -> Rules:
@@ -110,7 +118,9 @@ class Conversion:
     def _done(self, position: int, result: object) -> None:
         name, index, _ = self._items[position]
         if isinstance(result, bytes):
-            self._items[position] = (name, index, memoryview(bytearray(result)))
+            batch = memoryview(bytearray(result))
+            partition = _find(self._topics, name, index)
+            self._items[position] = (name, index, batch if partition is None else _counted(partition, batch))
         else:
             self._items[position] = (name, index, Refused(_error(result)))
         self.go_on(position + 1)

@@ -50,6 +50,12 @@ class _Moving:
         """None before it has begun."""
         self.last_piece = LAST_PIECE
 
+    @property
+    def behind(self) -> int:
+        """Records that the copy lacks."""
+        log = self.partition.log
+        return log.end_offset - log.start_offset if self.move is None else self.move.behind
+
 
 class ReplicaMoves:
     """The moves of one broker."""
@@ -85,8 +91,8 @@ class ReplicaMoves:
 
     @property
     def max_lag(self) -> int:
-        """Records that the copy furthest behind lacks."""
-        return max((each.move.behind for each in self._moves.values() if each.move is not None), default=0)
+        """Records that the copy furthest behind lacks; of a move that waits for its turn all."""
+        return max((each.behind for each in self._moves.values()), default=0)
 
     # -- what is asked for ---------------------------------------------------------------------------------------------
 

@@ -214,7 +214,7 @@ class Partition(LocalReplica):
         if self._append_time:
             stamp = now.wall_ms
             set_append_time(records, 0, stamp)
-        write = log.append if log.magic == MAGIC_V2 else log.append_lowered
+        write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
         try:
             base_offset = write(records, header, self.leader_epoch, now)
         except ApiError as error:

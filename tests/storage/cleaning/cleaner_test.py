@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.metrics import Registry
 from ottla.record.batch import Record, batches_of, encode_batch
+from ottla.seams import Failure, Kind
 from ottla.sim.machine import Death
 from ottla.sim.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
+from ottla.storage.cleaning.cleaner import LOSSES_MAX
 from ottla.storage.cleaning.measures import declare
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import read_file
@@ -180,6 +183,62 @@ def test_a_log_of_damaged_bytes_never_harms_the_broker(sim: SimWorld, seed: int)
     go_on(shelf, 40_000, 1000)
     assert shelf.manager.offline_dirs == ()
     assert shelf.log.cleaned_until > 0 or shelf.log.cleaning.uncleanable is not None
+
+
+class DyingWorkers(SimWorkers):
+    """Workers that die over so many jobs, whatever these are."""
+
+    def __init__(self, process: Any, deaths: int) -> None:
+        super().__init__(process)
+        self.deaths = deaths
+
+    def run(self, job: str, arguments: tuple[object, ...], done: Any) -> None:
+        if self.deaths:
+            self.deaths -= 1
+            self._process.post_done(1000, "worker", done, lambda: Failure(Kind.UNKNOWN, "the worker process died"))
+        else:
+            super().run(job, arguments, done)
+
+
+@pytest.mark.parametrize("deaths", [LOSSES_MAX - 1, LOSSES_MAX])
+def test_a_log_over_which_workers_die_again_and_again_is_named_and_left_alone(
+    sim: SimWorld, caplog: pytest.LogCaptureFixture, deaths: int
+) -> None:
+    shelf = Shelf(sim, SMALL, None, broker(), workers=DyingWorkers(sim.process, deaths))
+    fill(shelf, 1)
+    go_on(shelf, 400_000, 5000)
+    said = "t-0 is not compacted any more: 3 times in a row the worker process died"
+    rows = measured(shelf)
+    count = rows["kafka_log_logcleanermanager_uncleanable_partitions_count"]
+    if deaths == LOSSES_MAX:
+        assert (shelf.log.cleaned_until, caplog.messages.count(said)) == (0, 1)
+        assert count == [({"logDirectory": "data0"}, 1)]
+    else:
+        assert shelf.log.cleaned_until == shelf.log.segments.active.base_offset
+        assert shelf.log.cleaning.losses == 0, "they count in a row"
+        assert (count, said in caplog.messages) == ([({"logDirectory": "data0"}, 0)], False)
+    assert rows["kafka_log_logcleaner_deadthreadcount"] == [({}, 0)], "others would be compacted"
+    assert shelf.manager.offline_dirs == ()
+
+
+def test_a_log_that_was_cut_may_be_compacted_again(sim: SimWorld) -> None:
+    shelf = Shelf(sim, SMALL, None, broker(), workers=DyingWorkers(sim.process, LOSSES_MAX))
+    fill(shelf, 1)
+    go_on(shelf, 400_000, 5000)
+    assert shelf.log.cleaning.uncleanable is not None
+    shelf.log.truncate_to(shelf.log.end_offset - 1)
+    assert (shelf.log.cleaning.uncleanable, shelf.log.cleaning.losses) == (None, 0)
+
+
+def test_records_that_wait_longer_than_they_may_are_measured(sim: SimWorld) -> None:
+    config = replace(SMALL, max_compaction_lag_ms=10_000, min_cleanable_dirty_ratio=1.0)
+    shelf = start(sim, config, log_cleaner_io_max_bytes_per_second="100")
+    fill(shelf, 1)
+    go_on(shelf)
+    assert measured(shelf)["kafka_log_logcleaner_max_compaction_delay_secs"][0][1] > 0
+    shelf.manager.configure(broker())
+    go_on(shelf, 400_000, 5000)
+    assert measured(shelf)["kafka_log_logcleaner_max_compaction_delay_secs"] == [({}, 0)]
 
 
 def test_a_full_disk_is_tried_again(sim: SimWorld, filled: Shelf) -> None:

@@ -42,8 +42,13 @@ class Cleanable(NamedTuple):
     dirty_bytes: int
     ratio: float
     """Of dirty bytes in all that are below `until`, 0 to 1."""
-    overdue: bool
-    """Something is older than max.compaction.lag.ms."""
+    delay_ms: int
+    """By how much the oldest of it is older than max.compaction.lag.ms."""
+
+    @property
+    def overdue(self) -> bool:
+        """Whether it does not wait for the ratio."""
+        return self.delay_ms > 0
 
 
 def dirty_start(checkpoint: int | None, start_offset: int, end_offset: int) -> int:
@@ -68,8 +73,8 @@ def cleanable(
     if dirty_from >= until or not dirty_bytes:
         return None
     ratio = dirty_bytes / sum(segment.size for segment in below)
-    overdue = any(now_ms - segment.largest_timestamp > rules.max_lag_ms for segment in dirty)
-    return Cleanable(dirty_from, until, dirty_bytes, ratio, overdue)
+    delay_ms = now_ms - min(segment.largest_timestamp for segment in dirty) - rules.max_lag_ms
+    return Cleanable(dirty_from, until, dirty_bytes, ratio, max(0, delay_ms))
 
 
 def filthiest(logs: Iterable[tuple[K, Cleanable | None, Rules]]) -> K | None:

@@ -15,7 +15,7 @@ from ottla.config.topic import TopicConfig
 from ottla.record.validation import EXPANDED_MAX
 from ottla.seams import Clock, Failure, Kind, Workers
 from ottla.storage.cleaning.choice import Cleanable, Rules, SegmentFacts, cleanable, filthiest
-from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Damaged, Task
+from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Damaged, Task, WorkerLost
 from ottla.storage.cleaning.judge import Bounds, LastBatch
 from ottla.storage.cleaning.steps import Steps, Wait, go
 from ottla.storage.cleaning.throttle import Throttle
@@ -29,6 +29,8 @@ LOGS_PER_TURN: Final = 64
 """Logs that are looked at in one turn when the next one is chosen."""
 REST_NS: Final = 60_000_000_000
 """For so long a log is left alone whose pass failed for a reason that may pass, so that others have their turn."""
+LOSSES_MAX: Final = 3
+"""Passes in a row over which a worker may die: then it is the log that does it."""
 _MS: Final = 1_000_000
 _UNPACED: Final = 1e18
 
@@ -76,6 +78,10 @@ class Cleaner:
         self._looked_ns = clock.now().mono_ns
         self.max_dirty_ratio = 0.0
         """Of the logs that could be compacted, at the last look."""
+        self.max_delay_ms = 0
+        """By how much a record is older than max.compaction.lag.ms and not compacted, at the last look."""
+        self.ended = 0
+        """Of those that go on beside each other, how many have come to an end that they should not have."""
         self.last: dict[int, Run] = {}
         """The last pass of each of those that run beside each other."""
         self._started = self.stopped = False
@@ -126,9 +132,9 @@ class Cleaner:
             each.close()
         self._running.clear()
 
-    @staticmethod
-    def _crashed(outcome: object) -> None:
+    def _crashed(self, outcome: object) -> None:
         """Its steps never end by themselves."""
+        self.ended += not self.stopped
         assert not isinstance(outcome, Failure), outcome
 
     # -- one after the other -------------------------------------------------------------------------------------------
@@ -154,7 +160,9 @@ class Cleaner:
             if looked % LOGS_PER_TURN == 0:
                 yield self._after(0)
         self._looked_ns = self._clock.now().mono_ns
-        self.max_dirty_ratio = max((facts.ratio for _, facts, _ in due if facts is not None), default=0.0)
+        seen = [facts for _, facts, _ in due if facts is not None]
+        self.max_dirty_ratio = max((facts.ratio for facts in seen), default=0.0)
+        self.max_delay_ms = max((facts.delay_ms for facts in seen), default=0)
         slot = filthiest(due)
         if slot is None:
             return None
@@ -213,6 +221,7 @@ class Cleaner:
         finally:
             self._busy.pop(number, None)
         log.cleaning.checkpoint = cleaned.end_offset
+        log.cleaning.losses = 0
         directory.checkpoint_cleaned()
         seconds = (self._clock.now().mono_ns - began) / 1e9
         self.last[number] = Run(cleaned, seconds)
@@ -247,9 +256,10 @@ class Cleaner:
 
     def _failed(self, home: Home, log: Log, failure: Failure) -> None:
         """The log stays as it is; whatever else is to be cleaned comes next."""
-        if isinstance(failure, Damaged):
-            log.cleaning.uncleanable = failure.message
-            _logger.error("%s is not compacted any more: %s", log.tp, failure.message)
+        why = _final(log, failure)
+        if why is not None:
+            log.cleaning.uncleanable = why
+            _logger.error("%s is not compacted any more: %s", log.tp, why)
             return
         self._resting[id(log)] = log, self._clock.now().mono_ns + REST_NS
         if failure.kind is not Kind.CONFLICT:
@@ -270,6 +280,17 @@ class Cleaner:
             return None
         wait_ns = self._throttle.charge(size, self._clock.now().mono_ns)
         return self._after(wait_ns) if wait_ns > 0 else None
+
+
+def _final(log: Log, failure: Failure) -> str | None:
+    """Why there is no use in another pass; None when it may end otherwise."""
+    if isinstance(failure, Damaged):
+        return failure.message
+    if isinstance(failure, WorkerLost):
+        log.cleaning.losses += 1
+        if log.cleaning.losses >= LOSSES_MAX:
+            return f"{LOSSES_MAX} times in a row {failure.message}"
+    return None
 
 
 def _rules(config: TopicConfig) -> Rules:

@@ -85,6 +85,10 @@ class Damaged(Failure):
         super().__init__(Kind.NOT_DONE, message)
 
 
+class WorkerLost(Failure):
+    """A worker process died over a part of the log: out of memory, killed, or a batch that is too much for it."""
+
+
 def unpaced(_: int) -> Wait | None:
     """No throttle."""
     return None
@@ -115,7 +119,7 @@ class CleaningPass:
             self._files.close()
 
     def steps(self) -> Steps[Cleaned]:
-        """Clean. Raises Failure: of the disk, of a worker, CONFLICT: the log changed; Damaged."""
+        """Clean. Raises Failure: of the disk, of a worker, CONFLICT: the log changed; WorkerLost; Damaged."""
         self._task.state.until = self._task.until
         try:
             return (yield from self._both())
@@ -309,6 +313,8 @@ class CleaningPass:
         except Failure as failure:
             if failure.kind is Kind.IO:
                 raise Damaged(f"{self._task.tp}: {failure.message}") from failure
+            if failure.kind is Kind.UNKNOWN:
+                raise WorkerLost(failure.kind, failure.message) from failure
             raise
         self._looked_at = 0
         return found

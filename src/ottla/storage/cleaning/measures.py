@@ -23,13 +23,23 @@ def declare(registry: Registry, cleaner: Cleaner) -> None:
     add(f"{manager}time_since_last_run_ms", "Since it was looked for a log to compact.", lambda: cleaner.idle_ms)
     add(
         f"{manager}uncleanable_partitions_count",
-        "Partitions that are not compacted any more because they cannot be read.",
+        "Partitions that are not compacted any more: they cannot be read, or workers die over them.",
         lambda: _by_directory(cleaner, lambda _: 1),
     )
     add(
         f"{manager}uncleanable_bytes",
         "Bytes of such partitions that wait for compaction.",
         lambda: _by_directory(cleaner, _dirty_bytes),
+    )
+    add(
+        f"{prefix}max_compaction_delay_secs",
+        "By how much records are older than max.compaction.lag.ms and not compacted, at the last look.",
+        lambda: cleaner.max_delay_ms / 1000,
+    )
+    add(
+        f"{prefix}deadthreadcount",
+        "Of the passes that go on beside each other, how many have come to an end.",
+        lambda: cleaner.ended,
     )
     add(
         f"{prefix}cleaner_recopy_percent",

@@ -23,7 +23,7 @@ class Exchange(Protocol):
 class CleaningState:
     """The state of one log."""
 
-    __slots__ = ("changes", "checkpoint", "closed", "exchange", "on_exchanged", "uncleanable", "until")
+    __slots__ = ("changes", "checkpoint", "closed", "exchange", "losses", "on_exchanged", "uncleanable", "until")
 
     def __init__(self, on_exchanged: Callable[[Segment], None]) -> None:
         """`on_exchanged` is told the segment that has taken the place of others."""
@@ -40,6 +40,8 @@ class CleaningState:
         """While it is there, the names of some segments are neither the old ones nor the new ones."""
         self.uncleanable: str | None = None
         """Why this log is not compacted any more."""
+        self.losses = 0
+        """Passes in a row over which a worker process died."""
 
     def settle(self) -> None:
         """Before the segments change: none of them is half exchanged afterwards. Raises Failure."""
@@ -56,6 +58,7 @@ class CleaningState:
         if self.until is not None and offset < self.until:
             self.changes += 1
         self.uncleanable = None
+        self.losses = 0
         if self.checkpoint is None or self.checkpoint <= offset:
             return False
         self.checkpoint = offset
