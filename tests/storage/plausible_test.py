@@ -188,6 +188,24 @@ def test_a_first_segment_that_is_gone_is_named(sim, stopped, caplog) -> None:
     assert "t-0: records below offset 10 are not there" in caplog.text
 
 
+@pytest.mark.parametrize("start", [3, 12, 18])
+def test_a_log_start_that_nobody_has_set_is_not_believed(sim, stopped, start, caplog) -> None:
+    sim.overwrite("log-start-offset-checkpoint", f"0\n1\nt 0 {start}\n".encode())
+    with caplog.at_level(logging.ERROR):
+        assert stopped.again().log.start_offset == 0
+    assert f"t-0: its log start is {start}, its leader epochs begin at 0" in caplog.text
+
+
+def test_a_log_start_that_was_set_is_believed(sim, stopped, caplog) -> None:
+    shelf = stopped.again()
+    shelf.log.high_watermark = 20
+    shelf.log.set_start_offset(12)
+    assert shelf.stop() is None
+    caplog.clear()
+    assert shelf.again().log.start_offset == 12
+    assert not caplog.records
+
+
 def test_retention_is_no_damage(sim, kit, caplog) -> None:
     shelf = kit.rolled(sim, [0, 10, 20], 30, retention_bytes=1, retention_ms=-1)
     shelf.log.delete_old_segments(sim.clock.now())

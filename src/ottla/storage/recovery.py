@@ -177,13 +177,23 @@ class _Opening:
             self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
 
     def _check_start(self) -> None:
-        """A clean stop has made everything durable: a log start beyond that is damage, and empties no log."""
-        durable = max(self.found.recovery_point, self.found.high_watermark)
-        if self.found.clean and 0 < durable < self.found.start_offset:
-            start = self.segments[0].base_offset if self.segments else durable
+        """A log start that cannot be is damage, and hides no records.
+
+        A clean stop has made everything durable: none lies beyond that. And leader epochs begin where the log begins:
+        when they begin further below, and what is between is there, then nobody has deleted it. After any other stop
+        the epochs may be the older ones of both: so it is only said.
+        """
+        start, durable = self.found.start_offset, max(self.found.recovery_point, self.found.high_watermark)
+        first = self.segments[0].base_offset if self.segments else durable
+        if self.found.clean and 0 < durable < start:
             text = "%s: its log start cannot be %d, for it ended at %d; it begins at %d"
-            _logger.error(text, self.tp, self.found.start_offset, durable, start)
-            self.found = self.found._replace(start_offset=start)
+            _logger.error(text, self.tp, start, durable, first)
+            self.found = self.found._replace(start_offset=first)
+        elif self.segments and self.stored_epochs and first <= self.stored_epochs[0].start_offset < start:
+            begin = self.stored_epochs[0].start_offset
+            _logger.error("%s: its log start is %d, its leader epochs begin at %d", self.tp, start, begin)
+            if self.found.clean:
+                self.found = self.found._replace(start_offset=begin)
 
     def _drop_below_start(self) -> None:
         """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""
