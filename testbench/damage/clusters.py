@@ -18,15 +18,15 @@ from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.workload import ClusterWorkload
-from ottla.sim.drive import Drive
+from ottla.sim.drive import Directory, Drive
 from ottla.sim.ensemble import Ensemble
-from ottla.sim.entropy import Streams
+from ottla.sim.entropy import Stream, Streams
 from ottla.sim.machine import Death
 from ottla.sim.network import Network
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
 from testbench.crash.judge import Facts, read
-from testbench.damage.harm import Harm, strike
+from testbench.damage.harm import Harm, kind_of, strike
 from testbench.damage.logs import Case, compare, facts_of, listening
 
 NODES = (1, 2, 3)
@@ -53,6 +53,8 @@ APART_NS = 4 * SECOND
 """Between the damaged broker's start and that of the others."""
 LIMIT_NS = 30 * SECOND
 STEP_NS = SECOND // 10
+REMOVED = 0.15
+"""How often a file, or a partition's directory, is removed instead of harmed."""
 ORDERS = ("first", "last", "together")
 
 
@@ -179,7 +181,8 @@ def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: Br
     stage = _Stage(seed, safeguards)
     stage.over(base.world)
     victim = random.choice(stage.nodes)
-    harm = strike(random.choice(victim.drives), random, kinds)
+    drive = random.choice(victim.drives)
+    harm = _remove(drive, random) if random.chance(REMOVED) else strike(drive, random, kinds)
     order = random.choice(ORDERS)
     name = f"{base.name}, broker {victim.number} starts {order}"
     with listening() as lines:
@@ -190,6 +193,21 @@ def try_one(base: ClusterBase, seed: int, kinds: tuple[str, ...], safeguards: Br
             return Case(name, harm, "traceback", [crashes[0]])
         outcome, wrong = _look(stage, base, victim, harm, lines)
     return Case(name, harm, outcome, wrong)
+
+
+def _remove(drive: Drive, random: Stream) -> Harm | None:
+    """The directory of a partition is gone, or one file of it."""
+    directories = {name: each for name, each in sorted(drive.root.names.items()) if isinstance(each, Directory)}
+    if not directories:
+        return None
+    name = random.choice(sorted(directories))
+    files = sorted(directories[name].names)
+    if not files or random.chance(0.3):
+        del drive.root.names[name]
+        return Harm(name, "directory", "remove", "it is gone")
+    file = random.choice(files)
+    del directories[name].names[file]
+    return Harm(f"{name}/{file}", kind_of(file) or file, "remove", "it is gone")
 
 
 def _start(stage: _Stage, victim: ClusterNode, order: str) -> None:
@@ -219,7 +237,7 @@ def _look(
                 wrong += [] if told or (down and lines) else [f"{tp} is not on broker {number}, and no line says so"]
                 continue
             outcome, problems = compare(replicas[number].log, truth, [], [])
-            struck = number == victim.number and harm is not None and harm.kind == ".log"
+            struck = number == victim.number and harm is not None and harm.kind in (".log", ".index")
             if outcome == "wrong" or (outcome != "exact" and not struck):
                 wrong.append(f"{tp} on broker {number}: {outcome}: {problems}")
             elif outcome == "told" and (number == leader or not told):

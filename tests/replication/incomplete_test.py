@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tests.replication.brokers import T0, Brokers
+from tests.replication.brokers import T0, TOPIC_ID, Brokers
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
@@ -64,7 +64,7 @@ def state(brokers: Brokers, leader: int, isr: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("harm", [remove_first, cut_end])
 def test_it_neither_leads_nor_is_in_sync_while_others_have_more(pair, harm, caplog) -> None:
     back(pair, harm)
-    assert pair[2].core.logs.incomplete() == [T0]
+    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == [T0]
     for leader in (2, 1):
         state(pair, leader, (1, 2))
         with caplog.at_level(logging.ERROR):
@@ -80,7 +80,7 @@ def test_out_of_sync_it_is_fetched_until_it_is_whole(pair, harm) -> None:
     pair.until(lambda: pair.settled(1, 2))
     assert pair[2].partition().log.start_offset == 0
     assert pair[2].values() == [b"%d" % number for number in range(12)]
-    assert pair[2].core.logs.incomplete() == []
+    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
     assert "incomplete" not in pair[2].drives[0].root.names["t-0"].names
 
 
@@ -93,7 +93,7 @@ def test_as_the_only_one_in_sync_it_leads_with_what_is_left(pair, harm, caplog) 
         assert pair.tell(2, T0) == [ErrorCode.NONE]
     assert "leads with what is left of its log" in caplog.text
     assert pair[2].leo() == left
-    assert pair[2].core.logs.incomplete() == []
+    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
 
 
 def test_it_is_remembered_until_it_is_settled(pair) -> None:

@@ -193,7 +193,13 @@ class Broker:
         directory, which holds the broker's own metadata store, cannot be read.
         """
         steps = Steps(
-            self._remembered, self.logs.has_blank_dir, self.logs.incomplete, self._adopt, self._found, self._failed
+            self._remembered,
+            self.logs.has_blank_dir,
+            self.logs.topics,
+            self.logs.incomplete,
+            self._adopt,
+            self._found,
+            self._failed,
         )
         self._control = control = ControlPlane(
             self.cluster,
@@ -334,7 +340,9 @@ class Broker:
         image = self.cluster.image
         if not self._readiness.look(image, self.cluster.expected):
             self._purgatory.after(READY_MS, self._claim_blank_dirs)
-        elif image.cluster_id is not None and self.logs.has_blank_dir():
+            return
+        self.logs.forget_missing()
+        if image.cluster_id is not None and self.logs.has_blank_dir():
             self.logs.claim(image.cluster_id, self.config.node_id)
 
     def _tell_strays(self) -> None:

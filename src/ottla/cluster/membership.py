@@ -8,21 +8,29 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.controller.seat import ControllerSeat
 from ottla.cluster.joining import cluster_id, damaged, ensure_persistent, register
-from ottla.cluster.layout import TOPICS, BrokenNode, BrokerNode, broker_path, encode_broker
-from ottla.cluster.script import Script, children, run, wait
+from ottla.cluster.layout import (
+    TOPICS,
+    BrokenNode,
+    BrokerNode,
+    broker_path,
+    decode_topic,
+    encode_broker,
+    topic_path,
+)
+from ottla.cluster.script import Script, children, get_all, run, wait
 from ottla.cluster.watches import WatchedStore
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
-from ottla.seams import Clock, Entropy, Failure, Kind, Session
-from ottla.types import Endpoint, TopicPartition
+from ottla.seams import Clock, Entropy, Failure, Kind, Node, Session
+from ottla.types import ZERO_UUID, Endpoint, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +38,8 @@ AGAIN_MS: Final = 1000
 """Before the next try, when the store did not answer or the broker's number is taken."""
 GRACE_MS: Final = 2000
 """A store looks for dead sessions in steps: how much later than its time-out one may end."""
+TOPICS_AT_ONCE: Final = 250
+"""Whose ids are read together."""
 INCOMPLETE_MAX: Final = 1000
 """Partitions that a registration names; with more of them the broker counts as one whose directories are new."""
 FORMER: Final = 16
@@ -45,8 +55,11 @@ class Steps(NamedTuple):
     """The cluster's id as the log directories have it, None when they are new. Raises ApiError."""
     is_blank: Callable[[], bool]
     """Whether a log directory is new, as far as the controller has been told."""
-    incomplete: Callable[[], Sequence[TopicPartition]]
-    """Partitions whose logs have lost something, as far as the controller has been told."""
+    topics: Callable[[], Sequence[str]]
+    """Those that have logs here, or had."""
+    incomplete: Callable[[Mapping[str, bytes]], Sequence[TopicPartition]]
+    """With the ids of those that exist: partitions whose logs are gone, another topic's, or have lost something, as far
+    as the controller has not been told."""
     adopt: Callable[[Callable[[], bytes]], Script[None] | None]
     """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
     found: Callable[[str], None]
@@ -165,7 +178,7 @@ class Membership:
 
     def _register(self) -> Script[int]:
         config = self._cluster.config
-        incomplete, is_blank = tuple(self._steps.incomplete()), self._steps.is_blank()
+        incomplete, is_blank = (yield from self._incomplete()), self._steps.is_blank()
         if len(incomplete) > INCOMPLETE_MAX:
             incomplete, is_blank = (), True
         node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete)
@@ -179,6 +192,16 @@ class Membership:
                 raise Failure(Kind.EXPIRED, "the session changed while the broker registered")
             self._check_patience()
             yield from self._pause()
+
+    def _incomplete(self) -> Script[tuple[TopicPartition, ...]]:
+        """What this broker has not any more, though the controller may count on it."""
+        names, ids = self._steps.topics(), {}
+        for start in range(0, len(names), TOPICS_AT_ONCE):
+            some = names[start : start + TOPICS_AT_ONCE]
+            nodes = yield from get_all([topic_path(name) for name in some])
+            found = ((name, _id_in(name, node)) for name, node in zip(some, nodes, strict=True))
+            ids.update({name: topic_id for name, topic_id in found if topic_id != ZERO_UUID})
+        return tuple(self._steps.incomplete(ids))
 
     def _check_patience(self) -> None:
         """The number is taken: by this broker's own last session, which ends soon, or by another broker.
@@ -226,6 +249,14 @@ class Membership:
         octets[6] = octets[6] & 0x0F | 0x40
         octets[8] = octets[8] & 0x3F | 0x80
         return bytes(octets)
+
+
+def _id_in(name: str, node: Node | None) -> bytes:
+    """The id of a topic; zero when it is gone, has none, or cannot be understood, which the controller will name."""
+    try:
+        return ZERO_UUID if node is None else decode_topic(topic_path(name), node.data).topic_id
+    except BrokenNode:
+        return ZERO_UUID
 
 
 def _nothing() -> None:

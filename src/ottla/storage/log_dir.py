@@ -76,6 +76,7 @@ class LogDir:
         "_starts",
         "_unopened",
         "logs",
+        "missing",
         "moves",
     )
 
@@ -93,6 +94,8 @@ class LogDir:
         self._loaded = False
         self._unopened: dict[TopicPartition, Found] = {}
         """What checkpoints say of logs that loading has not come to."""
+        self.missing: dict[TopicPartition, int] = {}
+        """Recovery points of logs that are not there: of topics that went, or lost. Kept until somebody has said so."""
         self._ghosts: set[TopicPartition] = set()
         """Partitions that have no log here any more but may be named in a checkpoint."""
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
@@ -207,6 +210,7 @@ class LogDir:
         found = dict(self._log_directories(directories))
         self._ghosts.update(points, marks, starts, cleaned)
         self._ghosts.difference_update(found)
+        self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
         self._unopened = {
             tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0))
             for tp in found
@@ -406,7 +410,7 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        left = {tp: found.recovery_point for tp, found in self._unopened.items()}
+        left = self.missing | {tp: found.recovery_point for tp, found in self._unopened.items()}
         return format_offsets({**left, **{tp: log.recovery_point for tp, log in self._all().items()}})
 
     def _high_watermark_bytes(self) -> bytes:

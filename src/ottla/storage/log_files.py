@@ -17,7 +17,7 @@ from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.flush import Flush
 from ottla.storage.flush_policy import FlushPolicy
 from ottla.storage.home import Barrier, Home, LatestWrite
-from ottla.storage.lack import Lack
+from ottla.storage.lack import Lack, format_lack
 from ottla.storage.layout import INCOMPLETE, LEADER_EPOCHS, PARTITION_METADATA, ROOT
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.producer_state import ProducerState
@@ -285,6 +285,11 @@ class LogFiles:
         if self.topic_id != ZERO_UUID:
             path = f"{self.directory}/{PARTITION_METADATA}"
             self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
+
+    def misses(self, lack: Lack) -> None:
+        """It is not what it had been: that stays noted until it is excused. Raises Failure."""
+        self.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
+        self.lack = lack
 
     def excuse(self) -> None:
         """What it lacks is not expected of it any more: another log of it begins, or nobody has more. Raises Failure.

@@ -7,7 +7,7 @@ goes over all logs is done a few logs at a time, in idle moments (`chores`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
@@ -18,6 +18,7 @@ from ottla.storage.chores import Chores
 from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
+from ottla.storage.lack import Lack
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LoadProgress, LogDir
 from ottla.storage.log_files import UNBOUNDED
@@ -168,9 +169,27 @@ class LogManager:
             if each.offline is None:
                 yield from each.logs.values()
 
-    def incomplete(self) -> list[TopicPartition]:
-        """Partitions whose logs lack something that was durable in them, and have not been excused."""
-        return [log.tp for log in self.logs() if log.lack is not None]
+    def topics(self) -> list[str]:
+        """Topics that have logs here, or had."""
+        tps = [log.tp for log in self.logs()] + [tp for each in self.dirs for tp in each.missing]
+        return list(dict.fromkeys(tp.topic for tp in tps))
+
+    def incomplete(self, ids: Mapping[str, bytes]) -> list[TopicPartition]:
+        """Partitions of these topics, whose ids are given, that have not here what they had.
+
+        A log that lacks something and was not excused, one of another topic, or none although a checkpoint names it.
+        """
+        logs = [log for log in self.logs() if log.tp.topic in ids]
+        whole = {log.tp for log in logs if log.lack is None and _rank(log.topic_id, ids[log.tp.topic]) < _OTHER}
+        gone = [tp for each in self.dirs for tp in each.missing if tp.topic in ids and self.get(tp) is None]
+        for tp in gone:
+            _logger.error("%s: its log is not there, though it had records", tp)
+        return [tp for tp in dict.fromkeys([*(log.tp for log in logs), *gone]) if tp not in whole]
+
+    def forget_missing(self) -> None:
+        """It has been said what is missing."""
+        for each in self.dirs:
+            each.missing.clear()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
         """The log of this very topic, None when there is none in service; logs of others that had its name stand aside.
@@ -225,8 +244,13 @@ class LogManager:
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
         self._drop_copies(tp)
+        had = any([each.missing.pop(tp, 0) for each in self.dirs])  # noqa: C419  all of them forget it
         chosen = next((each for each in working if each.name == preferred), None)
-        return (chosen or min(working, key=lambda each: (each.short, len(each.logs)))).create(tp, topic_id, config)
+        home = chosen or min(working, key=lambda each: (each.short, len(each.logs)))
+        log = home.create(tp, topic_id, config)
+        if had and not is_new:
+            log.misses(Lack.END)
+        return log
 
     def delete(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure."""

@@ -1,0 +1,90 @@
+"""What a start finds of logs that are less than they were: named, for whoever may count on them."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from tests.storage.conftest import SMALL, TOPIC_ID, TP
+
+from ottla.sim.drive import Drive
+from ottla.storage.checkpoints import format_partition_metadata
+from ottla.storage.lack import Lack, format_lack, parse_lack
+
+IDS = {"t": TOPIC_ID}
+OTHER_ID = bytes(range(100, 116))
+
+
+@pytest.fixture
+def stopped(sim, kit):
+    """One log of three segments, stopped in order."""
+    shelf = kit.rolled(sim, [0, 10, 20], 30)
+    shelf.log.high_watermark = 30
+    assert shelf.manager.incomplete(IDS) == []
+    assert shelf.stop() is None
+    return shelf
+
+
+def lose_directory(drive: Drive) -> None:
+    del drive.root.names["t-0"]
+
+
+def test_a_log_that_is_whole_is_not_named(stopped) -> None:
+    assert stopped.again().manager.incomplete(IDS) == []
+
+
+def test_a_log_whose_directory_is_gone_is_named_until_that_has_been_said(sim, stopped, caplog) -> None:
+    lose_directory(sim.drives[0])
+    shelf = stopped.again()
+    for _ in range(2):
+        with caplog.at_level(logging.ERROR):
+            assert shelf.manager.incomplete(IDS) == [TP]
+        assert "t-0: its log is not there" in caplog.text
+        assert shelf.manager.topics() == ["t"]
+        shelf.manager.dirs[0].checkpoint_recovery_points()
+        sim.settle()
+        sim.kill()
+        shelf = shelf.again()
+    assert shelf.manager.incomplete({"other": TOPIC_ID}) == [], "a topic that went is not missed"
+    shelf.manager.forget_missing()
+    assert shelf.manager.incomplete(IDS) == []
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_is_made_in_its_place_lacks_everything_unless_it_is_another_topics(sim, stopped, is_new) -> None:
+    lose_directory(sim.drives[0])
+    shelf = stopped.again()
+    log = shelf.manager.create(TP, TOPIC_ID, SMALL, is_new=is_new)
+    assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
+    assert log.lack is (None if is_new else Lack.END)
+    assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])
+
+
+def test_a_log_with_another_topics_id_is_named(sim, stopped) -> None:
+    sim.overwrite("t-0/partition.metadata", format_partition_metadata(OTHER_ID))
+    shelf = stopped.again()
+    assert shelf.manager.incomplete(IDS) == [TP]
+    assert shelf.manager.incomplete({"t": OTHER_ID}) == []
+
+
+def test_a_log_that_ends_before_what_was_committed_is_named(sim, kit) -> None:
+    shelf = kit.rolled(sim, [0, 10], 20)
+    shelf.log.high_watermark = 20
+    shelf.manager.dirs[0].checkpoint_high_watermarks()
+    sim.settle()
+    path = f"t-0/{10:020d}.log"
+    content = sim.contents(path)
+    sim.kill()
+    sim.overwrite(path, content[:-1])
+    shelf = shelf.again()
+    assert shelf.log.end_offset < 20
+    assert shelf.log.lack is Lack.END
+    assert shelf.manager.incomplete(IDS) == [TP]
+    shelf.log.excuse()
+    assert shelf.manager.incomplete(IDS) == []
+    assert "incomplete" not in sim.names("t-0")
+
+
+def test_the_mark_that_cannot_be_read_says_the_worst() -> None:
+    assert [parse_lack(format_lack(lack)) for lack in Lack] == list(Lack)
+    assert parse_lack(b"") is Lack.WITHIN
