@@ -1,7 +1,7 @@
 """Crash points: python -m testbench.crash [--script NAME …] [--every N] [--seed N] [--jobs N] [--output FILE] …
 
-Plays the fifty workloads of `scripts` against the storage room over a simulated drive. After every single write, sync,
-creation, rename and unlink the drive is robbed of power: what was not synced is there (killed), lost, torn, or comes in
+Plays the workloads of `scripts` against the storage room over simulated drives. After every single write, sync,
+creation, rename and unlink they are robbed of power: what was not synced is there (killed), lost, torn, or comes in
 any order. Each time the directory is opened and compared with an independent model, opened again with a power cut in
 the midst of that, and once more after a clean stop. Exit code 1 when anything is found.
 """

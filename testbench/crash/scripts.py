@@ -1,4 +1,4 @@
-"""Fifty workloads of the storage room, as data.
+"""Workloads of the storage room, as data.
 
 Zone: pure. Steps are divided by `;` and play one right behind the other, with syncs and checkpoints on their way,
 unless `settle` waits for them. Words of the language, numbers behind them:
@@ -16,6 +16,12 @@ unless `settle` waits for them. Words of the language, numbers behind them:
     stop, kill        a clean stop or a killed process, and the next start
     blind             a clean stop, and all indexes vanish before the next start
     create, delete    the partition; `on N`: the steps that follow are of partition N
+    compact, compact-delete   what follows is of a topic with that policy, which is made first
+    keys P K…         a batch of producer P with a record of each key K; of a negative one a tombstone
+    tkeys P K…        the same in a transaction
+    clean [N]         the cleaner looks for work, and does it; N: so many events of it
+    move, stay        the log begins to move to the other of two directories; it stays after all
+    some N            N events of what is on its way
     settle, wait MS   until nothing is on its way; for a time, with the timers that ring meanwhile
     3* …              the step three times
 """
@@ -23,6 +29,9 @@ unless `settle` waits for them. Words of the language, numbers behind them:
 from __future__ import annotations
 
 from typing import Final
+
+from testbench.crash.compaction_scripts import COMPACTION
+from testbench.crash.move_scripts import MOVES
 
 SCRIPTS: Final[dict[str, str]] = {
     "one batch": "append 0 1 100; flush; settle",
@@ -129,3 +138,4 @@ SCRIPTS: Final[dict[str, str]] = {
         "2* append 0 1 90; flush; settle; stop; append 0 1 9; settle"
     ),
 }
+SCRIPTS.update(COMPACTION | MOVES)

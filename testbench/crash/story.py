@@ -8,36 +8,25 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from ottla.config.broker import BrokerConfig
-from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch, header_at
 from ottla.record.control import ControlType, control_key, marker_value
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
-from ottla.sim.entropy import Streams
-from ottla.sim.machine import Death, Machine, Process
-from ottla.sim.world import MS, Timeline
+from ottla.sim.drive import Drive, Operation
+from ottla.sim.machine import Death
+from ottla.sim.world import MS
 from ottla.storage.log import Log
-from ottla.storage.log_manager import LogManager
 from ottla.storage.safeguards import Safeguards
 from ottla.types import TopicPartition
 from testbench.crash.model import Life, Model, Written
+from testbench.crash.mover import Mover
+from testbench.crash.site import CONFIGS, KEYED, LOOKS_MS, PLAIN, SHORTENED, Site
 
-CONFIG = TopicConfig(
-    segment_bytes=6000,
-    index_interval_bytes=500,
-    segment_index_bytes=1200,
-    retention_ms=-1,
-    file_delete_delay_ms=20,
-)
-BROKER = BrokerConfig()
 STAMP = 1_700_000_000_000
-_TOPIC = "t"
+OLD_MS: Final = 1_000_000
+"""So far behind are the stamps of records with keys: the cleaner leaves younger ones alone."""
 
 
 class Point(NamedTuple):
@@ -48,80 +37,9 @@ class Point(NamedTuple):
     """The step of the script that was on its way."""
     change: str
     """What had just happened: `write`, `cut`, `sync`, `create`, `rename`, `unlink` or `sync of names`."""
-    drive: bytes
+    drives: bytes
     model: Model
     now_ns: int
-
-
-class Watched(Process):
-    """A process that tells of every operation on its disks before it happens."""
-
-    def __init__(self, machine: Machine, life: int, told: Callable[[], None]) -> None:
-        super().__init__(machine, life)
-        self._told = told
-        self.serving = True
-
-    def touch(self) -> None:
-        """As the disk calls it."""
-        self._told()
-        super().touch()
-
-
-class Computer(Machine):
-    """A machine whose processes are watched."""
-
-    watcher: Callable[[], None] | None = None
-
-    def _told(self) -> None:
-        if self.watcher is not None:
-            self.watcher()
-
-    def boot(self) -> Process:
-        """A new process."""
-        assert self.process is None
-        self.lives += 1
-        self.process = Watched(self, self.lives, self._told)
-        return self.process
-
-
-class Site:
-    """A computer with one drive, and a log manager in its process."""
-
-    def __init__(self, drive: Drive, seed: int, safeguards: Safeguards | None = None, now_ns: int = 0) -> None:
-        self.timeline = Timeline()
-        self.timeline.now_ns = now_ns
-        self.machine = Computer(1, self.timeline, Streams(seed), [drive])
-        self.drive = drive
-        self._safeguards = safeguards
-        self.boot()
-
-    def boot(self) -> None:
-        """A new process, which has not opened anything."""
-        self.process = self.machine.boot()
-        self.disk = SimDisk(self.drive, DriveFaults(), self.process)
-
-    def load(self) -> None:
-        """Open all logs, in a turn."""
-        self.process.turn(self.open)
-
-    def open(self) -> None:
-        """The same, within a turn. Raises WrongDirectory."""
-        manager = LogManager([self.disk], self.process.clock, self.process.entropy, BROKER, self._safeguards)
-        self.manager = manager
-        manager.claim("cluster", 1)
-        manager.load(lambda _topic: CONFIG)
-
-    def settle(self) -> None:
-        """Run all that is on its way."""
-        while self.timeline.step():
-            pass
-
-    def stop(self) -> object:
-        """Stop in order; what `stop` reported."""
-        answers: list[object] = []
-        self.process.turn(self.manager.stop, answers.append)
-        self.settle()
-        return answers[0] if answers else "no answer"
 
 
 class Story:
@@ -132,11 +50,12 @@ class Story:
         self.points: list[Point] = []
         self.changes: Counter[str] = Counter()
         self._steps = list(steps_of(script))
-        self.site = Site(Drive("data"), seed, safeguards)
+        names = ("data", "other") if any(verb == "move" for _, verb, _ in self._steps) else ("data",)
+        self.site = Site([Drive(name) for name in names], seed, safeguards, cleans=True)
         self.site.machine.watcher = self._look
         self._step = "start"
-        self._seen = _Look(self.site.drive)
-        self._tp = TopicPartition(_TOPIC, 0)
+        self._seen = _Look(self.site.drives)
+        self._tp = TopicPartition(PLAIN, 0)
         self._epoch = 0
         self._sequences: dict[int, int] = {}
         self._topics = 0
@@ -145,8 +64,9 @@ class Story:
 
     def play(self) -> list[str]:
         """Run the whole script; tracebacks of what left a turn (there ought to be none)."""
-        self.site.load()
-        self._do("create", [])
+        self._load()
+        if self._steps[0][1] not in ("compact", "compact-delete"):
+            self._do("create", [])
         for step, verb, numbers in self._steps:
             self._step = step
             if self.site.machine.crashes:
@@ -157,6 +77,7 @@ class Story:
         return self.site.machine.crashes
 
     def _do(self, verb: str, numbers: list[int]) -> None:
+        verb = verb.replace("-", "_")
         outside = getattr(self, f"_now_{verb}", None)
         if outside is not None:
             outside(*numbers)
@@ -165,15 +86,21 @@ class Story:
 
     def _look(self) -> None:
         """Photograph the drive if it has changed."""
-        look = _Look(self.site.drive)
+        look = _Look(self.site.drives)
         change = look.since(self._seen)
         if change is None:
             return
         self._seen = look
         self.changes[change] += 1
         number = len(self.points)
-        drive = pickle.dumps(self.site.drive, protocol=5)
-        self.points.append(Point(number, self._step, change, drive, self.model.copy(), self.site.timeline.now_ns))
+        drives = pickle.dumps(self.site.drives, protocol=5)
+        self.points.append(Point(number, self._step, change, drives, self.model.copy(), self.site.timeline.now_ns))
+
+    def _load(self) -> None:
+        self.site.load()
+        self.mover = Mover(self.site)
+        if len(self.site.drives) > 1:
+            self.site.process.turn(self.mover.resume)
 
     # -- steps outside of a turn ---------------------------------------------------------------------------------------
 
@@ -183,6 +110,20 @@ class Story:
 
     def _now_settle(self) -> None:
         self._settle()
+
+    def _now_some(self, events: int) -> None:
+        """Some of what is on its way."""
+        for _ in range(events):
+            if self.site.timeline.step():
+                self._look()
+
+    def _now_clean(self, events: int = -1) -> None:
+        """The cleaner looks for something to do, and does it; or so many events of that."""
+        self._now_wait(2 * LOOKS_MS)
+        if events < 0:
+            self._settle()
+        else:
+            self._now_some(events)
 
     def _now_wait(self, ms: int) -> None:
         timeline = self.site.timeline
@@ -213,7 +154,7 @@ class Story:
         site.machine.end(death)
         site.settle()
         site.boot()
-        site.load()
+        self._load()
         self._settle()
 
     def _now_blind(self) -> None:
@@ -224,10 +165,11 @@ class Story:
         self._again(Death.KILL)
 
     def _remove_indexes(self) -> None:
-        paths = [path for path, _ in self.site.drive.walk() if path.endswith("index")]
+        (drive,), (disk,) = self.site.drives, self.site.disks
+        paths = [path for path, _ in drive.walk() if path.endswith("index")]
         for path in sorted(paths, key=lambda path: not path.endswith(".index")):
-            self.site.disk.unlink_now(path)
-            self.site.disk.sync_now(path.rpartition("/")[0])
+            disk.unlink_now(path)
+            disk.sync_now(path.rpartition("/")[0])
 
     # -- steps of the log ----------------------------------------------------------------------------------------------
 
@@ -242,14 +184,24 @@ class Story:
         topic_id = self._topics.to_bytes(16, "big")
         self.model.lives.setdefault(self._tp, []).append(Life(topic_id))
         self._sequences = {}
-        self.site.manager.create(self._tp, topic_id, CONFIG)
+        self.site.manager.create(self._tp, topic_id, CONFIGS[self._tp.topic])
+
+    def _compact(self) -> None:
+        """From here on it is about a compacted topic."""
+        self._tp = TopicPartition(KEYED, 0)
+        self._create()
+
+    def _compact_delete(self) -> None:
+        """The same of one that is also shortened."""
+        self._tp = TopicPartition(SHORTENED, 0)
+        self._create()
 
     def _delete(self) -> None:
         self.model.life(self._tp).gone = True
         self.site.manager.delete(self._tp)
 
     def _on(self, partition: int) -> None:
-        self._tp = TopicPartition(_TOPIC, partition)
+        self._tp = TopicPartition(self._tp.topic, partition)
 
     def _epochs(self, by: int = 1) -> None:
         self._epoch += by
@@ -261,6 +213,13 @@ class Story:
     def _txn(self, producer: int, count: int, size: int) -> None:
         self._write("txn", producer, count, size, 0)
 
+    def _keys(self, producer: int, *keys: int) -> None:
+        """A batch of a producer with a record for each key; of a negative one a tombstone."""
+        self._put(self._keyed("data", producer, keys, self._log.end_offset))
+
+    def _tkeys(self, producer: int, *keys: int) -> None:
+        self._put(self._keyed("txn", producer, keys, self._log.end_offset))
+
     def _commit(self, producer: int) -> None:
         self._write("commit", producer, 1, 0, 0)
 
@@ -268,8 +227,10 @@ class Story:
         self._write("abort", producer, 1, 0, 0)
 
     def _write(self, kind: str, producer: int, count: int, size: int, late: int) -> None:
+        self._put(self._make(kind, producer, count, size, late, self._log.end_offset))
+
+    def _put(self, written: Written) -> None:
         log = self._log
-        written = self._make(kind, producer, count, size, late, log.end_offset)
         life = self.model.life(self._tp)
         life.state.batches.append(written)
         view = memoryview(bytearray(written.data))
@@ -277,19 +238,31 @@ class Story:
         life.appended = log.end_offset
 
     def _make(self, kind: str, producer: int, count: int, size: int, late: int, base: int) -> Written:
-        marker = kind in ("commit", "abort")
-        sequence = -1
-        if producer and not marker:
-            sequence = self._sequences.get(producer, 0)
-            self._sequences[producer] = sequence + count
         stamp = STAMP + base * 10 - late
-        if marker:
+        if kind in ("commit", "abort"):
             control = ControlType.COMMIT if kind == "commit" else ControlType.ABORT
             records = [Record(0, stamp, control_key(control), marker_value(1))]
         else:
             # Values of the same size, another byte for each base and epoch: old bytes in the place of new ones show.
             fill = bytes([33 + (base * 7 + self._epoch * 31 + self._topics) % 90])
             records = [Record(number, stamp + number, None, fill * size) for number in range(count)]
+        return self._batch(kind, producer, records, base)
+
+    def _keyed(self, kind: str, producer: int, keys: Sequence[int], base: int) -> Written:
+        stamp = STAMP + base * 10 - OLD_MS
+        values = [b"%d/%d/%d." % (base, self._epoch, self._topics) * 12 if key > 0 else None for key in keys]
+        records = [
+            Record(number, stamp + number, b"%d" % abs(key), value)
+            for number, (key, value) in enumerate(zip(keys, values, strict=True))
+        ]
+        return self._batch(kind, producer, records, base)
+
+    def _batch(self, kind: str, producer: int, records: list[Record], base: int) -> Written:
+        marker = kind in ("commit", "abort")
+        sequence = -1
+        if producer and not marker:
+            sequence = self._sequences.get(producer, 0)
+            self._sequences[producer] = sequence + len(records)
         data = encode_batch(
             records,
             producer_id=producer or -1,
@@ -300,10 +273,11 @@ class Story:
         )
         data[0:8], data[12:16] = base.to_bytes(8, "big"), self._epoch.to_bytes(4, "big")
         last = base + len(records) - 1
-        largest = stamp + len(records) - 1
+        epoch = 0 if producer else -1
         return Written(
-            base, last, self._epoch, largest, producer or -1, 0 if producer else -1, sequence, kind, bytes(data)
-        )
+            base, last, self._epoch, records[-1].timestamp, producer or -1, epoch, sequence, kind, bytes(data),
+            self.site.wall_ms,
+        )  # fmt: skip
 
     def _follow(self, batches: int, count: int, size: int) -> None:
         """Batches of a leader, in one piece."""
@@ -333,6 +307,7 @@ class Story:
         """The high watermark, so far behind the end."""
         log = self._log
         log.high_watermark = max(log.high_watermark, log.end_offset - back)
+        self.model.life(self._tp).state.committed(log.high_watermark)
 
     def _start(self, back: int) -> None:
         """The log start, so far behind the end (DeleteRecords)."""
@@ -348,9 +323,10 @@ class Story:
         starts = self.model.life(self._tp).state.starts
         starts += [segment.base_offset for segment in log.segments if segment.base_offset > log.start_offset]
         starts.append(log.end_offset)
-        log.configure(replace(CONFIG, retention_bytes=size))
+        self.model.life(self._tp).state.committed(log.high_watermark)
+        log.configure(replace(log.config, retention_bytes=size))
         log.delete_old_segments(self.site.process.clock.now())
-        log.configure(CONFIG)
+        log.configure(CONFIGS[self._tp.topic])
 
     def _cut(self, back: int) -> None:
         """A follower truncates: so many offsets behind the end; a batch that reaches over goes whole."""
@@ -365,6 +341,7 @@ class Story:
             life.state.starts.append(min(log.start_offset, offset, hit))
         self._epoch += 1
         log.truncate_to(offset)
+        self.mover.cut(self._tp)
 
     def _restart(self, ahead: int) -> None:
         """A follower begins anew, so far above its end."""
@@ -373,31 +350,47 @@ class Story:
         self.model.life(self._tp).cut(offset, whole=True)
         self._epoch += 1
         log.restart_at(offset)
+        self.mover.cut(self._tp)
 
     def _points(self) -> None:
-        self.site.manager.dirs[0].checkpoint_recovery_points()
+        for each in self.site.manager.dirs:
+            each.checkpoint_recovery_points()
 
     def _starts(self) -> None:
-        self.site.manager.dirs[0].checkpoint_starts()
+        for each in self.site.manager.dirs:
+            each.checkpoint_starts()
 
     def _marks(self) -> None:
-        self.site.manager.dirs[0].checkpoint_high_watermarks()
+        for each in self.site.manager.dirs:
+            each.checkpoint_high_watermarks()
+
+    # -- from one directory to the other -------------------------------------------------------------------------------
+
+    def _move(self) -> None:
+        self.mover.begin(self._tp)
+
+    def _stay(self) -> None:
+        """The move is given up."""
+        self.mover.stay(self._tp)
 
 
 class _Look:
-    """What tells that a drive has changed: sizes and numbers, no contents."""
+    """What tells that drives have changed: sizes and numbers, no contents."""
 
-    def __init__(self, drive: Drive) -> None:
-        self.journal = tuple(id(operation) for operation in drive.journal)
-        self.last = drive.journal[-1] if drive.journal else None
+    def __init__(self, drives: Sequence[Drive]) -> None:
+        self.journals = [tuple(id(operation) for operation in drive.journal) for drive in drives]
+        self.last = [drive.journal[-1] if drive.journal else None for drive in drives]
         self.files = {
-            id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow)) for _, inode in drive.walk()
+            id(inode): (len(inode.data), inode.generation, inode.synced, len(inode.shadow))
+            for drive in drives
+            for _, inode in drive.walk()
         }
 
     def since(self, before: _Look) -> str | None:
         """The kind of the change, None when there is none."""
-        if self.journal != before.journal:
-            return self._of_names(before)
+        for slot, journal in enumerate(self.journals):
+            if journal != before.journals[slot]:
+                return self._of_names(self.last[slot], before.journals[slot])
         for key, (size, generation, synced, shadow) in self.files.items():
             old = before.files.get(key)
             if old is None or old == (size, generation, synced, shadow):
@@ -407,14 +400,13 @@ class _Look:
             return "write" if size != old[0] else "sync"
         return None
 
-    def _of_names(self, before: _Look) -> str:
-        if self.last is None or (before.journal and id(self.last) == before.journal[-1]):
+    @staticmethod
+    def _of_names(last: Operation | None, before: tuple[int, ...]) -> str:
+        if last is None or id(last) in before:
             return "sync of names"
-        if id(self.last) in before.journal:
-            return "sync of names"
-        if not self.last.removed:
+        if not last.removed:
             return "create"
-        return "rename" if self.last.added else "unlink"
+        return "rename" if last.added else "unlink"
 
 
 def steps_of(script: str) -> Iterator[tuple[str, str, list[int]]]:

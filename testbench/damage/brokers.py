@@ -21,7 +21,8 @@ from ottla.sim.node import SimNode
 from ottla.sim.workload import Workload
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
-from testbench.crash.judge import Facts, read
+from testbench.crash.judge import Facts
+from testbench.crash.lookups import read
 from testbench.damage.harm import JOURNAL, KINDS, strike
 from testbench.damage.logs import Case, compare, facts_of, listening, what_is_aborted
 

@@ -20,9 +20,11 @@ from ottla.sim.machine import Death
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log import Log
 from ottla.types import TopicPartition
-from testbench.crash.judge import Facts, headers_in, read
+from testbench.crash.judge import Facts
+from testbench.crash.lookups import headers_in, read
 from testbench.crash.scripts import SCRIPTS
-from testbench.crash.story import Site, Story
+from testbench.crash.site import Site
+from testbench.crash.story import Story
 from testbench.damage.harm import KINDS, Harm, strike
 
 BASES = (
@@ -39,7 +41,7 @@ class Base(NamedTuple):
     """A directory to be damaged, and what is in it."""
 
     name: str
-    drive: bytes
+    drives: bytes
     clean: bool
     truth: dict[TopicPartition, Facts]
     aborted: dict[TopicPartition, list[tuple[int, ...]]]
@@ -67,21 +69,21 @@ def bases() -> Iterator[Base]:
                 assert site.stop() is None
             site.machine.end(Death.KILL)
             site.settle()
-            drive = pickle.dumps(site.drive, protocol=5)
-            yield _base(name, drive, clean=clean)
+            drives = pickle.dumps(site.drives, protocol=5)
+            yield _base(name, drives, clean=clean)
             site.boot()
             site.load()
             site.settle()
 
 
-def _base(name: str, drive: bytes, *, clean: bool) -> Base:
-    site = Site(pickle.loads(drive), 1)
+def _base(name: str, drives: bytes, *, clean: bool) -> Base:
+    site = Site(pickle.loads(drives), 1)
     site.load()
     site.settle()
     logs = site.manager.dirs[0].logs
     truth = {tp: facts_of(log, read(log, log.start_offset)) for tp, log in sorted(logs.items())}
     aborted = {tp: what_is_aborted(log) for tp, log in logs.items()}
-    return Base(f"{name}, {'stopped' if clean else 'killed'}", drive, clean, truth, aborted)
+    return Base(f"{name}, {'stopped' if clean else 'killed'}", drives, clean, truth, aborted)
 
 
 def facts_of(log: Log, content: bytes) -> Facts:
@@ -122,8 +124,8 @@ def listening() -> Iterator[list[str]]:
 
 def try_one(base: Base, seed: int, kinds: Sequence[str] = KINDS) -> Case:
     """Damage one file, start, and look."""
-    site = Site(pickle.loads(base.drive), seed)
-    harm = strike(site.drive, Streams(seed).stream("harm"), tuple(kinds))
+    site = Site(pickle.loads(base.drives), seed)
+    harm = strike(site.drives[0], Streams(seed).stream("harm"), tuple(kinds))
     with listening() as lines:
         refused: list[str] = []
         site.process.turn(lambda: _claim(site, refused))

@@ -8,9 +8,11 @@ from __future__ import annotations
 import pytest
 
 from ottla.sim.checkers import CHECKERS, violations
-from ottla.sim.history import Ends, History, Loss, Outcome, Read, Refusal, Reset, Write
+from ottla.sim.history import Ends, History, Loss, Outcome, Passage, Read, Refusal, Reset, Write
+from ottla.sim.world import SECOND
 
 LOG = "t-0@id"
+KEYS = "k-0@id"
 
 
 def write(values, offset, *, life=1, sequence=0, outcome=Outcome.OK, producer_id=7, producer="p"):
@@ -129,7 +131,35 @@ def unreadable(history):
     history.broken_protocol.append("an answer that nobody asked for")
 
 
+def keyed(history, *rows, retention_ms=1000, **shown):
+    """Batches of one record in a compacted log, a second apart, and what it shows at the end."""
+    history.compacted[KEYS] = retention_ms
+    history.rewritten[KEYS] = 0
+    for offset, row in enumerate(rows):
+        times = {"invoked_ns": offset * SECOND, "completed_ns": offset * SECOND + 1}
+        history.writes.append(
+            Write("k", KEYS, [row], -1, 8, 0, offset, outcome=Outcome.OK, offset=offset, life=1, **times)
+        )
+    history.shown[KEYS, 0] = {key.encode(): value for key, value in shown.items()}
+
+
+def not_the_newest(history):
+    keyed(history, b"a=1", b"a=2", a=b"1")
+
+
+def deleted_and_shown(history):
+    keyed(history, b"a=1", b"a=", a=b"1")
+
+
+def deleted_in_silence(history):
+    keyed(history, b"a=1", b"a=", b"b=1", b=b"1")
+    history.passages.append(Passage(KEYS, 2 * SECOND - 1, 0, 3, frozenset({2})))
+
+
 PLANTED = [
+    (not_the_newest, {"latest_is_shown"}),
+    (deleted_and_shown, {"latest_is_shown"}),
+    (deleted_in_silence, {"deletions_are_told"}),
     (crashed, {"broker_stays_up"}),
     (unreadable, {"protocol_is_kept"}),
     (damaged, {"bytes_are_right"}),
@@ -163,6 +193,25 @@ def test_a_planted_anomaly_is_flagged(plant, expected):
 def test_every_checker_has_an_anomaly_that_it_flags():
     flagged = {name for _, names in PLANTED for name in names}
     assert flagged == {checker.__name__ for checker in CHECKERS}
+
+
+def test_a_tombstone_may_be_gone_when_its_time_is_over_or_the_clock_has_jumped():
+    history = healthy()
+    keyed(history, b"a=1", b"a=", b"b=1", b=b"1")
+    history.passages.append(Passage(KEYS, 2 * SECOND, 0, 3, frozenset({2})))
+    assert violations(history) == []
+    history.passages.append(Passage(KEYS, 2 * SECOND - 1, 0, 3, frozenset({2})))
+    history.jumps.append(3 * SECOND // 2)
+    assert violations(history) == []
+
+
+def test_of_a_compacted_log_a_loss_takes_what_was_not_durable_and_what_was_before_it_counts_again():
+    history = healthy()
+    keyed(history, b"a=1", b"a=2", b"b=1", a=b"1")
+    history.losses.append(Loss(1, 0, {KEYS: 1}))
+    assert violations(history) == []
+    history.shown[KEYS, 0] = {b"b": b"1"}
+    assert {name for name, _ in violations(history)} == {"latest_is_shown"}
 
 
 def test_a_loss_excuses_what_was_not_durable_and_nothing_else():

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.sim.cluster.checkers import BESIDE
+from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.compaction.checkers import violations
-from ottla.sim.compaction.history import CompactionHistory, packed, unpacked
 from ottla.sim.compaction.runner import CompactionOptions, CompactionResult
-from ottla.sim.history import Outcome, Write
+from ottla.sim.history import Outcome, Write, packed, unpacked
 from ottla.sim.report import replay_command, result_lines, result_value
 from ottla.sim.swarm import run_seed
 
@@ -22,9 +22,9 @@ SEEDS, SECONDS = 20, 20
 # -- the checker -------------------------------------------------------------------------------------------------------
 
 
-def history(*writes: tuple[str, Outcome], **shown: str | None) -> CompactionHistory:
+def history(*writes: tuple[str, Outcome], **shown: str | None) -> ClusterHistory:
     """Batches of one record, `key=value`, and what broker 1 shows at the end."""
-    found = CompactionHistory(compacted={LOG: None}, rewritten={LOG: 0})
+    found = ClusterHistory(compacted={LOG: 1000}, rewritten={LOG: 0})
     for text, outcome in writes:
         found.writes.append(Write("p", LOG, [text.encode()], -1, 7, 0, 0, 0, 0, outcome, 0, 1, 1))
     found.shown[LOG, 1] = {key.encode(): value and value.encode() for key, value in shown.items()}

@@ -90,6 +90,20 @@ def test_a_log_without_its_id_on_disk_is_named_by_whoever_knows(small):
     assert floors(small.drive, {"t": ID}) == {LOG: 0}
 
 
+def test_holes_that_compaction_leaves_are_none(partition):
+    segment(partition, 0, batch(0))
+    segment(partition, 6)
+    segment(partition, 9, batch(12)).append([batch(14)])
+    assert floors(partition.drive) == {LOG: 14}
+
+
+def test_a_segment_that_takes_the_place_of_others_is_as_durable_as_they_were(partition):
+    segment(partition, 0, batch(0))
+    segment(partition, 2, batch(2)).append([batch(4)])
+    partition.disk.rename(f"t-0/{0:020d}.log", f"t-0/{0:020d}.log.deleted")
+    assert floors(partition.drive) == {LOG: 4}
+
+
 def test_what_a_failed_sync_left_in_the_cache_may_be_lost(partition):
     segment(partition, 0, batch(0)).append([batch(2)])
     inode = partition.drive.file(f"t-0/{0:020d}.log")

@@ -58,6 +58,8 @@ def test_a_seed_of_full_length_counts_and_is_clean():
     assert result.short_of == []
     assert result.recoveries > 0
     assert result.read > result.acknowledged
+    assert result.written > 3 * result.kept
+    assert result.keys > 100
 
 
 @pytest.mark.slow
@@ -66,7 +68,7 @@ def test_a_swarm_gives_what_single_runs_give():
     assert together == {seed: fingerprint(run(seed, SHORT)) for seed in range(1, 4)}
 
 
-FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5}
+FIRST = {"flush_before_ack": 10, "failed_sync_is_final": 5, "exchange_finished": 3, "exchange_in_order": 6}
 """Seeds that notice, where the first ones do not; the code goes on, and seeds with it."""
 
 
@@ -75,12 +77,14 @@ AT_POINTS = {
     "recovery_point_goes_back",
     "start_before_names",
     "ghosts_forgotten",
+    "durable_before_cleaned",
+    "cleans_stable_only",
     "cleaner_checkpoint_cut",
     "txn_indexes_vouched",
     "losses_told",
 }
-"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes and no file is damaged at
-rest: crash points and damage do (tests/testbench), and the tests of storage."""
+"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes, has no transactions, and no
+file is damaged at rest: crash points and damage do (tests/testbench), and the tests of storage."""
 
 
 @pytest.mark.slow

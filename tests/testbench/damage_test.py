@@ -52,7 +52,7 @@ def test_without_its_safeguard_a_damaged_replica_leads_and_the_others_cut_theirs
 def test_every_kind_of_file_is_struck_in_every_way() -> None:
     story = Story(SCRIPTS["a clean stop of much"])
     assert not story.play()
-    drive = story.site.drive
+    (drive,) = story.site.drives
     struck = [strike(drive, Streams(seed).stream("harm")) for seed in range(300)]
     assert {harm.harm for harm in struck if harm} == set(HARMS)
     there = {kind_of(path) for path, _ in drive.walk()} & set(KINDS)

@@ -36,7 +36,7 @@ DELETE_TOPICS_NS: Final = 12 * SECOND
 DELETE_RECORDS_NS: Final = 9 * SECOND
 
 PLAN: Final = ((Role.EVENTS, "events", 3), (Role.PLAIN, "plain", 2), (Role.CHURN, "churn", 1), (Role.CUT, "cut", 1))
-"""Role, name and partition count of the topics of every run."""
+"""Role, name and partition count of the topics of every run, but one."""
 
 
 class Admin:
@@ -44,7 +44,7 @@ class Admin:
 
     replication = 1
     """Replicas of each partition."""
-    plan: ClassVar[Sequence[tuple[Role, str, int]]] = PLAN
+    plan: ClassVar[Sequence[tuple[Role, str, int]]] = (*PLAN, (Role.KEYED, "keyed", 2))
     """The topics to be made."""
 
     def __init__(self, client: Client, catalog: Catalog, random: Stream, history: History) -> None:
@@ -95,10 +95,10 @@ class Admin:
             CONTROLLER,
         )
 
-    def _draw_configs(self, role: Role) -> dict[str, str]:  # noqa: ARG002  a cluster's administrator asks
+    def _draw_configs(self, role: Role) -> dict[str, str]:
         """Small segments and frequent flushes, so that a minute sees many of both."""
         random = self.random
-        return {
+        configs = {
             "segment.bytes": str(random.choice((16_384, 40_000, 200_000))),
             "segment.index.bytes": str(random.choice((240, 1200, 12_000))),
             "index.interval.bytes": str(random.choice((200, 1000, 4096))),
@@ -107,6 +107,17 @@ class Admin:
             "retention.ms": "-1",
             "retention.bytes": "-1",
             "file.delete.delay.ms": "1000",
+        }
+        return configs | self._draw_compaction() if role is Role.KEYED else configs
+
+    def _draw_compaction(self) -> dict[str, str]:
+        """Much to clean, and tombstones that go soon."""
+        return {
+            "cleanup.policy": "compact",
+            "segment.bytes": str(self.random.choice((3000, 6000, 12_000))),
+            "segment.ms": str(self.random.choice((1000, 3000))),
+            "min.cleanable.dirty.ratio": self.random.choice(("0", "0.3")),
+            "delete.retention.ms": str(self.random.choice((500, 2000, 5000))),
         }
 
     def _look(self, role: Role, name: str, partitions: int) -> None:
@@ -130,7 +141,12 @@ class Admin:
 
     def _exists(self, topic: Topic) -> None:
         self.catalog.topics.append(topic)
-        if self._configs[topic.name]["flush.messages"] == "1":
+        configs = self._configs[topic.name]
+        if topic.role is Role.KEYED:
+            for partition in range(topic.partitions):
+                self.history.compacted[topic.log(partition)] = int(configs["delete.retention.ms"])
+                self.history.rewritten[topic.log(partition)] = self.client.timeline.now_ns
+        elif configs["flush.messages"] == "1":
             for partition in range(topic.partitions):
                 self.history.flushed[topic.log(partition)] = None
 

@@ -6,13 +6,16 @@ broker's insides. Each returns the violations it found, as sentences.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final, TypeVar
 
-from ottla.sim.history import NEVER, History, Outcome, Read, Write
+from ottla.sim.history import NEVER, History, Outcome, Passage, Read, Write, unpacked
+from ottla.sim.world import MS
 
 H = TypeVar("H", bound=History)
+Values = dict[bytes, list[bytes | None]]
 
 
 def broker_stays_up(history: History) -> Iterator[str]:
@@ -207,6 +210,77 @@ def refused_is_absent(history: History) -> Iterator[str]:
                 yield f"refused and yet there: {log} at {offset}: {_short(value)}"
 
 
+def latest_is_shown(history: History) -> Iterator[str]:
+    """At the end a compacted log shows the last value of each key, and no key that was deleted; on every replica."""
+    for log in history.compacted:
+        allowed = _allowed(history, log)
+        for (of, broker), found in history.shown.items():
+            if of == log:
+                yield from _not_shown(log, broker, found, allowed)
+
+
+def _not_shown(log: str, broker: int, found: dict[bytes, bytes | None], allowed: Values) -> Iterator[str]:
+    for key in sorted({*found, *allowed}):
+        value, wanted = found.get(key), allowed.get(key, [None])
+        if value in wanted:
+            continue
+        if wanted == [None]:
+            yield f"{log}: broker {broker} shows {value!r} of the deleted key {key.decode()}"
+        else:
+            yield f"{log}: broker {broker} shows {value!r} of the key {key.decode()}, the last was {wanted[0]!r}"
+
+
+def _allowed(history: History, log: str) -> Values:
+    """Key → what may be shown: the last value that nothing may have taken, what was written behind it, what is unsure.
+
+    A key is one producer's, and its batches of one partition are written in the order in which they were made.
+    """
+    last: Values = {}
+    unsure: Values = {}
+    for write in history.writes:
+        if write.log != log or write.outcome is Outcome.FAIL:
+            continue
+        end = NEVER - 1 if write.offset < 0 else write.offset + len(write.values) - 1
+        taken = history.may_be_taken(log, end, write.life)
+        for text in write.values:
+            key, value = unpacked(text)
+            if write.outcome is not Outcome.OK:
+                unsure.setdefault(key, []).append(value)
+            elif taken:
+                last.setdefault(key, [None]).append(value)
+            else:
+                last[key] = [value]
+    for key, values in unsure.items():
+        last.setdefault(key, [None]).extend(values)
+    return last
+
+
+def deletions_are_told(history: History) -> Iterator[str]:
+    """Who reads a compacted log sees every tombstone that is younger than delete.retention.ms."""
+    for log, retention_ms in history.compacted.items():
+        passages = [passage for passage in history.passages if passage.log == log]
+        times = [passage.at_ns for passage in passages]
+        for write in history.writes:
+            if write.log != log or write.outcome is not Outcome.OK or write.offset < 0:
+                continue
+            last_ns = write.invoked_ns + retention_ms * MS
+            if any(write.invoked_ns <= jump <= last_ns for jump in history.jumps):
+                continue
+            within = passages[bisect_right(times, write.completed_ns) : bisect_left(times, last_ns)]
+            for offset, text in enumerate(write.values, write.offset):
+                if text.endswith(b"=") and not history.may_be_taken(log, offset, write.life):
+                    yield from _untold(offset, within)
+
+
+def _untold(offset: int, passages: list[Passage]) -> Iterator[str]:
+    for passage in passages:
+        if passage.position <= offset < passage.following and offset not in passage.offsets:
+            yield (
+                f"{passage.log}: who read from {passage.position} to {passage.following} was not told of the tombstone "
+                f"at {offset}"
+            )
+
+
 def everything_converges(history: History) -> Iterator[str]:
     """After all faults are healed producers get their answers and readers reach the end."""
     for what in history.stuck:
@@ -234,6 +308,8 @@ CHECKERS: Final[tuple[Callable[[History], Iterator[str]], ...]] = (
     idempotent_is_in_order,
     sequences_are_remembered,
     refused_is_absent,
+    latest_is_shown,
+    deletions_are_told,
     everything_converges,
 )
 

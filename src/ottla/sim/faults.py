@@ -258,6 +258,7 @@ class Nemesis:
 
     def _jump(self) -> None:
         self.fired("wall clock jump")
+        self.history.jumps.append(self.timeline.now_ns)
         self.node.machine.wall_skew_ms += self.random.between(-20_000, 20_000)
 
     def _truncate(self) -> None:

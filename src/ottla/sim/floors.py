@@ -53,18 +53,18 @@ def _segments(names: dict[str, Directory | Inode]) -> dict[str, Inode]:
 
 
 def _durable_end(directory: Directory) -> int:
-    segments = _segments(directory.durable)
-    end = -1
-    for name in sorted(segments):
-        if end not in (-1, int(name[:20])):
+    """Up to where the segments are durable, one behind the other. Compaction leaves holes between them: what counts as
+    the next one is what a process sees, not where the one before ends."""
+    end = 0
+    for name, inode in sorted(_segments(directory.names).items()):
+        if directory.durable.get(name) is not inode:
             break
-        inode = segments[name]
         end = max(end, int(name[:20]))
         for _, last_offset in _batches(memoryview(inode.data)[: inode.durable]):
             end = last_offset + 1
         if inode.durable < len(inode.data):
             break
-    return max(end, 0)
+    return end
 
 
 def _batches(view: memoryview) -> Iterator[tuple[int, int]]:

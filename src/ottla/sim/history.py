@@ -111,6 +111,17 @@ class Refusal(NamedTuple):
     """The life that acknowledged the batch before it."""
 
 
+class Passage(NamedTuple):
+    """What a reader of a compacted log was given in one answer: all that is left between two positions."""
+
+    log: str
+    at_ns: int
+    position: int
+    following: int
+    """Where it goes on."""
+    offsets: frozenset[int]
+
+
 @dataclass(slots=True)
 class Loss:
     """A death after which records may be missing."""
@@ -140,6 +151,15 @@ class History:
     """Logs that the nemesis truncated, with the time; only their bytes are judged."""
     flushed: dict[str, None] = field(default_factory=dict)
     """Logs with flush.messages=1: the broker acknowledges only what is durable."""
+    compacted: dict[str, int] = field(default_factory=dict)
+    """Logs of compacted topics, with the ms for which tombstones stay. Of their offsets nothing else is judged."""
+    passages: list[Passage] = field(default_factory=list)
+    shown: dict[tuple[str, int], dict[bytes, bytes | None]] = field(default_factory=dict)
+    """By compacted log and broker: at the end the last value of every key (None: deleted) that a reader was given."""
+    kept: dict[tuple[str, int], int] = field(default_factory=dict)
+    """How many records these were read from."""
+    jumps: list[int] = field(default_factory=list)
+    """When the wall clock of a broker jumped."""
     final: dict[str, dict[int, bytes]] = field(default_factory=dict)
     """Per log: what a reader found at the end, when everything was healed."""
     final_life: int = 0
@@ -159,6 +179,10 @@ class History:
         """Whether a record seen at that offset in that life may be missing at the end."""
         if offset < self.deleted.get(log, 0) or log in self.dropped or log in self.rewritten:
             return True
+        return self.may_be_taken(log, offset, life)
+
+    def may_be_taken(self, log: str, offset: int, life: int) -> bool:
+        """Whether a loss may have taken what was seen at that offset in that life."""
         return any(loss.life >= life and offset >= loss.floors.get(log, NEVER) for loss in self.losses)
 
     def gone(self, log: str, offset: int) -> bool:
@@ -172,3 +196,14 @@ class History:
     def judged(self, log: str) -> bool:
         """Whether offsets of that log have a meaning throughout the run."""
         return log not in self.rewritten
+
+
+def packed(key: bytes, value: bytes | None) -> bytes:
+    """A record of a compacted topic as one text, as it travels through what producers keep."""
+    return key + b"=" + (value or b"")
+
+
+def unpacked(text: bytes) -> tuple[bytes, bytes | None]:
+    """(key, value) of such a text; None: a deletion."""
+    key, _, value = text.partition(b"=")
+    return key, value or None

@@ -10,7 +10,7 @@ from dataclasses import replace
 from ottla.sim.clients.runner import ClientOptions, ClientResult
 from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
 from ottla.sim.cluster.shrink import Shrunk
-from ottla.sim.compaction.runner import CompactionOptions, CompactionResult
+from ottla.sim.compaction.runner import CompactionOptions
 from ottla.sim.runner import Options, Result
 from ottla.sim.swarm import Coverage
 from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
@@ -57,6 +57,7 @@ def result_lines(result: Result, options: Options | ClusterOptions) -> list[str]
         f"  acknowledged  {result.acknowledged:,} records, {result.read:,} read",
         f"  recoveries    {result.recoveries}",
         *_cluster_lines(result),
+        *_compaction_lines(result),
         f"  faults        {sum(result.faults.values())}: {_counts(result.faults)}",
         f"  trace         {result.trace_hash}",
     ]
@@ -77,7 +78,6 @@ def _cluster_lines(result: Result) -> list[str]:
         *_flush_lines(result),
         *_transaction_lines(result),
         *_client_lines(result),
-        *_compaction_lines(result),
     ]
 
 
@@ -98,8 +98,8 @@ def _client_lines(result: ClusterResult) -> list[str]:
     ]
 
 
-def _compaction_lines(result: ClusterResult) -> list[str]:
-    if not isinstance(result, CompactionResult):
+def _compaction_lines(result: Result) -> list[str]:
+    if not result.written:
         return []
     return [f"  compacted     {result.written:,} records to {result.kept:,}, {result.keys:,} keys deleted"]
 
@@ -193,7 +193,7 @@ def result_value(result: Result) -> dict[str, Value]:
 
 
 def _compaction_value(result: Result) -> dict[str, Value]:
-    if not isinstance(result, CompactionResult):
+    if not result.written:
         return {}
     return {"written": result.written, "kept": result.kept, "keys": result.keys}
 

@@ -55,6 +55,12 @@ class Result:
     violations: list[tuple[str, str]] = field(default_factory=list)
     """(property, sentence)."""
     trace_hash: str = ""
+    written: int = 0
+    """Records of compacted topics that were acknowledged."""
+    kept: int = 0
+    """Records that are left of them; where there are several replicas, of the one that has most."""
+    keys: int = 0
+    """Keys that were deleted for good."""
     processor_s: float = 0.0
     """What it cost; not part of the run."""
 
@@ -145,14 +151,30 @@ class Run:
             dict(sorted(self.nemesis.fired.counts.items())),
             violations(self.history),
             self.timeline.trace_hash,
+            **cleaned(self.history),
         )
+
+
+def cleaned(history: History) -> dict[str, int]:
+    """What a result says of compacted topics."""
+    writes = [write for write in history.writes if write.log in history.compacted and history.promised(write)]
+    most: dict[str, int] = {}
+    for (log, _), count in history.kept.items():
+        most[log] = max(most.get(log, 0), count)
+    return {
+        "written": sum(len(write.values) for write in writes),
+        "kept": sum(most.values()),
+        "keys": sum(text.endswith(b"=") for write in writes for text in write.values),
+    }
 
 
 def _properties(streams: Streams) -> dict[str, str]:
     """The broker's configuration: everything that usually takes minutes happens in seconds."""
-    random = streams.stream("config")
+    random, cleaners = streams.stream("config"), streams.stream("cleaners")
     return {
         "log.dirs": "disk-a,disk-b",
+        "log.cleaner.backoff.ms": str(cleaners.choice((50, 200, 500))),
+        "log.cleaner.threads": str(cleaners.between(1, 2)),
         "log.flush.scheduler.interval.ms": str(random.choice((100, 500, 1500))),
         "log.flush.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),
         "log.flush.start.offset.checkpoint.interval.ms": str(random.choice((300, 1000, 4000))),

@@ -11,6 +11,7 @@ from ottla.sim.admin import Admin
 from ottla.sim.catalog import Catalog, Role
 from ottla.sim.entropy import Streams
 from ottla.sim.history import History
+from ottla.sim.keyed import KeyedProducer, Scan
 from ottla.sim.network import Network
 from ottla.sim.producers import Producer
 from ottla.sim.readers import EARLIEST, Reader
@@ -26,6 +27,7 @@ PRODUCERS: Final = (
     (Role.CUT, False),
 )
 """Role of the topics, and whether the producer is idempotent."""
+KEYED_PRODUCERS: Final = 2
 READERS: Final = (
     (Role.EVENTS, True),
     (Role.EVENTS, False),
@@ -56,6 +58,8 @@ class Workload:
             )
             for number, (role, idempotent) in enumerate(PRODUCERS)
         ]
+        self.producers += [self._keyed_producer(number) for number in range(KEYED_PRODUCERS)]
+        self.scans: list[Scan] = []
         self.readers = [self._reader("reader", number, *reader) for number, reader in enumerate(READERS)]
         self.last_readers: list[Reader] = []
 
@@ -63,6 +67,10 @@ class Workload:
         client = WireClient(self.network, name)
         client.complain = self.history.broken_protocol.append
         return client
+
+    def _keyed_producer(self, number: int) -> Producer:
+        random = self._streams.stream(f"keyed producer{number}")
+        return KeyedProducer(self._client(f"keys-{number}"), self.catalog, Role.KEYED, True, random, self.history)
 
     def _reader(self, kind: str, number: int, role: Role, from_start: bool) -> Reader:
         client = self._client(f"{kind}-{role.value}-{number}")
@@ -76,6 +84,23 @@ class Workload:
             producer.start()
         for reader in self.readers:
             reader.start()
+        self._scan_when_there()
+
+    def _scan_when_there(self) -> None:
+        """Follow what is compacted from its start."""
+        if not self.catalog.of(Role.KEYED):
+            self.network.timeline.after(STEP_NS, "is it there", self._scan_when_there)
+            return
+        for scan in self._scans("scan"):
+            scan.go_on()
+
+    def _scans(self, name: str) -> list[Scan]:
+        wire = self._client(name)
+        return [
+            Scan(wire, topic, partition, 0, self.history)
+            for topic in self.catalog.of(Role.KEYED)
+            for partition in range(topic.partitions)
+        ]
 
     @property
     def acknowledged(self) -> int:
@@ -102,6 +127,9 @@ class Workload:
             reader.wanted = EARLIEST
             reader.max_wait_ms, reader.max_bytes = 50, 1 << 20
             reader.start()
+        self.scans = self._scans("last-scan")
+        for scan in self.scans:
+            scan.go_on()
 
     def unread(self) -> list[str]:
         """What the last readers have not read yet."""
@@ -110,7 +138,7 @@ class Workload:
             for reader in self.last_readers
             for cursor in reader.cursors()
             if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
-        ]
+        ] + [f"the scan of {scan.log} at {scan.position}" for scan in self.scans if not scan.at_end]
 
     def note_final(self) -> None:
         """Put what the last readers found into the history."""
@@ -122,6 +150,8 @@ class Workload:
             if read.reader in names:
                 self.history.final[read.log].update(read.records)
                 self.history.final_life = max(self.history.final_life, read.life)
+        for scan in self.scans:
+            scan.note()
 
 
 STEP_NS: Final = 100 * MS

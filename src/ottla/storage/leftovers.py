@@ -20,13 +20,16 @@ def tidy(home: Home, directory: str) -> list[str]:
     """Finish or undo what was under way; returns the names that are left. Raises Failure."""
     files = {name: parsed for name in home.disk.list(directory) if (parsed := parse_file_name(name)) is not None}
     _drop(home, directory, [name for name, file in files.items() if file.state == DELETED])
-    _drop(home, directory, [name for name, file in files.items() if file.state == CLEANED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}
-    if swaps:
+    if swaps and not home.safeguards.exchange_finished:
+        _drop_now(home, directory, list(swaps))
+    elif swaps:
         live = {name: file for name, file in files.items() if not file.state}
         _finish(home, directory, swaps, live, incomplete)
         home.disk.sync_now(directory)
+    # Last: without them a set of which some have the next name already would seem complete to the next start.
+    _drop(home, directory, [name for name, file in files.items() if file.state == CLEANED])
     names = [name for name in home.disk.list(directory) if not name.endswith("/")]
     return _without_orphans(home, directory, names)
 

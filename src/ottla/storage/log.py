@@ -22,6 +22,7 @@ from ottla.storage.log_files import LogFiles
 from ottla.storage.producer_snapshots import reload_after_cut
 from ottla.storage.producer_state import Duplicate, marker_of
 from ottla.storage.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
+from ottla.storage.scan import walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, retire
 from ottla.storage.tail import KEPT
@@ -280,13 +281,33 @@ class Log(LogFiles):
             # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
             retire(self._home, gone, self.config.file_delete_delay_ms)
             self.disk.sync_now(self.directory)
+        position = segment.size if found is None else found.position
+        fresh = self._beyond_hole(segment, position, end)
         segment.activate(self.config)
-        segment.truncate_to(end, segment.size if found is None else found.position)
+        segment.truncate_to(end, position)
+        if fresh is not None:
+            self.disk.sync_now(segment.path)
+            segment.seal()
+            self.segments.add(fresh)
         self._reset(end)
         self.start_offset = min(self.start_offset, end)
         self.epochs.truncate_from_end(end)
         self._flush.truncated(end)
         self._reload_producers()
+
+    def _beyond_hole(self, segment: Segment, position: int, end: int) -> Segment | None:
+        """The segment that says by its name where the log ends, as no batch does: what was there is compacted away.
+
+        It is durable before the cut. A start that finds it behind what is not cut yet drops it.
+        """
+        told = segment.base_offset
+        for _, header in walk_headers(segment.file, segment.index.floor_of_position(position - 1), position):
+            told = header[0] + header[6] + 1
+        if told >= end:
+            return None
+        fresh = create_segment(self._home, self.directory, end, self.config)
+        self.disk.sync_now(self.directory)
+        return fresh
 
     def restart_at(self, offset: int) -> None:
         """Drop everything and begin anew at `offset`: a leader no longer has this log's end. Raises Failure."""

@@ -384,6 +384,11 @@ class LogDir:
         """Note how far each log is clean."""
         self._cleaned.write(self._cleaned_bytes)
 
+    def save_cleaned(self, done: Callable[[object], None]) -> None:
+        """Note how far each log is clean; `done` in a later turn, when that is durable, or the directory offline."""
+        self.checkpoint_cleaned()
+        self._cleaned.when_idle(done)
+
     def _correct_cleaned(self) -> None:
         """Have the file say nothing of logs that is not so, waiting for it. Raises Failure."""
         if self._noted_clean != self._cleaned_offsets():
@@ -400,9 +405,17 @@ class LogDir:
         found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
         return {tp: offset for tp, offset in found if offset is not None}
 
-    def _save_starts(self, then: Callable[[], None]) -> None:
+    def save_starts(self, done: Callable[[object], None]) -> None:
+        """Note the log starts; `done` in a later turn, when that is durable, or the directory offline."""
         self.checkpoint_starts()
-        self._starts.when_idle(lambda _: then())
+        self._starts.when_idle(done)
+
+    def save_starts_now(self) -> None:
+        """Note the log starts, waiting for it. Raises Failure."""
+        self._starts.write_now(self._start_bytes())
+
+    def _save_starts(self, then: Callable[[], None]) -> None:
+        self.save_starts(lambda _: then())
 
     @property
     def starts_changed(self) -> bool:

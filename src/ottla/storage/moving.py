@@ -189,6 +189,8 @@ class Move:
         barrier = Barrier(self._durable)
         copy.flush(barrier.expect())
         copy.when_epochs_saved(barrier.expect())
+        if copy.start_is_moved:
+            self.end.save_starts(barrier.expect())
         barrier.armed()
         return copy
 
@@ -250,6 +252,10 @@ def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
     several.reverse()  # of equals the first one
     several.sort(key=rank)
     best = several[-1].logs[tp]
+    starts = [log.start_offset for each in several if (log := each.logs[tp]).topic_id == best.topic_id]
+    if best.start_offset < max(starts) <= best.end_offset:  # it was told before they changed places
+        best.set_start_offset(max(starts))
+        several[-1].save_starts_now()
     for each in several[:-1]:
         log = each.logs[tp]
         if log.topic_id != best.topic_id:

@@ -108,6 +108,8 @@ class _Opening:
         self.recovery_point = found.recovery_point
         self.batches_end = 0
         """After the last batch that was read; a compacted log may go on further behind it."""
+        self.hole = MAX_OFFSET
+        """Where offsets are missing between two segments that were read: compaction, or lost with the power."""
         self.renamed = False
         """Whether names in the directory have changed: they are durable before the log is used."""
 
@@ -207,6 +209,7 @@ class _Opening:
         self.segments = [create_segment(self.home, self.directory, offset, self.config)]
         self.renamed = self.renamed or not self.found.clean
         self.end_offset = self.state.end_offset = offset
+        self._drop_snapshots()
 
     def _start_above_end(self) -> None:
         """The log start is beyond all that survived: begin there, the records before it were deleted on purpose.
@@ -330,21 +333,24 @@ class _Opening:
         self._load_producers(self.segments[slot].base_offset)
         # The checkpoint may know of a cut that a power loss has undone: who wrote what is left, only that itself tells.
         self.epochs.truncate_from_end(self.segments[slot].base_offset)
-        kept, self.batches_end = slot, 0
+        kept, torn, self.batches_end = slot, None, 0
         while kept < len(self.segments):
             segment = self.segments[kept]
             if kept > slot:
                 if not self._continues(segment):
                     break
+                if segment.base_offset > self.end_offset:
+                    self.hole = min(self.hole, self.end_offset)
                 self.segments[kept - 1].seal()
             valid = self._go_through(segment, self.recovery_point)
             kept += 1
             if valid < segment.size:
-                self._cut(segment, valid)
+                torn = segment, valid
                 break
         if kept < len(self.segments):
             self._drop_behind(kept)
-            self.home.disk.sync_now(self.directory)
+        if torn is not None:
+            self._cut(*torn)
         self._drop_snapshots()
 
     def _continues(self, segment: Segment) -> bool:
@@ -392,7 +398,13 @@ class _Opening:
                 return
             epoch, start = known[-1]
         if epoch > self.epochs.latest:
-            self.epochs.assign(epoch, start)
+            self.epochs.assign(epoch, self._began(epoch, start))
+
+    def _began(self, epoch: int, start: int) -> int:
+        """Where an epoch began of which the first batch that is left is at `start`: the checkpoint may know of others,
+        between that and the batch before it, that are compacted away."""
+        known = (entry.start_offset for entry in self.stored_epochs if entry.epoch == epoch)
+        return next((offset for offset in known if self.end_offset <= offset <= start), start)
 
     def _is_of_another_life(self, header: HeaderTuple) -> bool:
         """Whether a batch cannot follow the one before it: what had been cut off stands behind new batches, or before
@@ -423,18 +435,24 @@ class _Opening:
         segment.hot_from = min(segment.hot_from, valid)
 
     def _drop_behind(self, slot: int) -> None:
-        """Segments behind a cut do not continue the log any more."""
-        for segment in self.segments[slot:]:
+        """Segments behind a cut do not continue the log any more.
+
+        The newest first, each before the next, and all before the cut: where offsets may be missing, what is left after
+        a stop in between would seem to continue the log.
+        """
+        for segment in reversed(self.segments[slot:]):
             _logger.warning("%s: %s lies behind a cut and is dropped", self.tp, segment.path)
             retire(self.home, segment, 0)
+            self.home.disk.sync_now(self.directory)
         del self.segments[slot:]
 
     def _drop_snapshots(self) -> None:
-        """Producer snapshots above the end are of records that did not survive."""
+        """Producer snapshots above the end are of records that did not survive; above a hole they may be."""
+        end = min(self.end_offset, self.hole)
         for offset in self.snapshots:
-            if offset > self.end_offset:
+            if offset > end:
                 self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")
-        self.snapshots = [offset for offset in self.snapshots if offset <= self.end_offset]
+        self.snapshots = [offset for offset in self.snapshots if offset <= end]
 
 
 def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:

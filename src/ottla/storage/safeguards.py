@@ -38,6 +38,16 @@ class Safeguards:
     """The log start is durable before the files below it go."""
     ghosts_forgotten: bool = True
     """A new log inherits nothing from checkpoints of a deleted one that had its name."""
+    durable_before_cleaned: bool = True
+    """A pass of compaction begins when all that it goes by is durable."""
+    cleans_stable_only: bool = True
+    """Nothing is compacted at or above the first record of an open transaction."""
+    tombstones_stay: bool = True
+    """A tombstone, and a marker, stays for delete.retention.ms behind the pass that found nothing older."""
+    exchange_in_order: bool = True
+    """Each renaming with which a compacted segment takes the place of others is durable before the next."""
+    exchange_finished: bool = True
+    """A start finishes what of that is begun: the segment under `.swap` names is the one that counts."""
     cleaner_checkpoint_cut: bool = True
     """What compaction has noted of a log is taken back, durably, before the log is cut below it."""
     txn_indexes_vouched: bool = True

@@ -119,6 +119,8 @@ class Segment:
         if not keep_entries:
             for suffix in (INDEX, TIME_INDEX, TXN_INDEX):
                 self._empty(self.path_of(suffix) + self.index_state)
+            # Else what was in it comes back with a power cut behind a clean stop, and hides what is not aborted.
+            self.txn_index.dirty = self.txn_index.emptied
         self.active = True
         self._index_limit = config.segment_index_bytes
         if self.full:

@@ -375,7 +375,7 @@ def test_many_records_in_a_few_bytes_do_not_hold_up_the_loop(sim: SimWorld) -> N
     shelf.log.roll()
     turns: list[int] = []
     state = shelf.log.cleaning
-    while state.checkpoint is None:
+    while not state.checkpoint:
         shelf.manager.on_time()
         turns.append(1)
         if not sim.timeline.step():

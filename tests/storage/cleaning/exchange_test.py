@@ -22,7 +22,7 @@ def moments(filled: Shelf) -> Iterator[int]:
     for moment in range(10_000):
         if filled.log.cleaning.exchange is not None:
             yield moment
-        if filled.log.cleaning.checkpoint is not None:
+        if filled.log.cleaning.checkpoint:
             return
         if not filled.world.timeline.step():
             filled.world.advance(1000)

@@ -7,9 +7,9 @@ run is made smaller. Nothing is retried but creations.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import ClassVar, Final
 
-from ottla.sim.admin import Admin
+from ottla.sim.admin import PLAN, Admin
 from ottla.sim.catalog import Catalog, Role, Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
@@ -54,6 +54,7 @@ class ClusterAdmin(Admin):
     """Does what an operator of a cluster does now and then."""
 
     client: ClusterClient
+    plan: ClassVar[Sequence[tuple[Role, str, int]]] = PLAN
 
     def __init__(
         self, client: ClusterClient, catalog: Catalog, random: Stream, history: History, replication: int, flush: bool

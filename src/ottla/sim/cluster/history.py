@@ -50,6 +50,10 @@ class ClusterHistory(History):
             return True
         return log in self.excused and offset >= self.excused[log]
 
+    def may_be_taken(self, log: str, offset: int, life: int) -> bool:  # noqa: ARG002  whoever acknowledged it
+        """Whether all that had it may have lost it."""
+        return log in self.excused
+
     def gone(self, log: str, offset: int) -> bool:
         """Deleted, or all that had it have other disks now."""
         return super(ClusterHistory, self).gone(log, offset) or offset >= self.excused.get(log, NEVER)

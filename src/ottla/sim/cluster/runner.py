@@ -24,7 +24,7 @@ from ottla.sim.cluster.workload import RACKS, ClusterWorkload
 from ottla.sim.ensemble import Ensemble
 from ottla.sim.entropy import Streams
 from ottla.sim.network import Network
-from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result
+from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, cleaned
 from ottla.sim.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
 
@@ -261,6 +261,7 @@ class ClusterRun:
             dict(sorted(self.nemesis.fired.counts.items())),
             self._violations(),
             self.timeline.trace_hash,
+            **cleaned(self.history),
             elections=self.ledger.elections,
             controllers=self.ledger.controllers,
             excused=len(self.history.excused),

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.runner import (
     ELECTIONS_MIN,
     FAULTS_MIN,
@@ -22,7 +21,6 @@ from ottla.sim.cluster.runner import (
 )
 from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.compaction.checkers import violations
-from ottla.sim.compaction.history import CompactionHistory
 from ottla.sim.compaction.workload import CompactionNemesis, CompactionWorkload
 from ottla.sim.world import SECOND
 
@@ -45,13 +43,6 @@ class CompactionOptions(ClusterOptions):
 class CompactionResult(ClusterResult):
     """What a run was and what it found."""
 
-    written: int = 0
-    """Records of compacted topics that were acknowledged."""
-    kept: int = 0
-    """Records that are left of them, at most, over the replicas of each log."""
-    keys: int = 0
-    """Keys that were deleted for good."""
-
     @property
     def short_of(self) -> list[str]:
         """Why the seed does not count, if it does not."""
@@ -72,10 +63,6 @@ class CompactionRun(ClusterRun):
     sizes: ClassVar[Sequence[int]] = (3, 3, 3, 4)
     nemesis_kind = CompactionNemesis
     workload: CompactionWorkload
-    history: CompactionHistory
-
-    def _make_history(self) -> ClusterHistory:
-        return CompactionHistory()
 
     def _properties(self) -> dict[str, str]:
         """Cleaners that hardly rest."""
@@ -98,21 +85,12 @@ class CompactionRun(ClusterRun):
         self._need(self._in_sync, "not in sync")
         self.workload.scan_all()
         self._need(self.workload.unscanned, "unscanned")
+        self.workload.note_scans()
 
     def _violations(self) -> list[tuple[str, str]]:
         return violations(self.history)
 
     def _result(self) -> ClusterResult:
         result = super()._result()
-        history = self.history
-        written = [w for w in history.writes if w.log in history.compacted and history.promised(w)]
-        most: dict[str, int] = {}
-        for (log, _), count in history.kept.items():
-            most[log] = max(most.get(log, 0), count)
         names = ClusterResult.__dataclass_fields__
-        return CompactionResult(
-            **{name: getattr(result, name) for name in names},
-            written=sum(len(write.values) for write in written),
-            kept=sum(most.values()),
-            keys=sum(text.endswith(b"=") for write in written for text in write.values),
-        )
+        return CompactionResult(**{name: getattr(result, name) for name in names})

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ottla.sim.catalog import Role, Topic
+from ottla.sim.catalog import Role
 from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.strikes import Deed
 from ottla.sim.cluster.workload import ClusterWorkload
-from ottla.sim.compaction.clients import KeyedProducer, Scan
-from ottla.sim.compaction.history import CompactionHistory
+from ottla.sim.keyed import KeyedProducer, Scan
 from ottla.sim.producers import Producer
 
 KEYED = "keyed"
@@ -25,28 +24,8 @@ class CompactionAdmin(ClusterAdmin):
 
     plan: ClassVar[Sequence[tuple[Role, str, int]]] = ((Role.EVENTS, "events", 2), (Role.KEYED, KEYED, 3))
 
-    def _draw_configs(self, role: Role) -> dict[str, str]:
-        configs = super()._draw_configs(role)
-        if role is not Role.KEYED:
-            return configs
-        return configs | {
-            "cleanup.policy": "compact",
-            "segment.bytes": str(self.random.choice((3000, 6000, 12_000))),
-            "segment.ms": str(self.random.choice((1000, 3000))),
-            "min.cleanable.dirty.ratio": self.random.choice(("0", "0.3")),
-            "delete.retention.ms": str(self.random.choice((100, 500, 2000))),
-        }
-
-    def _exists(self, topic: Topic) -> None:
-        if topic.role is not Role.KEYED:
-            super()._exists(topic)
-            return
-        self.catalog.topics.append(topic)
-        history = self.history
-        assert isinstance(history, CompactionHistory), "a run with compacted topics"
-        for partition in range(topic.partitions):
-            history.compacted[topic.log(partition)] = None
-            history.rewritten[topic.log(partition)] = self.client.timeline.now_ns
+    def _draw_compaction(self) -> dict[str, str]:
+        return super()._draw_compaction() | {"delete.retention.ms": str(self.random.choice((100, 500, 2000)))}
 
 
 class CompactionNemesis(Nemesis):
@@ -88,7 +67,6 @@ class CompactionWorkload(ClusterWorkload):
 
     def scan_all(self) -> None:
         """Read every replica of every compacted partition from its start."""
-        assert isinstance(self.history, CompactionHistory), "a run with compacted topics"
         reader = self.client("scan")
         self.scans = [
             Scan(reader.wire(broker), topic, partition, broker, self.history)
@@ -110,3 +88,8 @@ class CompactionWorkload(ClusterWorkload):
             for scan in self.scans
             if not scan.at_end or scan.position < ends[scan.topic.name, scan.partition]
         ]
+
+    def note_scans(self) -> None:
+        """Put what was read into the history."""
+        for scan in self.scans:
+            scan.note()

@@ -196,23 +196,24 @@ class Cleaner:
 
     def _facts(self, home: Home, log: Log) -> Cleanable | None:
         try:
-            return self._cleanable(log)
+            return self._cleanable(home, log)
         except Failure as failure:
             self._failed(home, log, failure)
             return None
 
-    def _cleanable(self, log: Log) -> Cleanable | None:
+    def _cleanable(self, home: Home, log: Log) -> Cleanable | None:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
         ]
-        unstable = log.first_unstable_offset
+        unstable = log.first_unstable_offset if home.safeguards.cleans_stable_only else None
         stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
         return cleanable(segments, log.cleaned_until, stable, self._clock.now().wall_ms, _rules(log.config))
 
     def _clean(self, number: int, home: Home, directory: LogDir, log: Log, facts: Cleanable) -> Steps[None]:
         began = self._clock.now().mono_ns
         try:
-            work = CleaningPass(home, self._workers, self._task(log, facts), self._pace)
+            task = self._task(home, log, facts, lambda: self._secure(home, directory, log))
+            work = CleaningPass(home, self._workers, task, self._pace)
             self._busy[number] = log, work
             cleaned = yield from work.steps()
         except Failure as failure:
@@ -230,7 +231,17 @@ class Cleaner:
             log.tp, cleaned.end_offset, cleaned.bytes_after, cleaned.bytes_before, seconds,
         )  # fmt: skip
 
-    def _task(self, log: Log, facts: Cleanable) -> Task:
+    @staticmethod
+    def _secure(home: Home, directory: LogDir, log: Log) -> Steps[None]:
+        """Nothing goes for the sake of what a power cut may take: later records of a key, markers. And that there may
+        be holes between segments from now on stands beside the log before the first one is there."""
+        if home.safeguards.durable_before_cleaned:
+            yield log.flush
+        if log.cleaning.checkpoint is None:
+            log.cleaning.checkpoint = log.cleaned_until
+            yield directory.save_cleaned
+
+    def _task(self, home: Home, log: Log, facts: Cleanable, secure: Callable[[], Steps[None]]) -> Task:
         now_ms = self._clock.now().wall_ms
         return Task(
             log.tp,
@@ -242,9 +253,10 @@ class Cleaner:
             facts.dirty_from,
             facts.until,
             LastBatches(log.producers),
-            Bounds(now_ms, log.config.delete_retention_ms, log.removable_below),
+            Bounds(now_ms, log.config.delete_retention_ms, log.removable_below, home.safeguards.tombstones_stay),
             self._room,
             EXPANDED_MAX,
+            secure,
         )
 
     @property

@@ -43,6 +43,10 @@ LOT: Final = 256
 Batch = tuple[bytes, BatchHeader]
 
 
+def _nothing() -> Steps[None]:
+    yield from ()
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
     """What a pass is to do."""
@@ -63,6 +67,8 @@ class Task:
     dedupe_bytes: int
     max_batch_bytes: int
     """What a batch may expand to."""
+    secure: Callable[[], Steps[None]] = _nothing
+    """Makes durable what the pass stands on."""
 
 
 class Cleaned(NamedTuple):
@@ -128,6 +134,7 @@ class CleaningPass:
 
     def _both(self) -> Steps[Cleaned]:
         task = self._task
+        yield from task.secure()
         latest = LatestOffsets(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
         yield from self._gather(latest)
         alive = yield from self._alive(latest)

@@ -72,6 +72,8 @@ class Bounds:
     """How long a tombstone stays after it is the only record of its key (delete.retention.ms)."""
     removable_below: int
     """Tombstones and markers from this offset on stay in any case: a replica has not cleaned past them."""
+    tombstones_stay: bool = True
+    """The safeguard."""
 
 
 COPY, BARE, DROP = Verdict(Fate.COPY), Verdict(Fate.BARE), Verdict(Fate.DROP)
@@ -159,6 +161,8 @@ class Judge:
 
     def _is_due(self, header: BatchHeader) -> bool:
         """Whether tombstones and needless markers of a batch may go."""
+        if not self._bounds.tombstones_stay:
+            return True
         horizon = header.delete_horizon_ms
         return (
             horizon is not None and self._bounds.now_ms >= horizon and header.last_offset < self._bounds.removable_below

@@ -1,4 +1,4 @@
-"""The clients of compacted topics: who writes keys and deletes them, and who reads at the end what each replica shows.
+"""The clients of compacted topics: who writes keys and deletes them, and who reads a log from its start to its end.
 
 Zone: deterministic.
 """
@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.sim.catalog import Catalog, Role, Topic
-from ottla.sim.compaction.history import CompactionHistory, packed, unpacked
 from ottla.sim.entropy import Stream
-from ottla.sim.history import History, Write
+from ottla.sim.history import History, Passage, Write, packed, unpacked
 from ottla.sim.producers import Lane, Producer
 from ottla.sim.wire_client import Client, WireClient
 from ottla.sim.world import MS, WALL_START_MS
@@ -64,9 +64,9 @@ class KeyedProducer(Producer):
 
 
 class Scan:
-    """Reads one partition from its start, from one broker, be it a follower, until it knows no more."""
+    """Reads one partition from its start, from one broker, be it a follower, and goes on and on."""
 
-    def __init__(self, wire: WireClient, topic: Topic, partition: int, broker: int, history: CompactionHistory) -> None:
+    def __init__(self, wire: WireClient, topic: Topic, partition: int, broker: int, history: History) -> None:
         self.topic = topic
         self.partition = partition
         self.broker = broker
@@ -74,8 +74,23 @@ class Scan:
         self.high_watermark = -1
         self._wire = wire
         self._history = history
-        self._shown = history.shown[topic.log(partition), broker] = {}
         self._records = 0
+        self._shown: dict[bytes, bytes | None] = {}
+
+    def _forget(self) -> None:
+        """Begin at the start, knowing nothing."""
+        self.position, self._records = 0, 0
+        self._shown.clear()
+
+    def note(self) -> None:
+        """Put what it has read into the history, as the end of the run."""
+        self._history.shown[self.log, self.broker] = self._shown
+        self._history.kept[self.log, self.broker] = self._records
+
+    @property
+    def log(self) -> str:
+        """Of what it reads, in the history."""
+        return self.topic.log(self.partition)
 
     @property
     def at_end(self) -> bool:
@@ -98,16 +113,20 @@ class Scan:
             if row.error_code == 0:
                 self.high_watermark = row.high_watermark
                 got = isinstance(row.records, memoryview) and self._take(row.records)
+            elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                self._forget()
         self._wire.timeline.after(1 if got else AGAIN_NS, "scan", self.go_on)
 
     def _take(self, data: memoryview) -> bool:
         """Note what is in an answer; whether there was something."""
-        before = self.position
+        before, seen = self.position, set()
         for pos, header in batches_of(data):
             for record in records_of(data, pos, max_bytes=RECORDS_MAX_BYTES):
                 if record.offset >= before and not header.is_control:
                     self._shown[record.key or b""] = record.value
                     self._records += 1
+                    seen.add(record.offset)
             self.position = max(self.position, header.last_offset + 1)
-        self._history.kept[self.topic.log(self.partition), self.broker] = self._records
+        passage = Passage(self.log, self._wire.timeline.now_ns, before, self.position, frozenset(seen))
+        self._history.passages.append(passage)
         return self.position > before

@@ -1,0 +1,111 @@
+"""Logs that move between the directories of a site, step by step, as `replication/moves` has them go.
+
+Zone: deterministic. It knows no replicas, quotas or throttles; what it calls, and in what order, is the same.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import ApiError
+from ottla.seams import Failure
+from ottla.sim.world import MS
+from ottla.storage.log_dir import LogDir
+from ottla.storage.moving import Move
+from ottla.types import TopicPartition
+from testbench.crash.site import Site
+
+PIECE: Final = 1500
+LAST_PIECE: Final = 1000
+"""Bytes: what may be missing when log and copy change places."""
+PAUSE_NS: Final = MS
+
+
+class Mover:
+    """The moves of one process."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._process = site.process
+        self._moves: dict[TopicPartition, Move] = {}
+
+    @property
+    def under_way(self) -> bool:
+        """Whether a log is moving."""
+        return bool(self._moves)
+
+    def begin(self, tp: TopicPartition) -> None:
+        """Have a log move to the other directory, when nothing is left of its last move and no pass goes over it."""
+        manager = self._site.manager
+        if self._stuck or manager.get(tp) is None:
+            return
+        log = self._site.logs()[tp]
+        if manager.is_moving(tp) or log.cleaning.until is not None:
+            self._process.post(PAUSE_NS, "move", self.begin, tp)
+            return
+        self._go_on(tp, manager.begin_move(tp, self._other(tp)))
+
+    def _other(self, tp: TopicPartition) -> LogDir:
+        begin = self._site.home_of(tp)
+        return next(each for each in self._site.manager.dirs if each is not begin)
+
+    @property
+    def _stuck(self) -> bool:
+        return any(each.offline is not None for each in self._site.manager.dirs)
+
+    def resume(self) -> None:
+        """After a start: what was under way goes on."""
+        for tp, log in self._site.logs().items():
+            self._site.manager.adopt(tp, log.topic_id)
+            move = self._site.manager.move_under_way(tp)
+            if move is not None:
+                self._go_on(tp, move)
+
+    def stay(self, tp: TopicPartition) -> None:
+        """Give a move up."""
+        move = self._moves.pop(tp, None)
+        if move is not None:
+            move.give_up()
+
+    def cut(self, tp: TopicPartition) -> None:
+        """The log was cut."""
+        move = self._moves.get(tp)
+        if move is not None and move.stands:
+            move.cut()
+
+    # -- step by step --------------------------------------------------------------------------------------------------
+
+    def _go_on(self, tp: TopicPartition, move: Move) -> None:
+        self._moves[tp] = move
+        self._process.post(PAUSE_NS, "move", self._step, move)
+
+    def _wanted(self, move: Move) -> bool:
+        if self._moves.get(move.tp) is not move:
+            return False
+        if not move.stands:
+            del self._moves[move.tp]
+            return False
+        return True
+
+    def _step(self, move: Move) -> None:
+        if not self._wanted(move):
+            return
+        if move.behind:
+            move.copy_piece(PIECE, lambda outcome: self._copied(move, outcome))
+        else:
+            move.flush(lambda outcome: self._flushed(move, outcome))
+
+    def _copied(self, move: Move, outcome: int | Failure | ApiError) -> None:
+        if self._wanted(move):
+            assert isinstance(outcome, int), outcome
+            self._process.post(PAUSE_NS, "move", self._step, move)
+
+    def _flushed(self, move: Move, outcome: object) -> None:
+        if not self._wanted(move):
+            return
+        assert isinstance(outcome, int), outcome
+        if move.may_swap and move.catch_up(LAST_PIECE):
+            del self._moves[move.tp]
+            move.swap()
+        else:
+            self._process.post(PAUSE_NS, "move", self._step, move)
