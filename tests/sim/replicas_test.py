@@ -6,7 +6,8 @@ Zone: real.
 from __future__ import annotations
 
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.cluster.replicas import difference, replica_on
+from ottla.record.control import Marker, marker_batch
+from ottla.sim.cluster.replicas import content_on, contradiction, difference, other_values, replica_on
 from ottla.sim.drive import Directory, Drive
 from ottla.sim.inode import Inode
 from ottla.types import uuid_to_text
@@ -64,3 +65,58 @@ def test_a_torn_end_does_not_count():
 def test_a_log_of_another_topic_id_is_no_copy():
     assert replica_on(1, [drive((0, ONE), topic_id=bytes(16))], "t", 0, TOPIC_ID) is None
     assert copy(1).end == -1
+
+
+# -- compacted ---------------------------------------------------------------------------------------------------------
+
+
+def keyed(offset, text, producer=-1):
+    """A batch of records: `a=1 b=` is a value and a tombstone."""
+    pairs = [pair.partition("=") for pair in text.split()]
+    records = [Record(offset + at, 0, key.encode(), v.encode() or None) for at, (key, _, v) in enumerate(pairs)]
+    epoch = 0 if producer >= 0 else -1
+    return bytes(
+        encode_batch(
+            records, base_offset=offset, producer_id=producer, producer_epoch=epoch, transactional=producer >= 0
+        )
+    )
+
+
+def ends(offset, producer, commit):
+    made = marker_batch(producer, 0, Marker(commit, 1), 0)
+    made[:8] = offset.to_bytes(8, "big")
+    return bytes(made)
+
+
+def content(broker, *batches):
+    found = content_on(broker, [drive((0, b"".join(batches)))], "t", 0, TOPIC_ID)
+    assert found is not None
+    return found
+
+
+def test_copies_that_were_cleaned_otherwise_have_the_same_values():
+    one = content(1, keyed(0, "a=1"), keyed(1, "b=1"), keyed(2, "a=2"), keyed(3, "b="))
+    other = content(2, keyed(2, "a=2"))
+    assert one.values == other.values == {b"a": b"2"}
+    assert contradiction(one, other, 9) is None
+    assert other_values(one, other) is None
+
+
+def test_what_was_aborted_or_is_open_is_no_value():
+    batches = keyed(0, "a=1"), keyed(1, "a=2", 7), ends(2, 7, False), keyed(3, "a=3", 8), keyed(4, "b=1")
+    one = content(1, *batches)
+    assert one.values == {b"a": b"1", b"b": b"1"}
+    assert content(2, *batches, ends(5, 8, True)).values == {b"a": b"3", b"b": b"1"}
+    assert other_values(one, content(2, keyed(0, "a=1"), keyed(4, "b=1"))) is None
+
+
+def test_what_is_committed_late_does_not_count_before_what_was_written_behind_it():
+    assert content(1, keyed(0, "a=1", 7), keyed(1, "a=2"), ends(2, 7, True)).values == {b"a": b"2"}
+
+
+def test_another_value_and_another_record_are_differences():
+    one, other = content(1, keyed(0, "a=1"), keyed(1, "b=1")), content(2, keyed(0, "a=1"))
+    assert other_values(one, other) == "brokers 1 and 2 have different values of the key b'b'"
+    changed = content(2, keyed(0, "a=1"), keyed(1, "b=2"))
+    assert contradiction(one, changed, 2) == "brokers 1 and 2 have different records at 1"
+    assert contradiction(one, changed, 1) is None

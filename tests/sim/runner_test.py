@@ -83,8 +83,8 @@ AT_POINTS = {
     "txn_indexes_vouched",
     "losses_told",
 }
-"""What a single broker's runs notice too rarely, or cannot, as it cuts no log that it writes, has no transactions, and no
-file is damaged at rest: crash points and damage do (tests/testbench), and the tests of storage."""
+"""What a single broker's runs notice too rarely, or cannot: it cuts no log that it writes, has no transactions, and no
+file is damaged at rest. Crash points and damage do (tests/testbench), and the tests of storage."""
 
 
 @pytest.mark.slow

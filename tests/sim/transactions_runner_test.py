@@ -40,6 +40,7 @@ def test_a_seed_of_full_length_counts_and_is_clean():
     assert result.short_of == []
     assert result.aborts > 10
     assert result.generations > 10
+    assert result.removed > 100
 
 
 @pytest.mark.slow

@@ -110,7 +110,7 @@ def _transaction_lines(result: ClusterResult) -> list[str]:
     return [
         f"  transactions  {result.commits} committed, {result.aborts} aborted, {result.unsure} unknown",
         f"  offsets       {result.offset_commits} commits outside of transactions, {result.generations} generations",
-        f"  coordinators  {result.coordinator_changes} changes",
+        f"  coordinators  {result.coordinator_changes} changes, {result.removed:,} of their records compacted away",
     ]
 
 
@@ -224,6 +224,7 @@ def _transaction_value(result: Result) -> dict[str, Value]:
         "offset_commits": result.offset_commits,
         "generations": result.generations,
         "coordinator_changes": result.coordinator_changes,
+        "removed": result.removed,
     }
 
 

@@ -168,7 +168,7 @@ class _Opening:
         log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
         if not self.found.clean:
             log.settle_epochs()
-        if self.has_aborted:
+        if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
         return log
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
+from typing import Final
 
 from ottla.replication.partition import Partition
 from ottla.sim.catalog import Catalog, Role
@@ -14,9 +15,21 @@ from ottla.sim.cluster.admin import MIN_ISR
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.node import ClusterNode
-from ottla.sim.cluster.replicas import Replica, difference, replica_on
+from ottla.sim.cluster.replicas import (
+    Content,
+    Replica,
+    content_on,
+    contradiction,
+    difference,
+    other_values,
+    replica_on,
+)
+from ottla.sim.drive import Drive
 from ottla.sim.history import Write
 from ottla.sim.wire_client import Route
+from ottla.types import INTERNAL_TOPICS
+
+_COMPACTED: Final = (Role.KEYED, Role.COORDINATOR)
 
 
 class Inspector:
@@ -65,17 +78,20 @@ class Inspector:
     # ---- replicas ----
 
     def _copies(self, route: Route) -> list[Replica]:
+        found = (replica_on(*place) for place in self._places(route))
+        return [copy for copy in found if copy is not None]
+
+    def _contents(self, route: Route) -> list[Content]:
+        found = (content_on(*place) for place in self._places(route))
+        return [copy for copy in found if copy is not None]
+
+    def _places(self, route: Route) -> list[tuple[int, list[Drive], str, int, bytes]]:
         topic_id = self._ledger.topic_ids.get(route[0], b"")
-        found = []
-        for node in self._nodes:
-            if node.number in self._ledger.replicas.get(route, ()):
-                copy = replica_on(node.number, node.drives, *route, topic_id)
-                if copy is not None:
-                    found.append(copy)
-        return found
+        replicas = self._ledger.replicas.get(route, ())
+        return [(node.number, node.drives, *route, topic_id) for node in self._nodes if node.number in replicas]
 
     def compare_live(self) -> None:
-        """Replicas of live brokers have the same bytes below both high watermarks."""
+        """Replicas of live brokers have the same bytes below both high watermarks; compacted ones no other records."""
         marks: dict[int, int] = {}
         for route in self._ledger.partitions:
             log = self._ledger.log(route)
@@ -84,20 +100,44 @@ class Inspector:
             for node in self._nodes:
                 partition = self._hosted(node, route)
                 marks[node.number] = -1 if partition is None else partition.high_watermark
-            for one, other in combinations(self._copies(route), 2):
-                found = difference(one, other, min(marks[one.broker], marks[other.broker]))
-                if found is not None:
-                    self._history.divergent.append(f"{log}: {found}")
+            found = self._differences(route, marks)
+            self._history.divergent.extend(f"{log}: {text}" for text in found if text is not None)
+
+    def _differences(self, route: Route, marks: dict[int, int]) -> list[str | None]:
+        if route[0] in INTERNAL_TOPICS:
+            return [
+                contradiction(one, other, min(marks[one.broker], marks[other.broker]))
+                for one, other in combinations(self._contents(route), 2)
+            ]
+        return [
+            difference(one, other, min(marks[one.broker], marks[other.broker]))
+            for one, other in combinations(self._copies(route), 2)
+        ]
 
     def unequal(self) -> list[str]:
-        """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset."""
+        """Logs of existing topics whose replicas are not byte-identical, or do not end at the same offset; of compacted
+        ones, as each broker cleans for itself, those whose keys have different values."""
         found = []
         for topic in self._catalog.topics:
-            for partition in range(topic.partitions) if topic.role is not Role.KEYED else ():  # each cleans for itself
-                problem = self._problem((topic.name, partition))
+            look = self._other_values if topic.role in _COMPACTED else self._problem
+            for partition in range(topic.partitions):
+                problem = look((topic.name, partition))
                 if problem:
                     found.append(f"{topic.log(partition)}: {problem}")
         return found
+
+    def _other_values(self, route: Route) -> str | None:
+        replicas, copies = self._ledger.replicas.get(route, ()), self._contents(route)
+        if len(copies) != len(replicas):
+            return f"copies on {[copy.broker for copy in copies]}, replicas are {list(replicas)}"
+        pairs = combinations(copies, 2)
+        found = (contradiction(one, other, 1 << 62) or other_values(one, other) for one, other in pairs)
+        return next((text for text in found if text is not None), None)
+
+    def removed(self, route: Route) -> int:
+        """Offsets of a compacted log of which one replica, at least, has no record any more."""
+        sizes = [(max(copy.records) + 1 - len(copy.records)) for copy in self._contents(route) if copy.records]
+        return max(sizes, default=0)
 
     def _problem(self, route: Route) -> str | None:
         replicas = self._ledger.replicas.get(route, ())

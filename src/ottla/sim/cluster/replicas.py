@@ -10,11 +10,13 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, unpack_header
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, Record, header_at, records_of, unpack_header
+from ottla.record.control import parse_marker
 from ottla.sim.drive import Directory, Drive
 from ottla.sim.floors import topic_id_in
 from ottla.sim.inode import Inode
 
+_RECORDS_MAX_BYTES: Final = 1 << 20
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
 
 
@@ -30,16 +32,69 @@ class Replica(NamedTuple):
         return self.batches[-1][1] + 1 if self.batches else -1
 
 
+class Content(NamedTuple):
+    """What is left in one copy of a compacted log."""
+
+    broker: int
+    records: dict[int, Record]
+    """By offset, control records too."""
+    values: dict[bytes | None, bytes]
+    """Of every key that is not deleted the newest committed value."""
+
+
 def replica_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Replica | None:
     """The copy of a log on these drives, if there is one of that topic id."""
+    directory = _directory_on(drives, topic, partition, topic_id)
+    return None if directory is None else Replica(broker, list(_batches(directory)))
+
+
+def content_on(broker: int, drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Content | None:
+    """What is in the copy of a compacted log on these drives, if there is one of that topic id."""
+    directory = _directory_on(drives, topic, partition, topic_id)
+    return None if directory is None else _content(broker, directory)
+
+
+def _directory_on(drives: Sequence[Drive], topic: str, partition: int, topic_id: bytes) -> Directory | None:
     for drive in drives:
         directory = drive.root.names.get(f"{topic}-{partition}")
         if isinstance(directory, Directory) and topic_id_in(directory) in (None, topic_id):
-            return Replica(broker, list(_batches(directory)))
+            return directory
     return None
 
 
+def _content(broker: int, directory: Directory) -> Content:
+    records: dict[int, Record] = {}
+    newest: dict[bytes | None, Record] = {}
+    waiting: dict[int, list[Record]] = {}
+    for piece in _pieces(directory):
+        header = header_at(piece)
+        found = list(records_of(piece, max_bytes=_RECORDS_MAX_BYTES))
+        records.update((record.offset, record) for record in found)
+        if header.is_control:
+            marker = parse_marker(found[0].key, found[0].value) if found else None
+            ended = waiting.pop(header.producer_id, [])
+            _take(newest, ended if marker is not None and marker.commit else [])
+        elif header.is_transactional:
+            waiting.setdefault(header.producer_id, []).extend(found)
+        else:
+            _take(newest, found)
+    return Content(broker, records, {key: each.value for key, each in newest.items() if each.value is not None})
+
+
+def _take(newest: dict[bytes | None, Record], records: list[Record]) -> None:
+    for record in records:
+        if record.key not in newest or newest[record.key].offset < record.offset:
+            newest[record.key] = record
+
+
 def _batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
+    for piece in _pieces(directory):
+        header = unpack_header(piece)
+        yield header[0], header[0] + header[6], hashlib.blake2b(piece, digest_size=8).digest()
+
+
+def _pieces(directory: Directory) -> Iterator[memoryview]:
+    """Every whole batch."""
     for name in sorted(directory.names):
         inode = directory.names[name]
         if not _SEGMENT.fullmatch(name) or not isinstance(inode, Inode):
@@ -51,8 +106,7 @@ def _batches(directory: Directory) -> Iterator[tuple[int, int, bytes]]:
             size = header[1] + LOG_OVERHEAD
             if size < HEADER_SIZE or pos + size > len(view):
                 break
-            digest = hashlib.blake2b(view[pos : pos + size], digest_size=8).digest()
-            yield header[0], header[0] + header[6], digest
+            yield view[pos : pos + size]
             pos += size
 
 
@@ -64,4 +118,21 @@ def difference(one: Replica, other: Replica, limit: int) -> str | None:
     for left, right in zip(mine, theirs, strict=False):
         if left != right:
             return f"brokers {one.broker} and {other.broker} differ at {left[:2]} and {right[:2]}"
+    return None
+
+
+def contradiction(one: Content, other: Content, limit: int) -> str | None:
+    """The first offset below the limit at which two copies of a compacted log have different records; each cleans for
+    itself, so one may have what the other has not."""
+    for offset in sorted(one.records.keys() & other.records.keys()):
+        if offset < limit and one.records[offset] != other.records[offset]:
+            return f"brokers {one.broker} and {other.broker} have different records at {offset}"
+    return None
+
+
+def other_values(one: Content, other: Content) -> str | None:
+    """The first key that has another value in one copy of a compacted log than in the other."""
+    for key in sorted({*one.values, *other.values}, key=repr):
+        if one.values.get(key) != other.values.get(key):
+            return f"brokers {one.broker} and {other.broker} have different values of the key {key!r}"
     return None

@@ -59,6 +59,8 @@ class TransactionResult(ClusterResult):
     coordinator_changes: int = 0
     """How often a partition of a coordinator's topic got another leader."""
     generations: int = 0
+    removed: int = 0
+    """Records that cleaners removed from the topics of coordinators, of the replica that has fewest left."""
 
     @property
     def short_of(self) -> list[str]:
@@ -82,6 +84,7 @@ class TransactionRun(ClusterRun):
     sizes: ClassVar[Sequence[int]] = (3, 3, 3, 3, 4)
     nemesis_kind = TransactionNemesis
     workload: TransactionWorkload
+    _removed = 0
     history: TransactionHistory
 
     def _make_history(self) -> ClusterHistory:
@@ -89,13 +92,18 @@ class TransactionRun(ClusterRun):
 
     def _properties(self) -> dict[str, str]:
         """Coordinators of few partitions, which decide in seconds what usually takes minutes."""
-        random = self.streams.stream("coordinators")
+        random, cleaners = self.streams.stream("coordinators"), self.streams.stream("cleaners")
         properties = cluster_properties(self.streams, self.replication)
         for topic in ("offsets.topic", "transaction.state.log"):
             properties[f"{topic}.num.partitions"] = str(random.between(1, 3))
             properties[f"{topic}.replication.factor"] = str(self.replication)
-            properties[f"{topic}.segment.bytes"] = str(random.choice((30_000, 200_000)))
+            properties[f"{topic}.segment.bytes"] = str(random.choice((6_000, 30_000)))
         return properties | {
+            "log.cleaner.enable": "true",
+            "log.cleaner.backoff.ms": str(cleaners.choice((50, 200, 500))),
+            "log.cleaner.threads": str(cleaners.between(1, 2)),
+            "log.cleaner.min.cleanable.ratio": cleaners.choice(("0", "0.3")),
+            "log.cleaner.delete.retention.ms": str(cleaners.choice((100, 500, 2000))),
             "min.insync.replicas": str(random.between(1, 2)),
             "log.index.size.max.bytes": "12000",
             "log.flush.interval.messages": "1" if self.flush else "1000000",
@@ -161,6 +169,8 @@ class TransactionRun(ClusterRun):
         inspector = Inspector(self.nodes, self.ledger, Catalog(self._topics()), self.history)
         self._until(lambda: not inspector.unequal(), CONVERGE_NS // 4)
         self.history.unequal.extend(inspector.unequal())
+        routes = [(topic.name, number) for topic in self._internal() for number in range(topic.partitions)]
+        self._removed = sum(inspector.removed(route) for route in routes)
 
     def _result(self) -> ClusterResult:
         result = super()._result()
@@ -173,6 +183,7 @@ class TransactionRun(ClusterRun):
             unsure=fates.count(Fate.OPEN),
             offset_commits=len(self.history.commits),
             coordinator_changes=sum(self.ledger.elections_of.get(name, 0) for name in INTERNAL),
+            removed=self._removed,
             generations=len({(owned.group, owned.generation) for owned in self.history.owned}),
         )
 
