@@ -12,9 +12,11 @@ from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
 from ottla.storage.safeguards import Safeguards
-from ottla.storage.scan import HeaderScan
+from ottla.storage.scan import HeaderScan, read_file
 from ottla.storage.timers import Timers
+from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 
@@ -116,6 +118,17 @@ class Home:
     def unlink_later(self, path: str, delay_ms: int) -> None:
         """Remove it after `delay_ms`, so that whoever reads it now can finish."""
         self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
+
+    def noted_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""
+        try:
+            return parse_offsets(read_file(self.disk, name))
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s: %s", self.disk.name, name, error)
+        except Failure as failure:
+            if failure.kind is not Kind.NOT_DONE:
+                raise
+        return {}
 
     def noted(self, outcome: object) -> None:
         """A completion that nobody waits for: only its failure matters."""

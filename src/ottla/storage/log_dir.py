@@ -19,7 +19,6 @@ from ottla.storage.checkpoints import (
     format_offsets,
     parse_clean_shutdown,
     parse_meta_properties,
-    parse_offsets,
 )
 from ottla.storage.dir_moves import DirMoves
 from ottla.storage.errors import WrongDirectory
@@ -84,7 +83,7 @@ class LogDir:
         self._home = home
         home.fence = self._fence
         home.rearm = self._rearm
-        home.save_starts = self._save_starts
+        home.save_starts = lambda then: self.save_starts(lambda _: then())
         home.save_recovery_points = self.checkpoint_recovery_points
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
@@ -199,8 +198,8 @@ class LogDir:
     ) -> bool:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
         self._clean = self._take_clean_marker()
-        points, marks = self._read(RECOVERY_POINTS), self._read(HIGH_WATERMARKS)
-        starts, cleaned = self._read(LOG_STARTS), self._read(CLEANED_UNTIL)
+        points, marks = self._home.noted_offsets(RECOVERY_POINTS), self._home.noted_offsets(HIGH_WATERMARKS)
+        starts, cleaned = self._home.noted_offsets(LOG_STARTS), self._home.noted_offsets(CLEANED_UNTIL)
         scanned = 0
 
         def count(size: int) -> None:
@@ -282,17 +281,6 @@ class LogDir:
         else:
             disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
         return clean
-
-    def _read(self, name: str) -> dict[TopicPartition, int]:
-        """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""
-        try:
-            return parse_offsets(read_file(self._home.disk, name))
-        except CorruptCheckpoint as error:
-            _logger.warning("%s/%s: %s", self.name, name, error)
-        except Failure as failure:
-            if failure.kind is not Kind.NOT_DONE:
-                raise
-        return {}
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -413,9 +401,6 @@ class LogDir:
     def save_starts_now(self) -> None:
         """Note the log starts, waiting for it. Raises Failure."""
         self._starts.write_now(self._start_bytes())
-
-    def _save_starts(self, then: Callable[[], None]) -> None:
-        self.save_starts(lambda _: then())
 
     @property
     def starts_changed(self) -> bool:
