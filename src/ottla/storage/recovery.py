@@ -9,17 +9,15 @@ remains. What lies below the recovery point was durable, and is believed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
-from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
 from ottla.storage.home import Home
-from ottla.storage.index import MAX_RELATIVE_OFFSET
 from ottla.storage.lack import Lack, format_lack, parse_lack
 from ottla.storage.layout import (
     INCOMPLETE,
@@ -38,15 +36,15 @@ from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snap
 from ottla.storage.producer_state import ProducerState, marker_of, replay
 from ottla.storage.rebuild import indexes_sane, rebuild_beside
 from ottla.storage.retention import before_start
-from ottla.storage.scan import Readable, read_file, walk_headers
+from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, draw_jitter, retire
 from ottla.storage.segments import Segments
 from ottla.storage.txn_index import Sum
 from ottla.storage.txn_sums import name_of
+from ottla.storage.undamaged import valid_batches
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
-CHUNK: Final = 4 * 1024 * 1024
 MAX_OFFSET: Final = 2**63 - 1
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
@@ -453,49 +451,3 @@ class _Opening:
             if offset > end:
                 self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")
         self.snapshots = [offset for offset in self.snapshots if offset <= end]
-
-
-def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
-    """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
-
-    Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
-    """
-    view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
-    position, expected, bound = 0, base_offset, base_offset + MAX_RELATIVE_OFFSET
-    while position + ENTRY_MIN <= size:
-        got = file.read_now(position, view[: min(len(view), size - position)])
-        at, stop = 0, got - (HEADER_SIZE if position + got < size else ENTRY_MIN)
-        while at <= stop:
-            header = entry_at(view, at, got)
-            if header is None:
-                return
-            end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
-            if position + end > size or header[0] < expected or last > bound:
-                return
-            if end > got:
-                if at:
-                    break  # read again, from this entry on
-                if check_crc and not _large_crc_ok(file, position, header, view):
-                    return
-            elif check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
-                return
-            yield position + at, header
-            expected = last + 1
-            at = end
-        if not at:
-            return
-        position += at
-
-
-def _large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
-    """The checksum of an entry that is larger than the buffer, piece by piece."""
-    at = position + covered_from(header)
-    end = position + header[1] + LOG_OVERHEAD
-    crc = 0
-    while at < end:
-        got = file.read_now(at, view[: min(len(view), end - at)])
-        if not got:
-            return False
-        crc = checksum(header, view[:got], crc)
-        at += got
-    return crc == header[4]

@@ -38,9 +38,9 @@ from ottla.storage.layout import (
 )
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.producer_state import ProducerState, SnapshotEntry, marker_of, replay
-from ottla.storage.recovery import valid_batches
 from ottla.storage.scan import Readable
 from ottla.storage.txn_index import AbortedTransaction, Sum
+from ottla.storage.undamaged import valid_batches
 from ottla.storage.verify.damage import next_batch
 from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Report, Write
 from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
