@@ -163,6 +163,9 @@ def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
     for one in read:
         add_note(tmp_path, 5, one)
     assert notes_of(tmp_path, 5) == read
+    with (tmp_path / "5").open("a") as file:
+        file.write('["c", "g"')
+    assert notes_of(tmp_path, 5) == read, "one that is being written is none yet"
 
 
 def test_outside_of_a_task_no_note_is_left() -> None:

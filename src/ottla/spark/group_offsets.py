@@ -43,6 +43,7 @@ class GroupOffsets:
         self._told: Mapping[TopicPartition, int] = {}
         self._not_before = Deadline(0)
         self._repeat = Deadline(0)
+        self._warned = False
 
     def committed(
         self, wanted: Iterable[TopicPartition], deadline: Deadline | None = None
@@ -85,11 +86,20 @@ class GroupOffsets:
             found = present.get(where, OffsetAndMetadata(-1))
             by_sink = query_of(found) is not None
             if by_sink and found.offset > offset:
-                _LOG.warning(
-                    "group %s is at offset %d of %s, and the checkpoint at %d: it was put back, or began anew. The "
-                    "group moves with the next rows",
-                    self._group, found.offset, where, offset,
-                )  # fmt: skip
+                self._warn(where, found.offset, offset)
             elif again or not by_sink or found.offset < offset:
                 wanted[where] = OffsetAndMetadata(offset, -1, found.metadata if by_sink else "")
         return first_error(self._admin.alter_group_offsets(self._group, wanted, deadline)) if wanted else None
+
+    def _warn(self, where: TopicPartition, present: int, offset: int) -> None:
+        if self._warned:
+            return
+        self._warned = True
+        _LOG.warning(
+            "group %s is at offset %d of %s, and the checkpoint at %d: it was put back, or began anew. The group moves "
+            "when rows are written with their offsets, or when the query has come so far",
+            self._group,
+            present,
+            where,
+            offset,
+        )

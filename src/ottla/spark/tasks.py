@@ -65,25 +65,29 @@ def add_note(notes: Path, task: int, read: Noted) -> None:
     """Leave a note of a task. Many tasks share a file, one after the other, so that there are not more and more; the
     notes of the latest stay."""
     notes.mkdir(exist_ok=True)
-    lines = [*_lines(notes, task), json.dumps([read.cluster, read.group, *read.where, read.offset])]
-    _slot(notes, task).write_text("\n".join([str(task), *lines]))
+    ours = _lines(notes, task) is not None
+    # Appended: the writer may be reading the earlier ones.
+    with _slot(notes, task).open("a" if ours else "w") as file:
+        line = json.dumps([read.cluster, read.group, *read.where, read.offset])
+        file.write(f"{line}\n" if ours else f"{task}\n{line}\n")
 
 
 def notes_of(notes: Path, task: int) -> list[Noted]:
     """The notes of a task."""
     found = []
-    for line in _lines(notes, task):
+    for line in _lines(notes, task) or ():
         cluster, group, topic, partition, offset = json.loads(line)
         found.append(Noted(cluster, group, TopicPartition(topic, partition), offset))
     return found
 
 
-def _lines(notes: Path, task: int) -> list[str]:
+def _lines(notes: Path, task: int) -> list[str] | None:
+    """Those that are written to their end; None while the file is another task's."""
     try:
         first, *lines = _slot(notes, task).read_text().split("\n")
     except OSError:
-        return []
-    return lines if first == str(task) else []
+        return None
+    return lines[:-1] if first == str(task) else None
 
 
 def _slot(notes: Path, task: int) -> Path:
