@@ -34,8 +34,8 @@ lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each
-	@$(BIN)/python -m pytest tests -m "$(FAST)"
+unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
+	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
 
 bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS and SPARK.md
 	@testbench/setup
