@@ -7,11 +7,19 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import pty
+import signal
+import subprocess
+import sys
 
 import pytest
 from click.testing import CliRunner
 
 from ottla.cli.main import cli
+from ottla.cli.sim_progress import SwarmProgress
+from ottla.sim.runner import Result
+from ottla.sim.swarm import Coverage
 
 
 def ottla(*words: str):
@@ -74,3 +82,33 @@ def test_a_failing_seed_is_exit_code_one_with_the_command_that_replays_it():
             assert f"again: ottla sim --seed {seed} --ablate recovery_scan" in result.stdout
             return
     pytest.fail("no seed noticed that recovery is missing")
+
+
+@pytest.mark.slow
+def test_a_swarm_that_is_stopped_says_what_it_covered_so_far():
+    terminal, stderr = pty.openpty()
+    words = ["sim", "--seeds", "1..100000", "--seconds", "1", "--jobs", "1", "-o", "json"]
+    running = subprocess.Popen([sys.executable, "-m", "ottla", *words], stdout=subprocess.PIPE, stderr=stderr)
+    os.close(stderr)
+    seen = b""
+    while b"3/100000 seeds" not in seen:
+        seen += os.read(terminal, 4096)
+    running.send_signal(signal.SIGTERM)
+    told, _ = running.communicate(timeout=120)
+    os.close(terminal)
+    covered = json.loads(told)
+    assert running.returncode == 130
+    assert covered["stopped"]
+    assert covered["seeds"] >= 3
+    assert not covered["failed"]
+
+
+def test_which_seeds_ran_before_it_was_stopped():
+    progress, coverage = SwarmProgress(range(10, 20), quiet=True), Coverage()
+    assert progress.stopped() == "stopped       of 10..19 ran none"
+    for seed in (10, 11, 13):
+        progress.note(Result(seed), coverage)
+    assert progress.stopped() == "stopped       of 10..19 ran 10..11 and 1 behind them"
+    for seed in (12, *range(14, 20)):
+        progress.note(Result(seed), coverage)
+    assert progress.stopped() is None

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import sys
-import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,6 @@ from ottla.cli.output import write, write_json
 if TYPE_CHECKING:
     from ottla.sim.cluster.runner import ClusterOptions
     from ottla.sim.runner import Options, Result
-    from ottla.sim.swarm import Coverage
 
     AnyOptions = Options | ClusterOptions
 
@@ -108,6 +105,8 @@ CLIENT_SAFEGUARDS = (
     "client.doubtful_fail",
 )
 """Of the product's producer."""
+STOPPED = 130
+"""Exit code when somebody stopped it, and nothing had failed."""
 SHRINK_RUNS = 60
 """How many runs a failing one is made smaller with."""
 
@@ -268,39 +267,27 @@ def _shrink(result: Result, options: AnyOptions) -> None:
 
 
 def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shrink: bool) -> int:
+    from ottla.cli.sim_progress import SwarmProgress, stoppable
     from ottla.sim.report import coverage_lines, coverage_value
     from ottla.sim.swarm import Coverage, swarm
 
     coverage = Coverage()
-    began = time.monotonic()
-    shown = sys.stderr.isatty() and not given("quiet", False)
-    for result in swarm(seeds, options, jobs):
-        coverage.add(result)
-        if shown:
-            _draw(coverage, len(seeds), time.monotonic() - began)
-    if shown:
-        sys.stderr.write("\n")
+    progress = SwarmProgress(seeds, given("quiet", False))
+    with contextlib.suppress(KeyboardInterrupt), stoppable():
+        for result in swarm(seeds, options, jobs):
+            coverage.add(result)
+            progress.note(result, coverage)
+    progress.end()
+    stopped = progress.stopped()
     if output == "json":
-        write_json(coverage_value(coverage))
+        write_json({**coverage_value(coverage), "stopped": stopped is not None})
     else:
-        write("\n".join(coverage_lines(coverage, options)))
-        if shrink and coverage.failed:
+        write("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
+        if shrink and coverage.failed and not stopped:
             _shrink(min(coverage.failed, key=lambda result: result.seed), options)
+    if stopped and coverage.ok:
+        return STOPPED
     return 0 if coverage.ok else 1
-
-
-def _draw(coverage: Coverage, total: int, elapsed: float) -> None:
-    """The progress line: a bar, and what there is so far."""
-    width = 24
-    full = width * coverage.seeds // total
-    bar = "█" * full + "·" * (width - full)
-    line = (
-        f"{bar} {coverage.seeds}/{total} seeds, {coverage.simulated_seconds / elapsed:,.0f}× real time,"
-        f" {sum(coverage.faults.values()):,} faults, {coverage.acknowledged:,} acknowledged,"
-        f" {len(coverage.failed)} failed"
-    )
-    sys.stderr.write(f"\r\x1b[K{line}")
-    sys.stderr.flush()
 
 
 def _range(text: str) -> range:

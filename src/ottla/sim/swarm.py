@@ -51,10 +51,13 @@ def swarm(seeds: Iterable[int], options: Options | ClusterOptions, jobs: int | N
     remaining = iter(seeds)
     with ProcessPoolExecutor(jobs) as pool:
         running = {pool.submit(run_seed, seed, options) for seed in islice(remaining, 2 * jobs)}
-        while running:
-            done, running = wait(running, return_when=FIRST_COMPLETED)
-            yield from sorted((future.result() for future in done), key=lambda result: result.seed)
-            running |= _more(pool, remaining, len(done), options)
+        try:
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                yield from sorted((future.result() for future in done), key=lambda result: result.seed)
+                running |= _more(pool, remaining, len(done), options)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _more(
