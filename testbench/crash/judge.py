@@ -16,6 +16,7 @@ from ottla.sim.drive import Drive, JournalLoss
 from ottla.sim.entropy import Streams
 from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
+from ottla.storage.lack import Lack
 from ottla.storage.layout import parse_future_dir
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.log import Log
@@ -137,6 +138,9 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
             wrong.append(f"{tp}: {reasons[-1]}")
         log = site.manager.get(tp)
         assert log is not None
+        doomed = any(state.doomed for life in lives for state in life.older)
+        if log.lack is Lack.WITHIN and len(site.drives) > 1 and not doomed:
+            wrong.append(f"{tp} is said to lack records")
         if is_compacted(tp) and not all(reasons):
             batches = _survived(facts, lives, site.wall_ms, killed=killed)
             wrong += [f"{tp}: {why}" for why in _notes(log, facts, batches)]

@@ -83,7 +83,7 @@ class LogDir:
         self._home = home
         home.fence = self._fence
         home.rearm = self._rearm
-        home.save_starts = lambda then: self.save_starts(lambda _: then())
+        home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
@@ -393,10 +393,9 @@ class LogDir:
         found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
         return {tp: offset for tp, offset in found if offset is not None}
 
-    def save_starts(self, done: Callable[[object], None]) -> None:
-        """Note the log starts; `done` in a later turn, when that is durable, or the directory offline."""
+    def _save_starts(self, then: Callable[[], None]) -> None:
         self.checkpoint_starts()
-        self._starts.when_idle(done)
+        self._starts.when_idle(lambda _: then())
 
     def save_starts_now(self) -> None:
         """Note the log starts, waiting for it. Raises Failure."""

@@ -258,6 +258,10 @@ class LogFiles:
         """Make everything appended so far durable; `done` gets the recovery point, in a later turn."""
         self._flush_policy.request(done)
 
+    def save_epochs_now(self) -> None:
+        """Bring the leader epochs to the disk, waiting for it. Raises Failure."""
+        self._epochs_file.write_now(format_epochs(self.epochs.entries))
+
     def write_epochs(self) -> None:
         """Write the leader epochs as they are, when recovery found others than the file has."""
         self._write_epochs(self.epochs.entries)

@@ -176,11 +176,14 @@ class Move:
         """
         assert not self.behind, f"the copy of {self.tp} lacks {self.behind} offsets"
         log, copy = self.log, self.copy
+        copy.set_start_offset(log.start_offset)
+        copy.epochs.take_over(log.epochs.entries)
+        # Before it counts: a start that reads older ones would bring deleted records back, or miss some.
+        self.end.save_starts_now()
+        copy.save_epochs_now()
         self.end.moves.promote(self.tp)
         self.begin.moves.leave(self.tp)
-        copy.set_start_offset(log.start_offset)
         copy.high_watermark = log.high_watermark
-        copy.epochs.take_over(log.epochs.entries)
         copy.producers = log.producers
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
@@ -189,8 +192,6 @@ class Move:
         barrier = Barrier(self._durable)
         copy.flush(barrier.expect())
         copy.when_epochs_saved(barrier.expect())
-        if copy.start_is_moved:
-            self.end.save_starts(barrier.expect())
         barrier.armed()
         return copy
 
@@ -252,10 +253,6 @@ def _settle_one(tp: TopicPartition, several: list[LogDir]) -> None:
     several.reverse()  # of equals the first one
     several.sort(key=rank)
     best = several[-1].logs[tp]
-    starts = [log.start_offset for each in several if (log := each.logs[tp]).topic_id == best.topic_id]
-    if best.start_offset < max(starts) <= best.end_offset:  # it was told before they changed places
-        best.set_start_offset(max(starts))
-        several[-1].save_starts_now()
     for each in several[:-1]:
         log = each.logs[tp]
         if log.topic_id != best.topic_id:
