@@ -6,7 +6,7 @@ import pytest
 from tests.messagesets import GZIP, LZ4, SNAPPY, message, message_set, wrapper
 
 from ottla.errors import ErrorCode
-from ottla.record.batch import batches_of
+from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.replication.message_sets import AT_ONCE
 from ottla.seams import Gate
 
@@ -54,6 +54,13 @@ def test_batches_of_format_v2_come_in_these_versions_too(node) -> None:
     """Kafka takes them."""
     assert [node.produce("t", b"a", version=version).base_offset for version in (0, 1, 2)] == [0, 1, 2]
     assert node.broker.metrics.value(CONVERSIONS, topic="t") == 0
+
+
+@pytest.mark.parametrize("version", range(3, 9))
+def test_zstd_is_for_those_who_know_it(node, version: int) -> None:
+    batch = encode_batch([Record(0, node.process.clock.now().wall_ms, None, b"v" * 100)], codec=4)
+    expected = ErrorCode.NONE if version >= 7 else ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+    assert produce(node, bytes(batch), version).error_code == expected
 
 
 @pytest.mark.parametrize("version", range(3, 13))

@@ -21,6 +21,7 @@ from ottla.seams import World
 PREPARE_JOB: Final = "ottla.record.inspection:prepared"
 _CODEC_POS: Final = 22
 _CODEC_MASK: Final = 0x07
+_ZSTD: Final = 4
 
 Item = tuple[str | bytes, int, "memoryview | Refused | None"]
 """(topic name, or id from version 13 on; partition; records, or why they were refused on the way)."""
@@ -36,6 +37,17 @@ class Refused:
 
     def __bool__(self) -> bool:
         return False
+
+
+def without_zstd(items: Sequence[Item]) -> list[Item]:
+    """What comes in a version that does not know zstd yet (KIP-110): batches in it are refused."""
+    return [(name, index, _unless_zstd(records)) for name, index, records in items]
+
+
+def _unless_zstd(records: memoryview | Refused | None) -> memoryview | Refused | None:
+    if isinstance(records, memoryview) and len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK == _ZSTD:
+        return Refused(ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version of Produce does not know zstd"))
+    return records
 
 
 class Preparation:

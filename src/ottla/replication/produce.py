@@ -39,7 +39,7 @@ from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missin
 from ottla.replication.message_sets import NO_MESSAGES, Conversion, converted_at_once, has_message_set
 from ottla.replication.older_topics import LoweringAhead
 from ottla.replication.partition import Partition
-from ottla.replication.preparation import Item, Preparation, Refused
+from ottla.replication.preparation import Item, Preparation, Refused, without_zstd
 from ottla.replication.verification import Verification, unverified
 from ottla.replication.verifier import Verifier
 from ottla.requests import Declaration
@@ -66,6 +66,10 @@ _ONE_VERSION: Final = 5
 """From here on the usual answer has one form."""
 _ANSWERED: Final = (1, -1)
 """acks that are answered."""
+_ZSTD_VERSION: Final = 7
+"""From here on batches may be in zstd."""
+_Decoded = tuple[str | None, int, int, Sequence[Item]]
+"""(transactional id, acks, timeout in ms, items)."""
 _MESSAGE_VERSION: Final = 8
 """From here on a partition's error can carry a text."""
 _correlation: Final = Struct(">i").pack
@@ -144,7 +148,7 @@ class ProduceHandler:
         self._now = world.clock.now
         self._hosted = hosted
         self._purgatory = purgatory
-        self._decode = [hot.decode_produce(version) for version in range(MAX_VERSION + 1)]
+        self._decode = [_decoder(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_produce(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(0, version, 0)[4:] for version in range(MAX_VERSION + 1)]
         self._one = [hot.OneAnswer(max(version, _ONE_VERSION)) for version in range(MAX_VERSION + 1)]
@@ -165,7 +169,7 @@ class ProduceHandler:
             partition = None if topic is None else topic.direct.get(index)
             if topic is not None and partition is not None and records and not partition.syncs:
                 try:
-                    base_offset, append_time, required = partition.append(records, acks, self._now())
+                    base_offset, append_time, required = partition.append(records, acks, self._now())  # type: ignore[arg-type]  # true
                 except ApiError as error:
                     row = (index, int(error.code), -1, -1, -1)
                     self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, error, None)
@@ -422,6 +426,18 @@ class ProduceHandler:
         else:
             verify(items)
         return Gate.WAIT
+
+
+def _decoder(version: int) -> Callable[[memoryview, int], _Decoded]:
+    decode = hot.decode_produce(version)
+    if not _BATCH_VERSION <= version < _ZSTD_VERSION:
+        return decode
+
+    def decode_older(frame: memoryview, pos: int) -> _Decoded:
+        transactional_id, acks, timeout_ms, items = decode(frame, pos)
+        return transactional_id, acks, timeout_ms, without_zstd(items)
+
+    return decode_older
 
 
 def _named(answers: Answers, version: int) -> list[tuple[str, bytes, list[Row]]]:
