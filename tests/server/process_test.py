@@ -10,8 +10,10 @@ import io
 import json
 import logging
 import os
+import pickle
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -144,6 +146,23 @@ def test_what_a_job_prints_does_not_disturb_its_answer():
     workers.stop()
     turns.stop()
     loop.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("midst", [True, False], ids=["in the midst of a job", "before the answer"])
+def test_a_worker_whose_broker_was_killed_ends_without_a_word(midst):
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "ottla.server.worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    job = pickle.dumps(("operator:concat", (bytes(300_000), b"")))
+    framed_job = struct.pack(">Q", len(job)) + job
+    worker.stdout.close()
+    worker.stdin.write(framed_job[:-1] if midst else framed_job)
+    _, told = worker.communicate(timeout=180)
+    assert told == b""
 
 
 # -- listeners -------------------------------------------------------------------------------------------------------

@@ -29,9 +29,13 @@ def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, objec
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
-    """Answer jobs until the input ends."""
+    """Answer jobs until the input ends, be it in the midst of one. Raises BrokenPipeError when nobody takes answers."""
     while len(head := requests.read(_SIZE.size)) == _SIZE.size:
-        job, arguments = pickle.loads(requests.read(_SIZE.unpack(head)[0]))  # noqa: S301 - from our own parent
+        (size,) = _SIZE.unpack(head)
+        asked = requests.read(size)
+        if len(asked) < size:
+            return
+        job, arguments = pickle.loads(asked)  # noqa: S301 - from our own parent
         answer = pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
         answers.write(_SIZE.pack(len(answer)) + answer)
         answers.flush()
@@ -41,7 +45,10 @@ def main() -> None:
     """Keep standard output for answers: what a job prints goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    serve(sys.stdin.buffer, answers)
+    try:
+        serve(sys.stdin.buffer, answers)
+    except BrokenPipeError:  # the broker was killed: nobody wants this answer, nor what the buffer still has of it
+        os._exit(1)
 
 
 if __name__ == "__main__":
