@@ -25,7 +25,8 @@ from ottla.sim.machine import Death
 from ottla.sim.network import Network
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
-from testbench.crash.judge import Facts, read
+from testbench.crash.judge import Facts
+from testbench.crash.lookups import read
 from testbench.damage.harm import Harm, kind_of, strike
 from testbench.damage.logs import Case, compare, facts_of, listening
 

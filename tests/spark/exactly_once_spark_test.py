@@ -110,7 +110,8 @@ def test_beside_the_transaction_the_group_is_ahead_of_an_output_whose_task_died(
     chaos.plan = chaos.plan._replace(group=f"{chaos.plan.source}-readers")
     assert chaos.run("before@0.1=exit", unsafe="offsets_inside")
     # Whether the other task is through when Spark hears of that death, is Spark's to say.
-    assert chaos.apart()[1] == (PER_BATCH // 2, 0)
+    ahead = (PER_BATCH // 2, 0)
+    assert chaos.apart() in ({1: ahead}, {0: ahead, 1: ahead})
 
 
 def test_offsets_that_are_demanded_where_they_cannot_be_are_refused_before_anything_is_written(chaos: Chaos) -> None:

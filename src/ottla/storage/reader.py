@@ -99,13 +99,8 @@ class Reader:
 
     def _entry_batch(self, segment: Segment, entry: OffsetPosition, patient: bool) -> Found | None:
         """The batch an index entry points to; None when the index does not fit the log: then the log is believed."""
-        found = self._batch_at(segment, entry.position, entry.offset, patient)
-        return None if found is None or found.base_offset > entry.offset else found
-
-    def _batch_at(self, segment: Segment, position: int, offset: int, patient: bool) -> Found | None:
-        """The batch that begins at `position`, if one does that reaches `offset`."""
-        found = self._scan.batch_at(segment.file, position, segment.size, patient)
-        return None if found is None or found.last_offset < offset else found
+        found = self._scan.batch_at(segment.file, entry.position, segment.size, patient)
+        return None if found is None or not found.base_offset <= entry.offset <= found.last_offset else found
 
     @staticmethod
     def first_offset(segment: Segment, found: Found) -> int:
