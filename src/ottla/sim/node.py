@@ -64,7 +64,8 @@ class SimNode:
         self.on_down: Callable[[Death], None] = lambda _death: None
         self._topic_ids: dict[str, bytes] = {}
         self._unclean = False
-        self._stopping = False
+        self.stopping = False
+        """It was told to stop, and has not ended yet."""
 
     @property
     def up(self) -> bool:
@@ -125,9 +126,9 @@ class SimNode:
     def stop(self) -> None:
         """Clean shutdown, as SIGTERM asks for it."""
         process, broker = self.machine.process, self.broker
-        if process is None or broker is None or not broker.ready or self._stopping:
+        if process is None or broker is None or not broker.ready or self.stopping:
             return
-        self._stopping = True
+        self.stopping = True
         shell = self.network.listening.pop(self.machine.node, None)
         if isinstance(shell, NodeNetwork):
             shell.draining = True
@@ -157,7 +158,7 @@ class SimNode:
         if self.broker is not None and process.serving:
             self._topic_ids = {topic.name: topic.topic_id for topic in self.broker.cluster.image.topics.values()}
         self.broker = None
-        self._stopping = False
+        self.stopping = False
         self._unclean = self._unclean or death is not Death.STOP
         self.network.process_gone(process, silent=death is Death.POWER_LOSS)
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):

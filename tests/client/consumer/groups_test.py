@@ -155,6 +155,21 @@ def test_a_static_member_comes_back_without_a_rebalance(consumer: Make, topic: s
     assert told == before
 
 
+def test_a_leader_that_comes_back_sees_that_partitions_are_added(
+    consumer: Make, cluster: Cluster, topic: str
+) -> None:
+    """It assigns nothing when it comes back, but goes on to look after the group (KIP-814)."""
+    goes = consumer(group_instance_id="goes", metadata_max_age_ms=200)
+    goes.subscribe([topic])
+    settle([goes], lambda: len(goes.assignment()) == 4)
+    goes.close()
+    back = consumer(group_instance_id="goes", metadata_max_age_ms=200)
+    back.subscribe([topic])
+    settle([back], lambda: len(back.assignment()) == 4)
+    values_of({topic: Admin(cluster).create_partitions({topic: 6})[topic] or ""})
+    settle([back], lambda: len(back.assignment()) == 6)
+
+
 def test_a_second_instance_of_a_static_member_fences_the_first(consumer: Make, topic: str) -> None:
     first, second = consumer(group_instance_id="one"), consumer(group_instance_id="one")
     first.subscribe([topic])

@@ -388,6 +388,31 @@ def test_a_refused_record_fails_alone() -> None:
     assert world.core.counts.epochs_begun == 1
 
 
+@pytest.mark.parametrize("written", [0, 1, 2, 3])
+def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written: int) -> None:
+    world = World(random.Random(1), **{"batch.size": 1})
+    world.send(0)
+    world.settle()
+    for _ in range(3):
+        world.send(0)
+        world.work()
+    calls = [world.wires[0].popleft() for _ in range(3)]
+    for _, data in calls[:written]:
+        world.logs[TopicPartition("t", 0)].append(data[0])
+    for call, _ in calls:  # another leads by now, who has all that the one before had
+        world.core.on_produced(world.now, call, [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+    world.leaders[0] = 1
+    world.core.on_metadata(world.now, view(world.leaders))
+    world.now += 1
+    world.work()
+    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)
+    world.settle()
+    world.check()
+    outcomes = [batch.error for batch, _, _ in world.sent.values()]
+    assert isinstance(outcomes[1], RefusedError)
+    assert not any(outcomes[2:])
+
+
 def test_a_batch_that_fills_does_not_leave_right_behind_a_full_one() -> None:
     world = World(random.Random(1), **{"batch.size": 200, "linger.ms": 1_000})
     for _ in range(20):

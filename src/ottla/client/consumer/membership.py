@@ -27,6 +27,7 @@ from ottla.client.consumer.actions import (
     Sync,
 )
 from ottla.client.consumer.assignors import Assignor
+from ottla.client.consumer.handover import Handover
 from ottla.client.consumer.protocol import (
     NO_GENERATION,
     Subscription,
@@ -99,6 +100,10 @@ class Membership:
         self._again = ""
         """Why it must join once more when it has its assignment."""
         self._overslept = False
+        self._members: Mapping[str, Subscription] = {}
+        self._back = ""
+        """Its member id, when it has come back to lead a group that needs no assignment (KIP-814)."""
+        self._handover = Handover()
 
     # -- the application -----------------------------------------------------------------------------------------------
 
@@ -165,6 +170,8 @@ class Membership:
                 self._do(FindCoordinator())
         elif self.phase is Phase.READY and now >= self._not_before:
             self._join(now)
+        elif self.phase is Phase.STABLE and now >= self._handover.due:
+            self._rejoin("partitions that had to be given up are still nobody's")
         elif self._beats and now >= self._next_heartbeat and not self._heartbeat_sent:
             self._beat(now)
 
@@ -177,6 +184,7 @@ class Membership:
             due.append(self._not_before)
         elif self._coordinator and self._beats:
             due.append(self._last_answer + self.settings.session_timeout)
+            due.append(self._handover.due if self.phase is Phase.STABLE else float("inf"))
             if not self._heartbeat_sent:
                 due.append(self._next_heartbeat)
         return min(due)
@@ -245,8 +253,10 @@ class Membership:
     def assigned(self, now: float, assignment: Mapping[str, Iterable[TopicPartition]]) -> None:
         """The assignor has spoken."""
         if self.phase is Phase.ASSIGNING:
+            if self.settings.cooperative:
+                self._handover.assigned(self._members, assignment, self._back)
             rows = {member: encode_assignment(partitions) for member, partitions in assignment.items()}
-            self._sync(now, rows)
+            self._sync(now, {} if self._back else rows)
 
     def on_sync(self, now: float, answer: SyncGroupResponse) -> None:
         """SyncGroup was answered."""
@@ -255,7 +265,9 @@ class Membership:
         code = error_code(answer.error_code)
         if code is ErrorCode.NONE:
             self._last_answer = now
-            self._take(decode_assignment(answer.assignment))
+            partitions = decode_assignment(answer.assignment)
+            self._handover.taken(partitions, now + self.settings.max_poll_interval)
+            self._take(partitions)
             return
         self._join_failed(now, code)
         if self.phase is Phase.SYNCING:
@@ -368,18 +380,18 @@ class Membership:
         self._protocol = answer.protocol_name or ""
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
+        self._handover.clear()
         if answer.leader != answer.member_id:
             self._sync(now, {})
             return
         assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
             raise MalformedReplyError(f"the coordinator chose the assignor {self._protocol!r}, which was not offered")
-        if answer.skip_assignment:
-            self._sync(now, {})
-            return
-        members = {row.member_id: decode_subscription(row.metadata, row.group_instance_id) for row in answer.members}
+        rows = answer.members
+        self._members = {row.member_id: decode_subscription(row.metadata, row.group_instance_id) for row in rows}
+        self._back = answer.member_id if answer.skip_assignment else ""
         self.phase = Phase.ASSIGNING
-        self._do(Assign(assignor, members))
+        self._do(Assign(assignor, self._members))
 
     def _sync(self, now: float, rows: Mapping[str, bytes]) -> None:
         self.phase = Phase.SYNCING

@@ -342,7 +342,7 @@ class ProducerCore:
         self._giving_up = None
         self._troubled.clear()
         for lane in self.accumulator.lanes.values():
-            lane.rewinding = lane.unresolved = False
+            lane.clear()
 
     @property
     def has_gap(self) -> bool:
@@ -398,7 +398,7 @@ class ProducerCore:
             self._finish(lane, batch, _refusal(batch, answer))
         else:
             if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and what is Meaning.RETRY:
-                batch.uncertain = batch.adrift  # what comes before it is missing, so it is not there yet
+                lane.came_too_early(batch)
             if what is Meaning.REWIND:
                 lane.rewinding = True
                 self._troubled.setdefault(lane)

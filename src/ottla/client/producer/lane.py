@@ -33,6 +33,7 @@ class Lane:
 
     __slots__ = (
         "_acked",
+        "_closed",
         "_count",
         "_most",
         "_next",
@@ -62,6 +63,8 @@ class Lane:
         """Sequences are to begin anew as soon as nothing is on the wire."""
         self.unresolved = False
         """A numbered batch was given up while its fate was unknown: its numbers may be missing at the broker."""
+        self._closed = False
+        """Unresolved, and no attempt of what is not waited for any more is on its way: what is missing stays missing."""
         self.sent = 0
         """Bytes of all batches so far, before compression."""
         self._numbered = numbered
@@ -143,20 +146,33 @@ class Lane:
         self.forget(batch)
 
     def refused(self, batch: ProducerBatch) -> None:
-        """A batch will never be accepted. Its sequence numbers are missing, so those behind it need new ones."""
+        """A batch will never be accepted. Its sequence numbers are missing, so those behind it need new ones.
+
+        Unless it is in the log by an earlier attempt. Then those behind it may be there, too: the first of them is
+        repeated as it is, and shows it.
+        """
         if self._numbered and batch in self.in_flight:
-            self.rewinding = True
+            behind = self.in_flight[self.in_flight.index(batch) + 1 :]
             if not batch.uncertain:
                 # Without this one, no broker has accepted those behind it.
-                for one in self.in_flight[self.in_flight.index(batch) + 1 :]:
+                for one in behind:
                     one.uncertain = False
+            if not batch.adrift and any(one.uncertain for one in behind):
+                self.unresolved = self._closed = True
+            else:
+                self.rewinding = True
         self.forget(batch)
+
+    def came_too_early(self, batch: ProducerBatch) -> None:
+        """The broker lacks what comes before this one, so it has neither this one nor those behind it."""
+        for one in self.in_flight[self.in_flight.index(batch) :]:
+            one.uncertain = one.adrift and not self._closed
 
     def gave_up(self, batch: ProducerBatch) -> None:
         """Time is up for a batch."""
         if batch.base_sequence >= 0 and batch in self.in_flight:
             if batch.on_wire or batch.uncertain:
-                self.unresolved = True
+                self.unresolved, self._closed = True, False
             else:
                 self.rewinding = True
         self.forget(batch)
@@ -176,9 +192,13 @@ class Lane:
     def settle(self) -> None:
         """Once nothing is in doubt it shows whether a batch that was given up has left a gap."""
         if self.unresolved and not any(batch.on_wire or batch.uncertain for batch in self.in_flight):
-            self.unresolved = False
+            self.unresolved = self._closed = False
             due = self.in_flight[0].base_sequence if self.in_flight else self._next
             self.rewinding = self.rewinding or (self._acked + 1) & _MASK != due
+
+    def clear(self) -> None:
+        """No sequence number is missing any more: others are counted from now on."""
+        self.rewinding = self.unresolved = self._closed = False
 
     def rewind(self, identity: ProducerId) -> list[ProducerBatch]:
         """Begin anew with sequence 0 under `identity`. Nothing may be on the wire.
@@ -190,7 +210,7 @@ class Lane:
         doubtful = [batch for batch in self.in_flight if batch.uncertain and self._safe.doubtful_fail]
         for batch in doubtful:
             self.forget(batch)
-        self.rewinding = self.unresolved = False
+        self.clear()
         self._begin(identity)
         for batch in self.in_flight:
             self._number(batch)

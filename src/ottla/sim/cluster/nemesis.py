@@ -72,7 +72,7 @@ class Nemesis:
         self.active = False
         self._streams = streams
         self._random = streams.stream("nemesis")
-        victims = self._choose_victims(ledger)
+        victims = self._victims = self._choose_victims(ledger)
         self.deeds: dict[str, Deed] = {
             **ProcessStrikes(victims, self.fired, flush).table(),
             **LinkStrikes(victims, network, clients, self.fired).table(),
@@ -171,6 +171,7 @@ class Nemesis:
     def heal(self) -> None:
         """Stop, and take back everything that is still wrong."""
         self.active = False
+        self._victims.spared = True
         self.network.heal()
         self.ensemble.heal()
         for node in self.nodes:

@@ -76,9 +76,9 @@ class ClusterNode(SimNode):
     def stop(self) -> None:
         """Clean shutdown: leadership is handed over first, so the doors stay open until the broker says it is done."""
         process, broker = self.machine.process, self.broker
-        if process is None or broker is None or not broker.ready or self._stopping:
+        if process is None or broker is None or not broker.ready or self.stopping:
             return
-        self._stopping = True
+        self.stopping = True
 
         def left() -> None:
             self.timeline.after(0, "left", self._close_doors, process, broker)
@@ -102,7 +102,7 @@ class ClusterNode(SimNode):
     def _ended(self, process: Process, death: Death) -> None:
         self._topic_ids = self.ledger.topic_ids
         self.broker = None
-        self._stopping = False
+        self.stopping = False
         self._unclean = self._unclean or death is not Death.STOP
         if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
             self._note_loss(process.life)

@@ -219,7 +219,9 @@ class ClusterRun:
             self.history.stuck.extend(f"{what}: {one}" for one in missing())
 
     def _all_ready(self) -> list[str]:
-        return [f"broker {node.number}" for node in self.nodes if node.broker is None or not node.broker.ready]
+        """Brokers that are down, not up yet, or on their way down."""
+        late = [node for node in self.nodes if node.broker is None or not node.broker.ready or node.stopping]
+        return [f"broker {node.number}" for node in late]
 
     def _topics_exist(self) -> list[str]:
         self.workload.admin.working = False

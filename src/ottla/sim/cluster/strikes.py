@@ -32,6 +32,8 @@ class Victims:
         self.nodes = nodes
         self.ledger = ledger
         self.by_number = {node.number: node for node in nodes}
+        self.spared = False
+        """Everything is healed: what was planned for later does not come any more."""
 
     def one(self, random: Stream) -> ClusterNode:
         """One broker, the important ones more often."""
@@ -123,7 +125,11 @@ class ProcessStrikes:
         self._fired("rolling restart")
         step = random.between(1500, 4000) * MS
         for at, node in enumerate(self._victims.nodes):
-            self._timeline.after(at * step, "rolling restart", node.stop)
+            self._timeline.after(at * step, "rolling restart", self._next, node)
+
+    def _next(self, node: ClusterNode) -> None:
+        if not self._victims.spared:
+            node.stop()
 
     def _pause(self, random: Stream, shortest_ms: int, longest_ms: int) -> None:
         process = self._victims.one(random).machine.process
