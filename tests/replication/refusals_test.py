@@ -8,6 +8,7 @@ import pytest
 from tests.replication.leading_test import TWO, refusal
 from tests.replication.members import Cluster, Member
 
+from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch
 from ottla.replication.refusals import KEPT_MAX, KEPT_NS, NEW_LEADER_NS
@@ -15,6 +16,7 @@ from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.world import SECOND
 
 TOP = 2**31 - 1
+SMALL = TopicConfig(min_insync_replicas=2, max_message_bytes=100)
 
 
 class Sent:
@@ -198,6 +200,27 @@ def test_the_first_batch_of_a_new_epoch_may_be_overtaken_too() -> None:
     _, leader = handed_over()
     assert refusal(Sent(2, epoch=1).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
     assert [Sent(sequence, epoch=1).to(leader) for sequence in (0, 2)] == [4, 6]
+
+
+def test_what_was_refused_for_good_is_not_waited_for() -> None:
+    cluster, leader = handed_over()
+    leader.partition.configure(SMALL)
+    assert refusal(Sent(4, count=9).to, leader) is ErrorCode.MESSAGE_TOO_LARGE
+    assert of_a_gap(Sent(13), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_what_waited_for_a_batch_hears_when_that_is_refused_for_good() -> None:
+    cluster, leader = alone()
+    joined(cluster)
+    Sent(0).to(leader)
+    cluster.members[2].fetch()
+    cluster.elect(1, isr=(1,))
+    assert refusal(Sent(2, count=9).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS
+    joined(cluster)
+    assert refusal(Sent(11).to, leader) is ErrorCode.NOT_ENOUGH_REPLICAS, "early, not out of order"
+    leader.partition.configure(SMALL)
+    assert refusal(Sent(2, count=9).to, leader) is ErrorCode.MESSAGE_TOO_LARGE
+    assert of_a_gap(Sent(11), cluster) is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_one_replica_has_no_old_leader() -> None:

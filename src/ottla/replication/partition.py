@@ -196,7 +196,11 @@ class Partition(LocalReplica):
         if self._guarded:
             self._check_append(acks, records, now)
         size = len(records)
-        header = validate_produced(records, 0, size, now[1], self._max_bytes, self._before_max_ms, self._after_max_ms)
+        before_ms, after_ms = self._before_max_ms, self._after_max_ms
+        try:
+            header = validate_produced(records, 0, size, now[1], self._max_bytes, before_ms, after_ms)
+        except ApiError as error:
+            self._refuse(records, error, now)
         log = self.log
         if header[9] >= 0:
             if self._refusals.waiting:

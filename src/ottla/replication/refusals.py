@@ -55,25 +55,32 @@ class _Refused(NamedTuple):
 class Refusals:
     """The first refused batch of each producer, until it is here."""
 
-    __slots__ = ("_doubted", "_gave_up", "waiting")
+    __slots__ = ("_doubted", "_gave_up", "_lost", "waiting")
 
     def __init__(self) -> None:
         self.waiting: dict[int, _Refused] = {}
         """By producer id."""
         self._gave_up: dict[int, int] = {}
         """Producers, with their epochs, whose missing batch did not come in time."""
+        self._lost: dict[tuple[int, int, int], None] = {}
+        """Batches that were refused for good, by producer id, epoch and sequence: nothing has to wait for them."""
         self._doubted: dict[tuple[int, int, int], int] = {}
         """When a batch came first that leaves a gap, by producer id, epoch and sequence."""
 
     def note(self, records: memoryview, error: ApiError, now: Instant) -> None:
         """A batch was refused before anything of it was written; nothing of it is checked yet."""
-        if error.code not in RETRIABLE or len(records) < HEADER_SIZE:
+        if len(records) < HEADER_SIZE or (error.code.retriable and error.code not in RETRIABLE):
             return
         header = unpack_header(records, 0)
         producer_id, epoch, sequence = header[9], header[10], header[11]
         if header[3] != MAGIC_V2 or producer_id < 0 or sequence < 0:
             return
         before = self.waiting.pop(producer_id, None)
+        if error.code not in RETRIABLE:
+            _put(self._lost, (producer_id, epoch, sequence), None)
+            if before is not None and (before.epoch, before.sequence) != (epoch, sequence):
+                self.waiting[producer_id] = before
+            return
         if before is not None and before.epoch == epoch and _is_behind(sequence, before.sequence):
             sequence = before.sequence  # that one is still missing
         _put(self.waiting, producer_id, _Refused(epoch, sequence, error.code, now.mono_ns))
@@ -92,6 +99,8 @@ class Refusals:
             return False
         goes_on = known is not None and known.epoch == epoch and known.batches
         due = (known.batches[-1][0] + 1) & _SEQUENCE_MASK if known is not None and goes_on else 0
+        if (producer_id, epoch, due) in self._lost:
+            return False
         _put(self.waiting, producer_id, _Refused(epoch, due, ErrorCode.NOT_ENOUGH_REPLICAS, now.mono_ns))
         return True
 

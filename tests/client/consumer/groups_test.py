@@ -155,9 +155,7 @@ def test_a_static_member_comes_back_without_a_rebalance(consumer: Make, topic: s
     assert told == before
 
 
-def test_a_leader_that_comes_back_sees_that_partitions_are_added(
-    consumer: Make, cluster: Cluster, topic: str
-) -> None:
+def test_a_leader_that_comes_back_sees_that_partitions_are_added(consumer: Make, cluster: Cluster, topic: str) -> None:
     """It assigns nothing when it comes back, but goes on to look after the group (KIP-814)."""
     goes = consumer(group_instance_id="goes", metadata_max_age_ms=200)
     goes.subscribe([topic])

@@ -64,7 +64,7 @@ class Lane:
         self.unresolved = False
         """A numbered batch was given up while its fate was unknown: its numbers may be missing at the broker."""
         self._closed = False
-        """Unresolved, and no attempt of what is not waited for any more is on its way: what is missing stays missing."""
+        """Unresolved, and nothing of what is not waited for is on its way: what is missing stays missing."""
         self.sent = 0
         """Bytes of all batches so far, before compression."""
         self._numbered = numbered

@@ -66,7 +66,7 @@ def _of_partition(partition: Partition) -> object:
     log = partition.log
     producers = [(*known.snapshot(), *known.batches) for known in log.producers]
     roles = partition.leader_epoch, some._led_ns, log.producers.cautious
-    return partition.high_watermark, roles, guards, refusals.waiting, refusals._gave_up, producers
+    return partition.high_watermark, roles, guards, refusals.waiting, refusals._gave_up, refusals._lost, producers
 
 
 def _of_question(question: Any) -> object:
