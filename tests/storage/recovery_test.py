@@ -312,7 +312,7 @@ def test_leader_epochs_beyond_the_end_go(world, kit, shelf) -> None:
     assert shelf.again().log.epochs.entries == ((1, 0),)
 
 
-def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_somebody_leads_or_copies(
+def test_after_a_clean_stop_leader_epochs_beyond_the_end_stay_in_the_file_until_somebody_leads(
     world, kit, shelf
 ) -> None:
     shelf.put(kit.batch(1), epoch=1)

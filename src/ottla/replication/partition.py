@@ -137,7 +137,6 @@ class Partition(LocalReplica):
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
         self._take(state)
-        self.log.settle_epochs()
         self._in_sync.lead(state, 0, now.mono_ns)
         self._rearm()
         if changed:

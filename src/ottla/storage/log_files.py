@@ -128,8 +128,8 @@ class LogFiles:
         self._snapshot_offset = snapshot_offset
         """The newest producer snapshot on the disk."""
         self.epochs_stale = False
-        """Whether the file has others: after a clean stop they are written with the first change only, or before the
-        first append (`settle_epochs`), since a new leader has one anyway, and a broker thousands of logs."""
+        """Whether the file has others: after a clean stop they are written with the first change only, or when somebody
+        leads (`settle_epochs`), since a new leader has one anyway, and a broker thousands of logs."""
         self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
         self.configure(config)
@@ -267,7 +267,7 @@ class LogFiles:
         self._write_epochs(self.epochs.entries)
 
     def settle_epochs(self) -> None:
-        """Somebody leads or copies from now on: an epoch that the file has and nobody wrote in would be believed."""
+        """Somebody leads or copies from now on: the file has no epoch that nobody wrote in."""
         if self.epochs_stale:
             self.write_epochs()
 
