@@ -25,16 +25,8 @@ from testbench.crash.judge import Facts
 from testbench.crash.lookups import read
 from testbench.damage.harm import JOURNAL, KINDS, strike
 from testbench.damage.logs import Case, compare, facts_of, listening, what_is_aborted
+from testbench.damage.settings import PROPERTIES
 
-PROPERTIES = {
-    "log.dirs": "disk-a,disk-b",
-    "log.flush.scheduler.interval.ms": "300",
-    "log.flush.offset.checkpoint.interval.ms": "300",
-    "log.flush.start.offset.checkpoint.interval.ms": "300",
-    "log.retention.check.interval.ms": "100000000",
-    "log.cleaner.enable": "false",
-    "auto.create.topics.enable": "false",
-}
 LOADED_NS = 6 * SECOND
 START_NS = 30 * SECOND
 STEP_NS = SECOND // 20
@@ -57,9 +49,8 @@ class _Stage:
         self.timeline = Timeline()
         self.network = Network(self.timeline, streams.stream("net"))
         self.history = History()
-        self.node = SimNode(
-            0, self.timeline, streams, self.network, self.history, PROPERTIES, BrokerSafeguards()
-        )  # fmt: skip
+        world = self.timeline, streams, self.network, self.history
+        self.node = SimNode(0, *world, PROPERTIES, BrokerSafeguards())
         self.streams = streams
 
     def over(self, drives: list[Drive]) -> None:

@@ -27,19 +27,14 @@ from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
 from testbench.crash.judge import Facts
 from testbench.crash.lookups import read
+from testbench.damage import settings
 from testbench.damage.harm import Harm, kind_of, strike
 from testbench.damage.logs import Case, compare, facts_of, listening
 
 NODES = (1, 2, 3)
-PROPERTIES = {
-    "log.dirs": "disk-a,disk-b",
+CLUSTERED = settings.PROPERTIES | {
     "log.flush.scheduler.interval.ms": "500",
-    "log.flush.offset.checkpoint.interval.ms": "300",
-    "log.flush.start.offset.checkpoint.interval.ms": "300",
     "replica.high.watermark.checkpoint.interval.ms": "300",
-    "log.retention.check.interval.ms": "100000000",
-    "log.cleaner.enable": "false",
-    "auto.create.topics.enable": "false",
     "default.replication.factor": "3",
     "replica.lag.time.max.ms": "2000",
     "replica.fetch.backoff.ms": "200",
@@ -79,7 +74,7 @@ class _Stage:
         self.ledger = Ledger(self.history)
         world = safeguards or BrokerSafeguards(), self.ensemble, self.ledger, SESSION_NS
         self.nodes = [
-            ClusterNode(number, timeline, streams, self.network, self.history, PROPERTIES, *world) for number in NODES
+            ClusterNode(number, timeline, streams, self.network, self.history, CLUSTERED, *world) for number in NODES
         ]
 
     # -- a world that is kept ------------------------------------------------------------------------------------------

@@ -1,0 +1,18 @@
+"""What the brokers have in common whose directories are damaged: checkpoints often, and nothing that changes logs.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROPERTIES: Final = {
+    "log.dirs": "disk-a,disk-b",
+    "log.flush.scheduler.interval.ms": "300",
+    "log.flush.offset.checkpoint.interval.ms": "300",
+    "log.flush.start.offset.checkpoint.interval.ms": "300",
+    "log.retention.check.interval.ms": "100000000",
+    "log.cleaner.enable": "false",
+    "auto.create.topics.enable": "false",
+}
