@@ -63,8 +63,8 @@ class Pairs:
                 self._insist(lambda: self._client.commit_transaction(60))
                 self.committed += SIZE
                 return
-            # What is aborted has to be in the log to be left out. And librdkafka meets INVALID_TXN_STATE, which ends it,
-            # when it aborts while AddPartitionsToTxn is on its way behind a commit that is not complete (its issue 4849).
+            # What is aborted has to be in the log to be left out. And INVALID_TXN_STATE ends librdkafka when it aborts
+            # while AddPartitionsToTxn is on its way behind a commit that is not complete yet (its issue 4849).
             self._client.flush(60)
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
