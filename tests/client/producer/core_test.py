@@ -413,6 +413,59 @@ def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written
     assert not any(outcomes[2:])
 
 
+def test_what_stood_behind_a_refused_record_that_may_still_arrive_shows_nothing() -> None:
+    world = World(random.Random(1), **{"batch.size": 1})
+    world.send(0)
+    world.settle()
+    for _ in range(2):
+        world.send(0)
+        world.work()
+    calls = [world.wires[0].popleft() for _ in range(2)]
+    for call, _ in calls:  # the broker stands still, with both requests in its hands
+        world.core.on_lost(world.now, call, LOST)
+    world.leaders[0] = 1
+    world.core.on_metadata(world.now, view(world.leaders))
+    world.now += 1
+    world.work()
+    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # by now it is too old
+    world.now += 1
+    world.work()
+    if world.wires[1]:
+        world.arrive(1)  # refused: the first one is not there
+    for _, data in calls:
+        world.logs[TopicPartition("t", 0)].append(data[0])
+    world.settle()
+    world.check()
+
+
+def test_behind_a_refused_record_a_batch_that_was_given_up_may_still_arrive() -> None:
+    world = World(random.Random(1), **{"batch.size": 1})
+    log = world.logs[TopicPartition("t", 0)]
+    world.send(0)
+    world.settle()
+    for wait in (0.0, 20.0, 0.0):
+        world.send(0)
+        world.work()
+        world.now += wait
+    calls = [world.wires[0].popleft() for _ in range(3)]
+    log.append(calls[0][1][0])
+    world.core.on_produced(world.now, calls[0][0], [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+    for call, _ in calls[1:]:  # the broker stands still, with these in its hands
+        world.core.on_lost(world.now, call, LOST)
+    world.leaders[0] = 1
+    world.core.on_metadata(world.now, view(world.leaders))
+    world.now += 1
+    world.work()
+    world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # it is there, but by now it is too old
+    world.now += 100  # the second one's time is over, the third one's is not
+    world.work()
+    world.arrive(1)  # refused: the second one is not there
+    for _, data in calls[1:]:
+        log.append(data[0])
+    world.settle()
+    world.check()
+
+
 def test_a_batch_that_fills_does_not_leave_right_behind_a_full_one() -> None:
     world = World(random.Random(1), **{"batch.size": 200, "linger.ms": 1_000})
     for _ in range(20):
