@@ -130,6 +130,19 @@ def test_slots_are_bounded_and_only_old_sessions_make_room(sessions: FetchSessio
     assert sessions.session_for(old.session_id, 2, [], ())[0] is old
 
 
+def test_replicas_get_slots_before_consumers(sessions: FetchSessions) -> None:
+    def fetch(of_replica: bool) -> FetchSession:
+        return sessions.session_for(0, INITIAL_EPOCH, [asked("t", 0)], (), of_replica=of_replica)[0]
+
+    consumer, replica = fetch(False), fetch(True)
+    assert fetch(False).session_id == NO_SESSION
+    assert fetch(True).session_id != NO_SESSION, "both are in use, one by a consumer"
+    with pytest.raises(ApiError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        sessions.session_for(consumer.session_id, 1, [], ())
+    assert sessions.session_for(replica.session_id, 1, [], ())[0] is replica
+    assert fetch(True).session_id == NO_SESSION, "both are replicas'"
+
+
 def test_all_partitions_hear_of_a_replica_that_registered_anew(sessions: FetchSessions) -> None:
     session = begin(sessions, 0, 1)
     session.registered(7)

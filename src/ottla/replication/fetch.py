@@ -210,7 +210,8 @@ class FetchHandler:
         _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
         try:
             by_id = version >= _TOPIC_ID_VERSION
-            session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id)
+            of_replica = request.replica_id > _NO_REPLICA
+            session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
             self._send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
@@ -221,7 +222,7 @@ class FetchHandler:
         if version < V2_VERSION:  # its answer is made in memory
             pending.min_bytes, pending.max_bytes = min(pending.min_bytes, ANSWER_MAX), min(max_bytes, ANSWER_MAX)
             session.dirty = self._lowerings.rotated(session.dirty)
-        if request.replica_id > _NO_REPLICA:
+        if of_replica:
             self._for_replica(pending, request)
         elif self._selector is not None:
             pending.rack = request.rack_id

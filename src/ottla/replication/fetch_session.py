@@ -135,6 +135,7 @@ class FetchSession:
         "by_id",
         "dirty",
         "epoch",
+        "of_replica",
         "on_dirty",
         "partitions",
         "previous_ns",
@@ -148,6 +149,8 @@ class FetchSession:
         self.session_id = session_id
         self.by_id = by_id
         """Whether topics have ids here, as from Fetch version 13 on, or names."""
+        self.of_replica = False
+        """Whether a broker reads here, which others cannot take the place of (KIP-227)."""
         self.epoch = INITIAL_EPOCH
         self.used_ns = NEVER
         """When it was asked last."""
@@ -213,18 +216,26 @@ class FetchSessions:
         return len(self._sessions)
 
     def session_for(
-        self, session_id: int, epoch: int, asked: list[Asked], forgotten: Iterable[Key], by_id: bool = False
+        self,
+        session_id: int,
+        epoch: int,
+        asked: list[Asked],
+        forgotten: Iterable[Key],
+        by_id: bool = False,
+        of_replica: bool = False,
     ) -> tuple[FetchSession, bool]:
         """The session of a request, and whether the answer is a full one (every partition asked for).
 
-        `by_id`: the request names topics by their ids. Raises ApiError FETCH_SESSION_ID_NOT_FOUND,
-        INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516): the reader starts a new one.
+        `by_id`: the request names topics by their ids. `of_replica`: a broker asks. Raises ApiError
+        FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH or FETCH_SESSION_TOPIC_ID_ERROR (KIP-516): the reader
+        starts a new one.
         """
         if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
             if session_id != NO_SESSION:
                 self.close(session_id)
-            new_id = NO_SESSION if epoch == FINAL_EPOCH or not asked else self._free_id()
+            new_id = NO_SESSION if epoch == FINAL_EPOCH or not asked else self._free_id(of_replica)
             session = FetchSession(new_id, asked, by_id)
+            session.of_replica = of_replica
             self._use(session)
             return session, True
         session = self._continue(session_id, epoch, by_id)
@@ -260,18 +271,20 @@ class FetchSessions:
         if session is not None:
             session.close()
 
-    def _free_id(self) -> int:
-        """An id for a new session, or NO_SESSION when every slot is in recent use."""
-        if len(self._sessions) >= self._slots and not self._evict():
+    def _free_id(self, of_replica: bool) -> int:
+        """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""
+        if len(self._sessions) >= self._slots and not self._evict(of_replica):
             return NO_SESSION
         while True:
             session_id = 1 + self._entropy.below("fetch-session", _EPOCH_MAX)
             if session_id not in self._sessions:
                 return session_id
 
-    def _evict(self) -> bool:
+    def _evict(self, for_replica: bool) -> bool:
         oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or self._clock.now().mono_ns - oldest.used_ns < EVICTION_NS:
+        if oldest is not None and self._clock.now().mono_ns - oldest.used_ns < EVICTION_NS:
+            oldest = next((each for each in self._sessions.values() if for_replica and not each.of_replica), None)
+        if oldest is None:
             return False
         self.close(oldest.session_id)
         self.evictions += 1
