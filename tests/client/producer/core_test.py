@@ -210,22 +210,16 @@ def test_what_was_refused_after_it_had_been_written_is_not_written_again_in_a_ne
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
-    for wait in (20.0, 0.0):
-        world.send(0)
-        world.work()
-        world.now += wait
     log = world.logs[TopicPartition("t", 0)]
-    calls = [world.wires[0].popleft() for _ in range(2)]
+    calls = world.hold(20.0, 0.0)
     for _, data in calls:
         log.append(data[0])
     for call, _ in calls:  # leadership was lost, or a disk, while the followers had not got it yet
         world.core.on_produced(world.now, call, [Answered(code)])
-    world.leaders[0] = -1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(-1)
     world.now += 101  # the first one's time is over, the second one's is not
     world.work()
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.settle()
     world.check()
 
@@ -234,19 +228,13 @@ def test_an_attempt_that_was_lost_may_arrive_after_a_later_one_was_refused_as_to
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
-    for wait in (20.0, 0.0):
-        world.send(0)
-        world.work()
-        world.now += wait
-    calls = [world.wires[0].popleft() for _ in range(2)]
-    world.leaders[0] = -1
-    world.core.on_metadata(world.now, view(world.leaders))
+    calls = world.hold(20.0, 0.0)
+    world.tell_leader(-1)
     for call, _ in calls:  # the broker stands still, with both requests in its hands
         world.core.on_lost(world.now, call, LOST)
     world.now += 101  # the first one's time is over, the second one's is not
     world.work()
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.work()
     world.arrive(1)  # refused: the first one is not there
     for _, data in calls:
@@ -265,12 +253,10 @@ def test_what_is_not_in_the_log_for_sure_does_not_wait_behind_a_batch_that_was_g
         world.now += wait
     world.arrive(0, carried=False)  # nobody knows what became of the first one; it has not come through
     world.arrive(0, ErrorCode.NOT_ENOUGH_REPLICAS)
-    world.leaders[0] = -1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(-1)
     world.now += 101
     world.work()
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.settle()
     world.check()
     assert [batch.error is None for batch, _, _ in world.sent.values()][:3] == [True, False, True]
@@ -393,16 +379,12 @@ def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
-    for _ in range(3):
-        world.send(0)
-        world.work()
-    calls = [world.wires[0].popleft() for _ in range(3)]
+    calls = world.hold(0.0, 0.0, 0.0)
     for _, data in calls[:written]:
         world.logs[TopicPartition("t", 0)].append(data[0])
     for call, _ in calls:  # another leads by now, who has all that the one before had
         world.core.on_produced(world.now, call, [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.now += 1
     world.work()
     world.arrive(1, ErrorCode.INVALID_TIMESTAMP)
@@ -417,14 +399,10 @@ def test_what_stood_behind_a_refused_record_that_may_still_arrive_shows_nothing(
     world = World(random.Random(1), **{"batch.size": 1})
     world.send(0)
     world.settle()
-    for _ in range(2):
-        world.send(0)
-        world.work()
-    calls = [world.wires[0].popleft() for _ in range(2)]
+    calls = world.hold(0.0, 0.0)
     for call, _ in calls:  # the broker stands still, with both requests in its hands
         world.core.on_lost(world.now, call, LOST)
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.now += 1
     world.work()
     world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # by now it is too old
@@ -443,17 +421,12 @@ def test_behind_a_refused_record_a_batch_that_was_given_up_may_still_arrive() ->
     log = world.logs[TopicPartition("t", 0)]
     world.send(0)
     world.settle()
-    for wait in (0.0, 20.0, 0.0):
-        world.send(0)
-        world.work()
-        world.now += wait
-    calls = [world.wires[0].popleft() for _ in range(3)]
+    calls = world.hold(0.0, 20.0, 0.0)
     log.append(calls[0][1][0])
     world.core.on_produced(world.now, calls[0][0], [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
     for call, _ in calls[1:]:  # the broker stands still, with these in its hands
         world.core.on_lost(world.now, call, LOST)
-    world.leaders[0] = 1
-    world.core.on_metadata(world.now, view(world.leaders))
+    world.tell_leader(1)
     world.now += 1
     world.work()
     world.arrive(1, ErrorCode.INVALID_TIMESTAMP)  # it is there, but by now it is too old

@@ -96,6 +96,19 @@ class World:
             self.sent[value] = (batch, batch.count - 1, batch.where)
         return batch is not None
 
+    def hold(self, *waits: float) -> list[tuple[ProduceCall, list[bytes]]]:
+        """A batch each is sent to partition 0, and time passes behind it; its broker 0 has them in its hands."""
+        for wait in waits:
+            self.send(0)
+            self.work()
+            self.now += wait
+        return [self.wires[0].popleft() for _ in waits]
+
+    def tell_leader(self, node: int) -> None:
+        """Partition 0 has this leader, -1 for none, and the producer hears of it."""
+        self.leaders[0] = node
+        self.core.on_metadata(self.now, view(self.leaders))
+
     def arrive(
         self, node: int, refuse: ErrorCode = ErrorCode.NONE, *, answered: bool = True, carried: bool = True
     ) -> None:

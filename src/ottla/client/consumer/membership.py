@@ -101,6 +101,7 @@ class Membership:
         """Why it must join once more when it has its assignment."""
         self._overslept = False
         self._members: Mapping[str, Subscription] = {}
+        """While it assigns: those who get something."""
         self._back = ""
         """Its member id, when it has come back to lead a group that needs no assignment (KIP-814)."""
         self._handover = Handover()
@@ -253,8 +254,9 @@ class Membership:
     def assigned(self, now: float, assignment: Mapping[str, Iterable[TopicPartition]]) -> None:
         """The assignor has spoken."""
         if self.phase is Phase.ASSIGNING:
+            members, self._members = self._members, {}
             if self.settings.cooperative:
-                self._handover.assigned(self._members, assignment, self._back)
+                self._handover.assigned(members, assignment, self._back)
             rows = {member: encode_assignment(partitions) for member, partitions in assignment.items()}
             self._sync(now, {} if self._back else rows)
 
