@@ -6,8 +6,11 @@ Zone: real.
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import socket
 import sys
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -106,6 +109,43 @@ def test_the_broker_gets_the_store_and_its_session(tmp_path, served):
     assert service.run(service.ask_to_stop)
     assert made[0].told == ["start", Session.OPEN, [("/me", 0)], "stop"]
     assert served.tree.get("/me") is None, "the session ended with the broker"
+
+
+@pytest.mark.slow
+def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_session_first(tmp_path, served):
+    told = []
+    loop, watch = new_loop()
+    store = outside_store(configured(tmp_path, f"127.0.0.1:{served.port}"), loop, Turns(loop))
+    one, other = socket.socketpair()
+
+    class Broker:
+        def on_session(self, state, _session_id):
+            told.append(state)
+            if state is Session.OPEN:
+                one.send(b"x")
+
+        def on_standstill(self):
+            told.append("stood still")
+
+        def end_turn(self):
+            """Nothing is left to do."""
+
+    def stand_still():
+        """All threads, past the session, inside a connection's turn: timers come next, before a look at the clock."""
+        watch.unread(other.fileno())
+        ctypes.PyDLL(None).usleep(4_300_000)
+        loop.call_later(0, time.sleep, 0.5)  # behind the watchdog: the next session has a server already
+        loop.call_later(0.1, loop.stop)
+
+    watch.read(other.fileno(), stand_still)
+    watch.on_standstill(store.standstill_ns, store.stood_still)
+    store.connect(Broker())
+    loop.run_forever()
+    store.stop()
+    loop.close()
+    one.close()
+    other.close()
+    assert told[:3] == [Session.OPEN, Session.EXPIRED, "stood still"]
 
 
 def test_a_path_that_is_missing_ends_the_start(tmp_path, served):

@@ -102,6 +102,8 @@ class ZooKeeperStore:
         self._timer: asyncio.TimerHandle | None = None
         self._pinged_ns = 0
         self._away_since_ns = 0
+        self._just_expired = False
+        """Since the watchdog looked last, so that the shell has perhaps not looked at its clock yet."""
         self._stopped = False
 
     # -- MetadataStore -----------------------------------------------------------------------------------------
@@ -140,11 +142,14 @@ class ZooKeeperStore:
         return self._settings.timeout_ms * MS // _STANDSTILL
 
     def stood_still(self) -> None:
-        """The process was stopped, or busy, for long, and everything that came meanwhile still waits."""
+        """The process was stopped, or busy, for long, and everything that came meanwhile still waits.
+
+        The watchdog may have looked a moment before: then the session is over, and the broker does not know why.
+        """
         link, inputs = self._link, self._inputs
         if link is None or inputs is None or not self._session_id:
             return
-        if self._silence_ns(link) >= link.timeout_ms * MS:
+        if self._just_expired or self._silence_ns(link) >= link.timeout_ms * MS:
             self._turns.run(lambda _: inputs.on_standstill(), None)
         self._turns.run(lambda _: self._watch(link), None)
 
@@ -338,7 +343,7 @@ class ZooKeeperStore:
             self._loop.call_later(PAUSE_S, self._new_link)
             return
         log.error("session %#x with %s has expired: %s", self._session_id, self._settings.where, why)
-        self._state, self._away_since_ns = Session.EXPIRED, steady_ns()
+        self._state, self._away_since_ns, self._just_expired = Session.EXPIRED, steady_ns(), True
         self._watches.clear()
         lost = self._give_up_flying() + list(self._waiting)
         self._waiting.clear()
@@ -386,6 +391,7 @@ class ZooKeeperStore:
         return steady_ns() - link.heard_ns
 
     def _look(self, _: object) -> None:
+        self._just_expired = False
         if self._link is not None:
             self._watch(self._link)
         self._say_if_away()
