@@ -29,8 +29,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     """One broker for all tests; every test uses topics of its own."""
-    # Records of tests are from 2023: retention, which runs every five minutes, would drop them in the midst of one.
-    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", {"log.retention.ms": "-1"})
+    # Records of tests are from 2023: retention would drop them, every five minutes, in the midst of a test.
+    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", {"log.retention.check.interval.ms": "86400000"})
     node.start()
     yield node
     node.stop()
