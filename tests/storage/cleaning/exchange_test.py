@@ -151,3 +151,19 @@ def test_a_region_of_before_has_the_bytes_of_before(sim: SimWorld, filled: Shelf
     fresh = filled.log.read(0, LIMIT, filled.log.end_offset, warmed=True)
     assert fresh is not None
     assert fresh.file is not region.file
+
+
+def test_no_part_of_a_new_segment_is_announced_before_all_of_it_has_a_durable_name() -> None:
+    """Else a power cut may leave its time index alone, which a start then puts beside the old segment."""
+    world = SimWorld(seed=8)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    shelf.flush()
+    directory = world.drives[0].find(str(TP))
+    for _ in moments(shelf):
+        if any(name.endswith(".swap") for name in directory.names):
+            break
+    new = {name.removesuffix(".swap") for name in directory.names if name.endswith(".swap")}
+    assert len(new) >= 3
+    assert {name + ".cleaned" for name in new} <= set(directory.durable)
+    world.close()

@@ -1,8 +1,8 @@
 """One segment takes the place of several: the names on the disk, then the segments of the log.
 
-Zone: deterministic. Each of the three renames is durable before the next: what a loss of power brings back must never
-be a part of the old beside the new. The log is served meanwhile, out of the files that are open; who wants to change
-its segments has the exchange finished first.
+Zone: deterministic. The names of the new files are durable before the first of three renames, and each rename before
+the next: what a loss of power brings back must never be a part of the old beside the new. The log is served meanwhile,
+out of the files that are open; who wants to change its segments has the exchange finished first.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ class SegmentExchange:
         self._open_indexes()
         self._state.exchange = self
         try:
+            yield from self._wait()
             while self._fresh is None:
                 self._act()
                 if self._fresh is None:
