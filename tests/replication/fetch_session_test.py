@@ -143,6 +143,26 @@ def test_replicas_get_slots_before_consumers(sessions: FetchSessions) -> None:
     assert fetch(True).session_id == NO_SESSION, "both are replicas'"
 
 
+def test_what_replicas_left_behind_is_closed_when_one_begins_anew(clock: HandClock) -> None:
+    """A follower that died, or gave a request up, never names the session that it had; the slots would fill."""
+    sessions = FetchSessions(clock, Counting(), slots=10)
+
+    def fetch(of_replica: bool) -> FetchSession:
+        return sessions.session_for(0, INITIAL_EPOCH, [asked("t", 0)], (), of_replica=of_replica)[0]
+
+    consumer, left, lives = fetch(False), fetch(True), fetch(True)
+    clock.ns = EVICTION_NS
+    sessions.session_for(lives.session_id, 1, [], ())
+    fetch(False)
+    assert len(sessions) == 4, "a consumer may come back"
+    fetch(True)
+    assert len(sessions) == 4
+    with pytest.raises(ApiError, match="FETCH_SESSION_ID_NOT_FOUND"):
+        sessions.session_for(left.session_id, 1, [], ())
+    assert sessions.session_for(lives.session_id, 2, [], ())[0] is lives
+    assert sessions.session_for(consumer.session_id, 1, [], ())[0] is consumer
+
+
 def test_all_partitions_hear_of_a_replica_that_registered_anew(sessions: FetchSessions) -> None:
     session = begin(sessions, 0, 1)
     session.registered(7)

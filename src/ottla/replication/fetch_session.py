@@ -8,6 +8,7 @@ that lives for one request.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
@@ -273,12 +274,21 @@ class FetchSessions:
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""
+        if of_replica:
+            self._close_abandoned()
         if len(self._sessions) >= self._slots and not self._evict(of_replica):
             return NO_SESSION
         while True:
             session_id = 1 + self._entropy.below("fetch-session", _EPOCH_MAX)
             if session_id not in self._sessions:
                 return session_id
+
+    def _close_abandoned(self) -> None:
+        """Close what replicas have left behind: one that lives asks several times a second, in its newest session."""
+        latest_ns = self._clock.now().mono_ns - EVICTION_NS
+        for each in list(takewhile(lambda session: session.used_ns <= latest_ns, self._sessions.values())):
+            if each.of_replica:
+                self.close(each.session_id)
 
     def _evict(self, for_replica: bool) -> bool:
         oldest = next(iter(self._sessions.values()), None)

@@ -11,7 +11,6 @@ The file exists only once there is an entry. Last offsets rise from entry to ent
 from __future__ import annotations
 
 from bisect import bisect_left
-from operator import attrgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -20,7 +19,8 @@ from ottla.seams import Disk, Done, File
 
 _ENTRY: Final = Struct(">hqqqq")
 VERSION: Final = 0
-_last_offset: Final = attrgetter("last_offset")
+_LAST_OFFSET: Final = Struct(">q")
+_LAST_OFFSET_POS: Final = 18
 
 
 class AbortedTransaction(NamedTuple):
@@ -44,17 +44,18 @@ class Sum(NamedTuple):
 
 
 class TxnIndex:
-    """A segment's entries, in memory, and the file behind them."""
+    """A segment's entries, in memory as they are in the file, and the file behind them."""
 
-    __slots__ = ("_disk", "_file", "_written", "dirty", "entries", "path", "sane")
+    __slots__ = ("_content", "_disk", "_file", "_written", "dirty", "path", "sane")
 
     def __init__(self, disk: Disk, path: str) -> None:
         """Open what is there; nothing is created before the first entry. Raises Failure."""
         self._disk = disk
         self.path = path
         self._file: File | None = None
-        self.entries: list[AbortedTransaction] = []
+        self._content = bytearray()
         self._written = 0
+        """Bytes of it that are in the file."""
         self.dirty = False
         self.sane = True
         if disk.exists(path):
@@ -62,55 +63,64 @@ class TxnIndex:
 
     def _load(self) -> None:
         file = self._file = self._disk.open(self.path, create=False)
-        content = bytearray(file.size)
+        content = self._content = bytearray(file.size)
         got = file.read_now(0, memoryview(content)) if content else 0
-        whole = got - got % _ENTRY.size
-        self.sane = whole == len(content)
-        last = -1
-        for version, *fields in _ENTRY.iter_unpack(bytes(content[:whole])):
-            entry = AbortedTransaction(*fields)
-            if version != VERSION or entry.last_offset <= last or entry.first_offset > entry.last_offset:
-                self.sane = False
-                break
-            self.entries.append(entry)
-            last = entry.last_offset
-        self._written = len(self.entries)
+        right = _right(memoryview(content)[: got - got % _ENTRY.size])
+        self.sane = right == len(content)
+        del content[right:]
+        self._written = right
+
+    def __len__(self) -> int:
+        return len(self._content) // _ENTRY.size
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them."""
+        return [self._entry(slot) for slot in range(len(self))]
+
+    def _entry(self, slot: int) -> AbortedTransaction:
+        return AbortedTransaction(*_ENTRY.unpack_from(self._content, slot * _ENTRY.size)[1:])
+
+    def _last_offset(self, slot: int) -> int:
+        offset: int = _LAST_OFFSET.unpack_from(self._content, slot * _ENTRY.size + _LAST_OFFSET_POS)[0]
+        return offset
+
+    def _first_from(self, offset: int) -> int:
+        """The slot of the first entry whose marker is at or above `offset`."""
+        return bisect_left(range(len(self)), offset, key=self._last_offset)
 
     def append(self, entry: AbortedTransaction) -> None:
         """Add an entry whose last offset is above all others; it reaches the file with `write_out`."""
-        assert not self.entries or entry.last_offset > self.entries[-1].last_offset, "markers come in offset order"
-        self.entries.append(entry)
+        assert not self._content or entry.last_offset > self._last_offset(len(self) - 1), "markers come in offset order"
+        self._content += _ENTRY.pack(VERSION, *entry)
         self.dirty = True
 
     def write_out(self) -> None:
         """Bring new entries to the file. Raises Failure; they are kept for the next time."""
-        waiting = self.entries[self._written :]
-        if not waiting:
+        if self._written == len(self._content):
             return
         if self._file is None:
             self._file = self._disk.open(self.path, create=True)
-        self._file.append((b"".join(_ENTRY.pack(VERSION, *entry) for entry in waiting),))
-        self._written = len(self.entries)
+        self._file.append((bytes(memoryview(self._content)[self._written :]),))
+        self._written = len(self._content)
 
     @property
     def emptied(self) -> bool:
         """Whether there is a file with nothing in it: a cut leaves such a one, and so does damage."""
-        return self._file is not None and not self.entries
+        return self._file is not None and not self._content
 
     @property
     def sum(self) -> Sum | None:
         """Of the file, once all entries are in it; None where there is none. Only of an index that is sane."""
-        if self._file is None and not self.entries:
+        if self._file is None and not self._content:
             return None
-        content = b"".join(_ENTRY.pack(VERSION, *entry) for entry in self.entries)
-        return Sum(len(content), crc32c(content))
+        return Sum(len(self._content), crc32c(self._content))
 
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions with records in [start, end), and whether later segments need not be asked."""
         found: list[AbortedTransaction] = []
-        entries = self.entries
-        for slot in range(bisect_left(entries, start, key=_last_offset), len(entries)):
-            entry = entries[slot]
+        for slot in range(self._first_from(start), len(self)):
+            entry = self._entry(slot)
             if entry.first_offset < end:
                 found.append(entry)
             if entry.last_stable_offset >= end:
@@ -119,14 +129,14 @@ class TxnIndex:
 
     def truncate_to(self, offset: int) -> None:
         """Drop the entries whose marker lies at or above `offset`."""
-        kept = [entry for entry in self.entries if entry.last_offset < offset]
-        if len(kept) == len(self.entries) and self.sane:
+        kept = self._first_from(offset) * _ENTRY.size
+        if kept == len(self._content) and self.sane:
             return
-        self.entries = kept
-        self._written = min(self._written, len(kept))
+        del self._content[kept:]
+        self._written = min(self._written, kept)
         self.dirty = self.sane = True
         if self._file is not None:
-            self._file.truncate(self._written * _ENTRY.size)
+            self._file.truncate(self._written)
 
     def sync(self, done: Done[int]) -> None:
         """Make what was written out durable; only called when there is a file."""
@@ -138,3 +148,14 @@ class TxnIndex:
         """Give the file back."""
         if self._file is not None:
             self._file.close()
+
+
+def _right(content: memoryview) -> int:
+    """How many bytes of whole entries can be those of an index: up to the first entry that makes no sense."""
+    last, right = -1, 0
+    for version, _, first_offset, last_offset, _ in _ENTRY.iter_unpack(content):
+        if version != VERSION or last_offset <= last or first_offset > last_offset:
+            break
+        last = last_offset
+        right += _ENTRY.size
+    return right

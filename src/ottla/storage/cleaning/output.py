@@ -85,7 +85,7 @@ class CleanedFiles:
         yield self.log.sync
         yield self._index.sync
         yield self._time_index.sync
-        if self._txn_index.entries:
+        if len(self._txn_index):
             yield self._txn_index.sync
         self.close()
 
