@@ -65,6 +65,9 @@ class Ask(NamedTuple):
 
 
 class LedgerCodec:
+    def __init__(self, newest_only: bool = False) -> None:
+        self.newest_only = newest_only
+
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
         assert isinstance(entry, Line)
         key = b"L" + entry.account.encode()
@@ -185,8 +188,9 @@ class Contact:
 class Bench:
     """One broker's coordinator over partition 0 of its topic."""
 
-    def __init__(self, replicas: tuple[int, ...] = (1,), **tools: int) -> None:
+    def __init__(self, replicas: tuple[int, ...] = (1,), newest_only: bool = False, **tools: int) -> None:
         self.replicas = replicas
+        self.newest_only = newest_only
         self.tools = tools
         self.timeline = Timeline()
         self.drive = Drive("data")
@@ -210,7 +214,7 @@ class Bench:
         self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create(TP, TOPIC_ID, self.config)
         self.shared = Shared()
         self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
-        tools = Tools(clock, self.purgatory, self.effects.later, LedgerCodec(), **self.tools)
+        tools = Tools(clock, self.purgatory, self.effects.later, LedgerCodec(self.newest_only), **self.tools)
         self.coordinator: Coordinator[Ledger] = Coordinator(TOPIC, tools, Ledger)
         self.shared.on_role = self.coordinator.on_role
 

@@ -154,6 +154,18 @@ def test_loaded_is_what_was_applied(death: Death):
     assert bench.ledger.log == entries
 
 
+def test_where_a_record_says_all_only_the_newest_of_its_key_is_loaded():
+    bench = Bench(newest_only=True)
+    bench.lead()
+    for at in range(50):
+        bench.ask("put", f"a{at % 7}", at)
+    before, entries = dict(bench.ledger.balances), list(bench.ledger.log)
+    bench.lead()
+    assert bench.ledger.balances == before
+    assert bench.ledger.log == entries[-7:], "in the order of the log"
+    assert bench.ask("get", "a0") == before["a0"]
+
+
 @pytest.mark.slow
 def test_loading_goes_step_by_step_and_lets_others_in():
     bench = Bench()

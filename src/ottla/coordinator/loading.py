@@ -6,7 +6,7 @@ Zone: deterministic. Finds the records and gives them on; what they mean is the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -23,6 +23,8 @@ ENTRIES_PER_STEP: Final = 1000
 """Some milliseconds: other requests come in between."""
 READ_MAX: Final = 1024 * 1024
 """Bytes of one read, whatever offsets.load.buffer.size allows: more would only hold up the others."""
+READ_NEWEST_MAX: Final = READ_MAX // 4
+"""The same where only the newest entry of each key is taken: all of a read is one step then."""
 EXPANDED_MAX: Final = 100 * 1024 * 1024
 """Most bytes that one compressed batch may expand to."""
 _logger = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ class Loader:
         """`buffer_size`: bytes per read. `on_warm` is called, in a later turn, when a step may go on."""
         self._partition = partition
         self._codec = codec
-        self._buffer_size = min(buffer_size, READ_MAX)
+        self._buffer_size = min(buffer_size, READ_NEWEST_MAX if codec.newest_only else READ_MAX)
         self._items: Iterator[Item] = iter(())
         self._warmed = False
         self._passed_over = 0
@@ -91,7 +93,8 @@ class Loader:
         region.file.read_now(region.pos, memoryview(content))
         if content[MAGIC_POS] != MAGIC_V2:  # what Kafka wrote before 0.11 comes first, if there is any
             content = bytearray(modernized(bytes(content), EXPANDED_MAX))
-        self._items = self._entries(memoryview(content))
+        entries = self._newest if self._codec.newest_only else self._entries
+        self._items = entries(memoryview(content))
         return True
 
     def _on_warmed(self, _: Failure | None) -> None:
@@ -100,19 +103,33 @@ class Loader:
         self._warmed = True
         self.on_warm()
 
-    def _entries(self, content: memoryview) -> Iterator[Item]:
+    def _batches(self, content: memoryview) -> Iterator[tuple[int, BatchHeader]]:
+        """Those that were not read yet; each is, once the next one is asked for."""
         for pos, header in batches_of(content):
             if header.last_offset >= self.next:
                 if not crc_ok(content, pos, pos + header.size):
                     raise CorruptRecord(f"the checksum of the batch at offset {header.base_offset} is wrong")
-                yield from self._entries_of(content, pos, header)
+                yield pos, header
                 self.next = header.last_offset + 1
 
-    def _entries_of(self, content: memoryview, pos: int, header: BatchHeader) -> Iterator[Item]:
-        records = records_of(content, pos, max_bytes=EXPANDED_MAX)
-        if header.is_control:
-            yield from _ends(records, header)
-            return
+    def _entries(self, content: memoryview) -> Iterator[Item]:
+        for pos, header in self._batches(content):
+            records = records_of(content, pos, max_bytes=EXPANDED_MAX)
+            yield from _ends(records, header) if header.is_control else self._decoded(records, header)
+
+    def _newest(self, content: memoryview) -> Iterator[Item]:
+        """The last entry of each key, in log order: decoding is most of the work."""
+        newest: dict[bytes | None, tuple[Record, BatchHeader]] = {}
+        for pos, header in self._batches(content):
+            if not header.is_control:
+                for record in records_of(content, pos, max_bytes=EXPANDED_MAX):
+                    newest.pop(record.key, None)
+                    newest[record.key] = record, header
+        for record, header in newest.values():
+            yield from self._decoded((record,), header)
+
+    def _decoded(self, records: Iterable[Record], header: BatchHeader) -> Iterator[Item]:
+        """What records of a batch say."""
         decode, producer_id, epoch = self._codec.decode, header.producer_id, header.producer_epoch
         for offset, timestamp, key, value, _ in records:
             try:

@@ -142,6 +142,12 @@ class Shard(Protocol[C_contra]):
 class Codec(Protocol):
     """Entries to records of the internal topic and back."""
 
+    @property
+    def newest_only(self) -> bool:
+        """Whether an entry says all that is to be known of its key: of those that are loaded together the last one is
+        enough."""
+        ...
+
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
         """Key and value; no value deletes the key."""
         ...

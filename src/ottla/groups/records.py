@@ -69,6 +69,9 @@ class GroupCodec:
 
     __slots__ = ("_names", "_prefix")
 
+    newest_only = False
+    """An offset of a transaction waits for its marker, whatever is committed in between."""
+
     def __init__(self) -> None:
         self._prefix: bytes | None = None
         """All but the partition of the last offset's key: the next one is mostly of the same group and topic."""

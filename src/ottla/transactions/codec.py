@@ -42,6 +42,8 @@ class Entry(NamedTuple):
 class TransactionCodec:
     """Implements `Codec`."""
 
+    newest_only = True
+
     def __init__(self) -> None:
         self._known: dict[frozenset[TopicPartition], bytes] = {}
         """Partitions as they are written: producers come back to the same ones, and each set is written twice."""
