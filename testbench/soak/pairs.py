@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 
 import confluent_kafka
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -36,9 +36,14 @@ class Pairs:
     def __init__(self, bootstrap: str, topic: str) -> None:
         self.committed = 0
         """Numbers that were committed: the next one to be written."""
-        self.aborted = self.repeated = 0
+        self.aborted = self.repeated = self.renewed = 0
+        self._bootstrap = bootstrap
         self._topic = topic
-        self._client = confluent_kafka.Producer({**SETTINGS, **TRANSACTIONAL, "bootstrap.servers": bootstrap})
+        self._begin()
+
+    def _begin(self) -> None:
+        """A new producer, which aborts what is left of another."""
+        self._client = confluent_kafka.Producer({**SETTINGS, **TRANSACTIONAL, "bootstrap.servers": self._bootstrap})
         self._insist(lambda: self._client.init_transactions(60))
 
     def _insist(self, act) -> None:  # type: ignore[no-untyped-def]
@@ -63,16 +68,25 @@ class Pairs:
                 self._insist(lambda: self._client.commit_transaction(60))
                 self.committed += SIZE
                 return
-            # What is aborted has to be in the log to be left out. And INVALID_TXN_STATE ends librdkafka when it aborts
-            # while AddPartitionsToTxn is on its way behind a commit that is not complete yet (its issue 4849).
-            self._client.flush(60)
+            self._client.flush(60)  # what is aborted has to be in the log to be left out
         except KafkaException as error:
             if not error.args[0].txn_requires_abort():
                 raise
             self.repeated += 1
             print(f"a transaction is aborted and written again: {error}", file=sys.stderr, flush=True)
-        self._insist(lambda: self._client.abort_transaction(60))
+        self._abort()
         self.aborted += 1
+
+    def _abort(self) -> None:
+        """INVALID_TXN_STATE ends librdkafka when it aborts while AddPartitionsToTxn is on its way behind a commit that
+        is not complete yet (its issue 4849), as it is when there is no coordinator for a while."""
+        try:
+            self._insist(lambda: self._client.abort_transaction(60))
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.INVALID_TXN_STATE:
+                raise
+            self.renewed += 1
+            self._begin()
 
     def say(self) -> None:
         """The counts so far, in records."""
@@ -95,7 +109,7 @@ def write(bootstrap: str, topic: str, rate: str, out: str) -> None:
             pairs.say()
         stopped.wait(max(0.0, began + done * SIZE * PARTITIONS / float(rate) - time.monotonic()))
     pairs.say()
-    counts = {"committed": pairs.committed, "aborted": pairs.aborted, "repeated": pairs.repeated}
+    counts = {name: getattr(pairs, name) for name in ("committed", "aborted", "repeated", "renewed")}
     Path(out).write_text(json.dumps(counts))
 
 

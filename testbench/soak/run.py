@@ -36,6 +36,8 @@ KEPT_S = 90
 """Retention keeps what came in so many seconds at least, in a short run a quarter of it: readers must keep up."""
 SEGMENTS = 4
 """Retention keeps so many segments of a partition."""
+STATE_SEGMENT_BYTES = 1 << 20
+"""Of the transactions' log, which is compacted all the while, too: nobody waits long for a coordinator to read it."""
 CHECK_S = 5
 DELAY_S = 1
 SLACK = 1.25
@@ -274,6 +276,7 @@ def run(
         "log.retention.check.interval.ms": str(CHECK_S * 1_000),
         "log.segment.delete.delay.ms": str(DELAY_S * 1_000),
         "log.cleaner.backoff.ms": "1000",
+        "transaction.state.log.segment.bytes": str(STATE_SEGMENT_BYTES),
     }
     complaints: list[str] = []
     with (directory / "soak.log").open("w") as file:
