@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ottla.storage.safeguards import Safeguards
 from testbench.crash.judge import Fate, judge
 from testbench.crash.scripts import SCRIPTS
-from testbench.crash.story import Story
+from testbench.crash.story import Point, Story
 
 
 class Finding(NamedTuple):
@@ -82,11 +82,19 @@ def play(share: Share) -> Result:
             seed = zlib.crc32(f"{share.script}/{point.number}/{fate.value}/{share.seed}".encode())
             result.starts += 1
             result.fates[fate.value] += 1
-            for what in judge(point, fate, seed, share.safeguards):
+            for what in _judged(point, fate, seed, share.safeguards):
                 result.findings.append(
                     Finding(share.script, point.number, point.step, point.change, fate.value, share.seed, what)
                 )
     return result
+
+
+def _judged(point: Point, fate: Fate, seed: int, safeguards: Safeguards) -> list[str]:
+    """What is wrong after that crash; a look at the log that fails is a finding, too, and the others are tried."""
+    try:
+        return judge(point, fate, seed, safeguards)
+    except Exception as error:
+        return [f"looking at it failed: {error!r}"]
 
 
 def run(

@@ -315,9 +315,19 @@ def _with_holes(site: Site, found: dict[TopicPartition, Facts], model: Model, *,
         if is_compacted(tp):
             left = _survived(facts, model.lives[tp], site.wall_ms, killed=False)
             states = [state for life in model.lives[tp] for state in (life.state, *life.older)]
-            if not any(left == state.batches for state in states):
+            log = site.manager.get(tp)
+            assert log is not None
+            from_offset = max(log.cleaning.checkpoint or 0, min(life.synced for life in model.lives[tp]))
+            if all(left != state.batches or _lacks(facts, state, from_offset) for state in states):
                 holes.append(str(tp))
     return holes
+
+
+def _lacks(facts: Facts, state: State, from_offset: int) -> bool:
+    """Whether a batch is missing that no flush had covered, where nothing is said to be clean: also when each of its
+    records is one that compaction would have dropped."""
+    there = {header[0] for header in headers_in(facts.content)}
+    return any(from_offset <= batch.base < facts.end and batch.base not in there for batch in state.batches)
 
 
 def _goes_on(site: Site, found: dict[TopicPartition, Facts], holes: list[str]) -> list[str]:

@@ -151,6 +151,8 @@ class Story:
 
     def _again(self, death: Death) -> None:
         site = self.site
+        if site.machine.process is None:
+            return  # it has crashed: `play` tells
         site.machine.end(death)
         site.settle()
         site.boot()

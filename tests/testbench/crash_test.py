@@ -75,6 +75,8 @@ def test_without_a_safeguard_something_is_found(switch: str, script: str, fate: 
         ("a move and a log that begins anew", Fate.REORDERED, ("settle",)),
         ("compaction and deletion", Fate.KILLED, ("stop",)),
         ("indexes of a compacted log vanish", Fate.KILLED, ("blind",)),
+        ("indexes of a compacted log vanish", Fate.REORDERED, ("clean",)),
+        ("a kill during compaction", Fate.REORDERED, ("kill",)),
     ],
 )
 def test_what_points_have_taught(script: str, fate: Fate, steps: tuple[str, ...]) -> None:

@@ -25,6 +25,7 @@ def tidy(home: Home, directory: str) -> list[str]:
     if swaps and not home.safeguards.exchange_finished:
         _drop_now(home, directory, list(swaps))
     elif swaps:
+        home.disk.sync_now(directory)  # a killed process has renamed them; nothing old goes before they are durable
         live = {name: file for name, file in files.items() if not file.state}
         _finish(home, directory, swaps, live, incomplete)
         home.disk.sync_now(directory)
@@ -52,6 +53,7 @@ def _finish(
             end = _end_offset(home, f"{directory}/{name}", file.base_offset)
             replaced += [old for old, live_file in live.items() if file.base_offset <= live_file.base_offset < end]
     _drop_now(home, directory, [name for name in dict.fromkeys(replaced) if live[name].kind != SNAPSHOT])
+    home.disk.sync_now(directory)  # nor does the new one stand beside a part of the old
     for name, file in taken.items():
         home.disk.rename(f"{directory}/{name}", f"{directory}/{file_name(file.base_offset, file.kind)}")
 
