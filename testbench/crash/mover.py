@@ -61,6 +61,10 @@ class Mover:
             if move is not None:
                 self._go_on(tp, move)
 
+    def stop(self) -> None:
+        """No step from now on, as in a broker that stops."""
+        self._moves.clear()
+
     def stay(self, tp: TopicPartition) -> None:
         """Give a move up."""
         move = self._moves.pop(tp, None)

@@ -137,6 +137,7 @@ class Story:
     def _now_stop(self) -> None:
         lives = [lives[-1] for lives in self.model.lives.values() if lives and not lives[-1].gone]
         asked = [(life, life.cuts, life.appended) for life in lives]
+        self.mover.stop()
         self.site.process.turn(self.site.manager.stop, lambda outcome: self._stopped(outcome, asked))
         self._settle()
         self._again(Death.STOP)

@@ -26,11 +26,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.filterwarnings("ignore::DeprecationWarning"))
 
 
+NOT_YET = {"log.initial.task.delay.ms": "86400000", "log.retention.check.interval.ms": "86400000"}
+"""Records of tests are from 2023 or older: retention, which runs half a minute after the start and then every five
+minutes, would drop them in the midst of a test."""
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OttlaNode]:
     """One broker for all tests; every test uses topics of its own."""
-    # Records of tests are from 2023: retention would drop them, every five minutes, in the midst of a test.
-    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", {"log.retention.check.interval.ms": "86400000"})
+    node = OttlaNode(tmp_path_factory.mktemp("interop") / "data", NOT_YET)
     node.start()
     yield node
     node.stop()
@@ -59,9 +63,8 @@ def node(tmp_path: Path) -> Iterator[Callable[..., OttlaNode]]:
     nodes: list[OttlaNode] = []
 
     def make(**settings: str) -> OttlaNode:
-        made = OttlaNode(
-            tmp_path / f"node{len(nodes)}", {key.replace("_", "."): value for key, value in settings.items()}
-        )
+        named = {key.replace("_", "."): value for key, value in settings.items()}
+        made = OttlaNode(tmp_path / f"node{len(nodes)}", NOT_YET | named)
         made.start()
         nodes.append(made)
         return made
