@@ -205,6 +205,8 @@ def _unlike_state(facts: Facts, state: State) -> str:
         return ""
     if facts.start not in state.starts:
         return f"it starts at {facts.start}, which never was its start ({state.starts})"
+    if facts.start == facts.end:  # all is lost, the log start is kept: perhaps within a batch
+        state = State([batch for batch in state.batches if batch.last < facts.end], state.starts)
     expected = [batch for batch in state.batches if batch.last >= facts.start and batch.base < facts.end]
     if b"".join(batch.data for batch in expected) != facts.content:
         there = [tuple(header[:3]) for header in headers_in(facts.content)]

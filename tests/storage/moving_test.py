@@ -212,6 +212,20 @@ def test_a_move_goes_on_after_a_clean_stop(shelves, kit) -> None:
     assert shelves.content() == before
 
 
+def test_a_copy_has_its_topics_id_for_good_before_it_may_take_the_logs_place(kit) -> None:
+    """Else a power cut may leave two logs of one name, and the one that has all has no id: the other would be taken."""
+    for seed in range(1, 9):
+        world = kit.SimWorld(seed=seed, drives=2)
+        shelves = Shelves(kit, world)
+        shelves.create()
+        shelves.begin()
+        while not shelves.move.may_swap:
+            assert world.timeline.step()
+        directory = world.drives[1].find(shelves.move.copy.directory)
+        assert "partition.metadata" in directory.durable, seed
+        world.close()
+
+
 def test_a_move_that_is_given_up_leaves_nothing(shelves) -> None:
     put(shelves, 0)
     shelves.begin()

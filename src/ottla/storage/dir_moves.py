@@ -78,16 +78,21 @@ class DirMoves:
             self._home.failed(failure)
             raise
 
+        log.topic_id = source.topic_id
+        log.write_metadata(lambda: self._mark(log, marked))
+        self.futures[tp] = log
+        return log
+
+    def _mark(self, copy: Log, marked: Callable[[], None]) -> None:
+        """Behind its topic's id: of two logs of one name those with one id are compared, and one that has the mark may
+        be the only one that has all."""
+
         def written(outcome: object) -> None:
             self._home.noted(outcome)
             if not isinstance(outcome, Failure):
                 marked()
 
-        self._home.disk.replace(f"{directory}/{MOVING}", f"{tp}\n".encode(), written)
-        log.topic_id = source.topic_id
-        log.write_metadata()
-        self.futures[tp] = log
-        return log
+        self._home.disk.replace(f"{copy.directory}/{MOVING}", f"{copy.tp}\n".encode(), written)
 
     def drop(self, tp: TopicPartition) -> None:
         """The copy is not wanted any more. Raises Failure."""

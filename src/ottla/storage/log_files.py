@@ -35,6 +35,10 @@ UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
 
 
+def _nothing() -> None:
+    pass
+
+
 class Ahead(NamedTuple):
     """A batch as messages of an older format."""
 
@@ -283,12 +287,23 @@ class LogFiles:
         except Failure as failure:
             self._home.failed(failure)
 
-    def write_metadata(self) -> None:
-        """Write `partition.metadata` and have the names of a log just created made durable with its first flush."""
+    def write_metadata(self, then: Callable[[], None] = _nothing) -> None:
+        """Write `partition.metadata` and have the names of a log just created made durable with its first flush.
+
+        `then` is called when the topic's id is durable, at once where it has none.
+        """
+
+        def written(outcome: object) -> None:
+            self._home.noted(outcome)
+            if not isinstance(outcome, Failure):
+                then()
+
         self._flush.note_names(self.directory, ROOT)
-        if self.topic_id != ZERO_UUID:
-            path = f"{self.directory}/{PARTITION_METADATA}"
-            self.disk.replace(path, format_partition_metadata(self.topic_id), self._home.noted)
+        if self.topic_id == ZERO_UUID:
+            then()
+            return
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        self.disk.replace(path, format_partition_metadata(self.topic_id), written)
 
     def misses(self, lack: Lack) -> None:
         """It is not what it had been: that stays noted until it is excused. Raises Failure."""
