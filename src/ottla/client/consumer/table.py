@@ -6,9 +6,10 @@ Zone: pure. Imported only when somebody asks for tables: Arrow is no small thing
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from ottla.client.batches import Fetched, visible_positions
@@ -50,16 +51,21 @@ def _batch(fetched: Fetched, check_crcs: bool, headers: bool) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [
             _repeated(fetched.where.topic.encode(), count),
-            pa.array(np.full(count, fetched.where.partition, np.int32)),
-            pa.array(columns.offsets),
-            pa.array(columns.timestamps),
-            pa.array(columns.timestamp_types),
+            _numbers(pa.int32(), np.full(count, fetched.where.partition, np.int32)),
+            _numbers(pa.int64(), columns.offsets),
+            _numbers(pa.int64(), columns.timestamps),
+            _numbers(pa.int32(), columns.timestamp_types),
             columns.keys,
             columns.values,
             pa.nulls(count, SCHEMA.field("headers").type) if columns.headers is None else columns.headers,
         ],
         schema=SCHEMA,
     )
+
+
+def _numbers(kind: pa.DataType, values: npt.NDArray[Any]) -> pa.Array:
+    """As `pa.array`, which has to find out first what it is given."""
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)])
 
 
 def _repeated(text: bytes, count: int) -> pa.Array:
