@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measure Ottla's Python clients beside kafka-python, aiokafka and confluent-kafka, on Ottla and on Apache Kafka.
 
-    bench/clients.py [--runs N] [--only KEY,KEY…] [--quick] [--no-kafka] [--out DIR]
+    bench/clients.py [--runs N] [--only KEY,KEY… [--keep]] [--quick] [--no-kafka] [--out DIR]
 
 Exit code 1 when a row is over its limit. `--quick` is a short dose for a look in between; its verdicts are not kept.
 """
@@ -164,6 +164,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=3, help="interleaved runs (default 3)")
     parser.add_argument("--only", default="", help="keys of rows, separated by commas")
+    parser.add_argument(
+        "--keep", action="store_true", help="rows that are not in --only stay as they were measured last"
+    )
     parser.add_argument("--quick", action="store_true", help="a short dose")
     parser.add_argument("--no-kafka", action="store_true", help="without Apache Kafka as the second broker")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent, help="where CLIENTS.md goes")
@@ -177,7 +180,10 @@ def main(arguments: list[str]) -> int:
         bench = Bench(table(), options, Path(name))
         bench.run()
     command = ("bench/clients.py " + " ".join(arguments)).rstrip()
-    write(bench.rows, bench.loads, options.runs, command, options.out, name="clients", head=HEAD, line=line)
+    notes = keep(bench.rows, bench.only, options.out, "clients") if options.keep else []
+    write(
+        bench.rows, bench.loads, options.runs, command, options.out, name="clients", head=HEAD, notes=notes, line=line
+    )
     return judge(bench.rows, bench.only)
 
 
