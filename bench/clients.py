@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench.client_work import PER_SECOND, Measured
 from bench.filling import Filling, judge
 from bench.peers import HOST, Kafka, Peer, ottla
-from bench.report import number, write
+from bench.report import keep, number, write
 from bench.rows import Row
 from bench.work import make_topic
 
