@@ -35,10 +35,6 @@ UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
 
 
-def _nothing() -> None:
-    pass
-
-
 class Ahead(NamedTuple):
     """A batch as messages of an older format."""
 
@@ -287,7 +283,7 @@ class LogFiles:
         except Failure as failure:
             self._home.failed(failure)
 
-    def write_metadata(self, then: Callable[[], None] = _nothing) -> None:
+    def write_metadata(self, then: Callable[[], None] = lambda: None) -> None:
         """Write `partition.metadata` and have the names of a log just created made durable with its first flush.
 
         `then` is called when the topic's id is durable, at once where it has none.
