@@ -8,6 +8,7 @@ from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
+from testbench.apache_kafka.broker import KAFKAS_HEAP
 from testbench.apache_kafka.cluster import KafkaCluster
 from testbench.apache_kafka.packages import BenchError
 from testbench.cluster import Broker, OttlaOnZooKeeper, OttlaUp
@@ -104,6 +105,6 @@ def ottla_zookeeper(directory: Path, settings: dict[str, str] | None = None) -> 
 
 def kafka(directory: Path, settings: dict[str, str] | None = None) -> Cluster:
     """Three KRaft nodes, each broker and controller."""
-    cluster = KafkaCluster(directory, SIZE, settings=COMMON | (settings or {}))
+    cluster = KafkaCluster(directory, SIZE, settings=COMMON | (settings or {}), heap=KAFKAS_HEAP)
     cluster.start()
     return Cluster("kafka", cluster.bootstrap, list(cluster.brokers), cluster.stop)

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
-from testbench.apache_kafka.broker import HOST, KafkaNode, answers, cpu_seconds, free_port
+from testbench.apache_kafka.broker import HOST, KAFKAS_HEAP, KafkaNode, answers, cpu_seconds, free_port
 from testbench.apache_kafka.packages import BenchError
 
 HERE = Path(__file__).parent
@@ -102,7 +102,7 @@ class Kafka:
 
     def __init__(self, directory: Path) -> None:
         started = time.monotonic()
-        self._node = KafkaNode(directory, settings=COMMON)
+        self._node = KafkaNode(directory, settings=COMMON, heap=KAFKAS_HEAP)
         self._node.start()
         self.start_seconds = time.monotonic() - started
         self.port = self._node.port

@@ -67,6 +67,12 @@ class ManagedProcess:
         """Whether the process runs; it may be paused."""
         return self._process is not None and self._process.poll() is None
 
+    def must_live(self) -> None:
+        """Raises NodeError with its exit code and the end of its log when the process has ended by itself."""
+        if not self.alive:
+            code = None if self._process is None else self._process.returncode
+            raise NodeError(f"{self.name} is gone, with exit code {code}:\n{self.tail()}")
+
     def stop(self, wait_s: float = 180) -> None:
         """SIGTERM, and wait for the end. Raises NodeError when it does not end by itself with exit code 0."""
         process, self._process = self._process, None

@@ -15,10 +15,14 @@ from testbench.apache_kafka.packages import BenchError, class_path, java
 from testbench.process import ManagedProcess
 
 HOST = "127.0.0.1"
-JVM = (  # what Kafka's own start script passes
-    "-Xms1g", "-Xmx1g", "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
+JVM = (  # what Kafka's own start script passes, but for the heap
+    "-server", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35",
     "-XX:+ExplicitGCInvokesConcurrent", "-Djava.awt.headless=true",
 )  # fmt: skip
+HEAP = "512m"
+"""Enough for tests; several nodes and Spark have to fit into the memory of a small machine at the same time."""
+KAFKAS_HEAP = "1g"
+"""What Kafka's own start script gives a broker; for comparisons."""
 LOG4J2 = """status=warn
 appender.f.type=File
 appender.f.name=F
@@ -55,6 +59,7 @@ class KafkaNode(ManagedProcess):
         data: Path | None = None,
         address: str = HOST,
         prefix: Sequence[str] = (),
+        heap: str = HEAP,
     ) -> None:
         super().__init__(f"Apache Kafka in {directory}", directory / "stdout.log", prefix)
         self.id = 1
@@ -67,6 +72,7 @@ class KafkaNode(ManagedProcess):
         self.controller_port = free_port()
         self.cluster_id = base64.urlsafe_b64encode(secrets.token_bytes(16)).decode().rstrip("=").replace("-", "A")
         self.settings = settings or {}
+        self.heap = heap
         self.format_options: list[str] = []
         """More for the command that makes a new directory, such as --add-scram."""
 
@@ -88,7 +94,9 @@ class KafkaNode(ManagedProcess):
         (self.directory / "log4j2.properties").write_text(LOG4J2.format(log=self.directory / "server.log"))
         if not (self.data / "meta.properties").exists():
             self._format(properties)
-        self.launch(self._java(*JVM, main="kafka.Kafka", arguments=[str(properties)]))
+        self.launch(
+            self._java(f"-Xms{self.heap}", f"-Xmx{self.heap}", *JVM, main="kafka.Kafka", arguments=[str(properties)])
+        )
 
     def _properties(self) -> dict[str, str]:
         here = self.address
@@ -121,6 +129,12 @@ class KafkaNode(ManagedProcess):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise BenchError(f"formatting {self.directory} failed: {done.stdout[-500:]}{done.stderr[-500:]}")
+
+    def tail(self, lines: int = 40) -> str:
+        """The last lines of what the JVM printed, and of Kafka's own log."""
+        kafkas = self.directory / "server.log"
+        own = kafkas.read_text(errors="replace").splitlines()[-lines:] if kafkas.exists() else []
+        return "\n".join([super().tail(lines), *own])
 
     def __enter__(self) -> KafkaNode:
         self.start()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbench.apache_kafka.broker import HOST, KafkaNode, answers
+from testbench.apache_kafka.broker import HEAP, HOST, KafkaNode, answers
 from testbench.network import Host
 
 REPLICATED = {
@@ -33,6 +33,7 @@ class KafkaCluster:
         settings: dict[str, str] | None = None,
         hosts: Sequence[Host] = (),
         data: Sequence[Path] = (),
+        heap: str = HEAP,
     ) -> None:
         self.brokers: list[KafkaNode] = []
         for index in range(size):
@@ -43,6 +44,7 @@ class KafkaCluster:
                     data=data[index] if data else None,
                     address=hosts[index].address if hosts else HOST,
                     prefix=hosts[index].prefix if hosts else (),
+                    heap=heap,
                 )
             )
         voters = ",".join(

@@ -133,7 +133,8 @@ class ScriptedBroker:
             threading.Thread(target=self._serve, args=(sock,), daemon=True).start()
 
     def _serve(self, sock: socket.socket) -> None:
-        try:
+        # Closed here whatever happens: `close` does not see a socket that is accepted at the same moment.
+        with sock, contextlib.suppress(OSError):
             while (frame := _read_frame(sock)) is not None:
                 header = decode_request_header(memoryview(frame))
                 request = Request(header.api_key, header.api_version, header.correlation_id, frame, header.body_pos)
@@ -143,9 +144,6 @@ class ScriptedBroker:
                     break
                 sock.sendall(answer)
             sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
-        except OSError:
-            return
 
 
 def _read_frame(sock: socket.socket) -> bytes | None:

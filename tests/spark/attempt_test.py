@@ -39,18 +39,18 @@ def ottla_broker(topics: Any) -> str:
 
 
 @pytest.fixture(scope="module")
-def kafka_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kafka_2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     with KafkaNode(tmp_path_factory.mktemp("kafka")) as node:
-        yield node.bootstrap
+        yield node
 
 
 @pytest.fixture(scope="module")
-def kafka_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def kafka_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaNode]:
     """Where the cluster has not settled on version 2 of the protocol."""
     node = KafkaNode(tmp_path_factory.mktemp("kafka"))
     node.format_options = ["--feature", "transaction.version=1"]
     with node:
-        yield node.bootstrap
+        yield node
 
 
 @pytest.fixture(
@@ -58,6 +58,9 @@ def kafka_1(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 )
 def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
     bootstrap = request.getfixturevalue(request.param)
+    if isinstance(bootstrap, KafkaNode):
+        bootstrap.must_live()
+        bootstrap = bootstrap.bootstrap
     topic = f"once-{next(_numbers)}"
     links = Links(ClientConfig(bootstrap_servers=bootstrap))
     values_of(Admin(links.cluster).create_topics([NewTopic(topic, 3, 1, {})]))
