@@ -273,6 +273,32 @@ def test_a_disk_that_breaks_takes_the_directory_offline_and_no_more(at_ms: int) 
     world.close()
 
 
+@pytest.mark.parametrize("syncs", range(1, 8))
+def test_what_fails_behind_a_stop_is_no_fault_of_the_program(syncs: int) -> None:
+    world = SimWorld(seed=12)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    shelf.log.high_watermark = shelf.log.end_offset
+    asked = 0
+    sync_dir = world.disks[0].sync_dir
+
+    def counted(path: str, done: Any) -> None:
+        nonlocal asked
+        asked += 1
+        sync_dir(path, done)
+
+    world.disks[0].sync_dir = counted  # type: ignore[method-assign]
+    while asked < syncs:
+        shelf.manager.on_time()
+        if not world.timeline.step():
+            world.advance(1000)
+    assert shelf.manager.cleaner is not None
+    shelf.manager.cleaner.stop()
+    world.faults[0].broken = True
+    world.settle()
+    world.close()
+
+
 # -- what is remembered, and when it does not hold any more ------------------------------------------------------------
 
 

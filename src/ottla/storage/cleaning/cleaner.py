@@ -133,8 +133,10 @@ class Cleaner:
         self._running.clear()
 
     def _crashed(self, outcome: object) -> None:
-        """Its steps never end by themselves."""
-        self.ended += not self.stopped
+        """Its steps never end by themselves. Behind a stop, what they waited for still comes, or fails."""
+        if self.stopped:
+            return
+        self.ended += 1
         assert not isinstance(outcome, Failure), outcome
 
     # -- one after the other -------------------------------------------------------------------------------------------
