@@ -115,7 +115,9 @@ def _after(seconds: float) -> Callable[[], bool]:
 
 
 def _noted(data: Path) -> bool:
-    return any(TOPIC in found.read_text() for found in data.rglob(CLEANED_UNTIL))
+    """Whether a pass has ended; that one begins is noted as well, with offset 0."""
+    rows = [line.split() for found in data.rglob(CLEANED_UNTIL) for line in found.read_text().splitlines()]
+    return any(row[0] == TOPIC and int(row[2]) > 0 for row in rows if len(row) == 3)
 
 
 def _alter(port: int, ratio: str) -> None:

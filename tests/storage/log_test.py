@@ -10,6 +10,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import header_at, set_append_time
 from ottla.seams import Failure, Instant
+from ottla.sim.drive_faults import DiskOperation
 from ottla.storage.errors import Cold
 
 DAY_MS = 86_400_000
@@ -276,6 +277,20 @@ def test_truncation_keeps_what_was_aborted_before(world, kit, shelf, flushed: bo
     assert [entry.producer_id for entry in shelf.log.aborted_transactions(0, 3)] == [1]
     shelf.put(kit.marker(2, commit=False))
     assert [entry.producer_id for entry in shelf.again().log.aborted_transactions(0, 4)] == [1, 2]
+
+
+def test_a_marker_in_the_log_asks_nothing_of_the_disk_that_could_fail(sim, kit) -> None:
+    """The index of aborted transactions is opened with the log: behind the marker there is no way back."""
+    shelf = kit.Shelf(sim)
+    words = {"producer_id": 1, "producer_epoch": 0, "transactional": True}
+    shelf.put(kit.batch(1, base_sequence=0, **words), kit.marker(1, commit=False))
+    assert shelf.stop() is None
+    again = shelf.again()
+    again.put(kit.batch(1, base_sequence=1, **words))
+    sim.faults[0].armed[DiskOperation.READ] = 1
+    assert again.put(kit.marker(1, commit=False)) == [3]
+    sim.faults[0].armed.clear()
+    assert [entry.first_offset for entry in again.log.aborted_transactions(0, 4)] == [0, 2]
 
 
 def test_truncation_keeps_index_entries(world, kit) -> None:

@@ -125,6 +125,9 @@ class Segment:
         self._index_limit = config.segment_index_bytes
         if self.full:
             self.roll_size = -1
+        if self._disk.exists(self.path_of(TXN_INDEX) + self.index_state):
+            # Now, when it may fail: by the time an entry comes, the marker is in the log.
+            assert self.txn_index is not None
 
     def _empty(self, path: str) -> None:
         """Cut a file to nothing, unseen: a sparse index that a crash left is long."""
