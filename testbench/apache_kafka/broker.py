@@ -82,9 +82,15 @@ class KafkaNode(ManagedProcess):
         return f"{self.address}:{self.port}"
 
     def start(self, wait_s: float = 180) -> None:
-        """Format the directory if it is new, start, and wait until ApiVersions is answered. Raises NodeError."""
+        """Format the directory if it is new, start, and wait until `ready`. Raises NodeError."""
         self.begin()
-        self.await_ready(lambda: answers(self.port, self.address), wait_s, 0.05)
+        self.await_ready(self.ready, wait_s, 0.05)
+
+    def ready(self) -> bool:
+        """Whether ApiVersions is answered, and every other listener takes connections: Kafka opens them one by one."""
+        listeners = self._properties()["listeners"].split(",")
+        ports = [int(each.rpartition(":")[2]) for each in listeners]
+        return answers(self.port, self.address) and all(accepts(port, self.address) for port in ports)
 
     def begin(self) -> None:
         """Start without waiting: members of a cluster become ready only together."""
@@ -142,6 +148,15 @@ class KafkaNode(ManagedProcess):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.stop()
+
+
+def accepts(port: int, address: str = HOST) -> bool:
+    """Whether somebody listens on this port."""
+    try:
+        socket.create_connection((address, port), 1).close()
+    except OSError:
+        return False
+    return True
 
 
 def answers(port: int, address: str = HOST) -> bool:

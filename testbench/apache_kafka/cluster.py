@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from testbench.apache_kafka.broker import HEAP, HOST, KafkaNode, answers
+from testbench.apache_kafka.broker import HEAP, HOST, KafkaNode
 from testbench.network import Host
 
 REPLICATED = {
@@ -65,7 +65,7 @@ class KafkaCluster:
         for node in self.brokers:
             node.begin()
         for node in self.brokers:
-            node.await_ready(lambda node=node: answers(node.port, node.address), wait_s, 0.05)
+            node.await_ready(node.ready, wait_s, 0.05)
 
     def stop(self) -> None:
         """Kill all: a controlled shutdown of a whole cluster has nobody to hand over to."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
-from testbench.apache_kafka.broker import KafkaNode
+from testbench.apache_kafka.broker import KafkaNode, free_port
 from testbench.process import ManagedProcess, NodeError
 
 
@@ -32,3 +34,31 @@ def test_the_end_of_kafkas_own_log_is_shown(tmp_path: Path) -> None:
     (tmp_path / "stdout.log").write_text("Killed\n")
     (tmp_path / "server.log").write_text("first\n" * 50 + "halting: log directory gone\n")
     assert node.tail(2) == "Killed\nfirst\nhalting: log directory gone"
+
+
+def _answering(listener: socket.socket) -> None:
+    """Answer ApiVersions as far as the check of readiness reads, until the listener is shut down."""
+    while True:
+        try:
+            taken, _ = listener.accept()
+        except OSError:
+            return
+        with taken:
+            taken.recv(100)
+            taken.sendall(b"\0\0\0\x06\0\0\0\x07\0\0")
+
+
+def test_a_node_is_ready_when_each_of_its_listeners_is(tmp_path: Path) -> None:
+    node = KafkaNode(tmp_path)
+    later = free_port()
+    node.settings = {"listeners": f"PLAINTEXT://127.0.0.1:{node.port},SSL://127.0.0.1:{later}"}
+    with socket.create_server(("127.0.0.1", node.port)) as plain:
+        thread = Thread(target=_answering, args=(plain,))
+        thread.start()
+        try:
+            assert not node.ready()
+            with socket.create_server(("127.0.0.1", later)):
+                assert node.ready()
+        finally:
+            plain.shutdown(socket.SHUT_RDWR)
+            thread.join()
