@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client import CorruptBatchError, Fetched, TopicPartition, records_in, visible_batches
-from ottla.client.batches import end_of, visible_positions
+from ottla.client.batches import visible_positions, whole_batches
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import ControlType, control_key, marker_value
 
@@ -25,8 +25,7 @@ def marker(offset: int, producer: int, kind: ControlType) -> bytearray:
 
 
 def fetched(log: bytes, aborted: tuple[tuple[int, int], ...] = (), offset: int = 0) -> Fetched:
-    view = memoryview(log)
-    end = end_of(view, WHERE, offset)
+    view, end = whole_batches(memoryview(log), WHERE, offset)
     return Fetched(WHERE, offset, end, view, end, end, 0, aborted, True, None)
 
 
@@ -103,6 +102,15 @@ def test_a_wrong_checksum_is_an_error_that_says_where() -> None:
     assert visible_positions(view[:-1], WHERE) == [0], "what is cut off at the end is left out"
 
 
+@pytest.mark.parametrize("cut", [1, 60, 62])
+def test_what_is_cut_off_at_the_end_is_not_handed_on(cut: int) -> None:
+    """Apache Kafka fills answers to the byte. Behind it every reader would have to look twice."""
+    log = data(0, count=3) + data(3)
+    whole, end = whole_batches(memoryview(log)[:-cut], WHERE, 0)
+    assert (whole, end) == (data(0, count=3), 3)
+    assert whole_batches(memoryview(log), WHERE, 0) == (log, 4)
+
+
 @pytest.mark.parametrize(
     ("log", "offset", "why"),
     [
@@ -117,15 +125,16 @@ def test_a_wrong_checksum_is_an_error_that_says_where() -> None:
 )
 def test_batches_that_lead_nowhere_are_refused(log: bytes, offset: int, why: str) -> None:
     with pytest.raises(CorruptBatchError, match=why):
-        end_of(memoryview(log), WHERE, offset)
+        whole_batches(memoryview(log), WHERE, offset)
 
 
 @given(st.binary(max_size=300))
 def test_any_bytes_give_an_offset_or_a_named_error(noise: bytes) -> None:
     try:
-        end = end_of(memoryview(noise), WHERE, 0)
+        whole, end = whole_batches(memoryview(noise), WHERE, 0)
     except CorruptBatchError:
         return
+    assert whole
     assert end > 0
 
 

@@ -55,8 +55,8 @@ class Fetched(NamedTuple):
     """Why the partition is not fetched any more until `seek`: OFFSET_OUT_OF_RANGE, no permission, corrupt data …"""
 
 
-def end_of(records: memoryview, where: TopicPartition, fetch_offset: int) -> int:
-    """The offset behind the last whole batch.
+def whole_batches(records: memoryview, where: TopicPartition, fetch_offset: int) -> tuple[memoryview, int]:
+    """(the whole batches, the offset behind them): a broker that fills an answer to the byte cuts the last batch.
 
     Raises CorruptBatchError when there is no whole batch, when offsets do not rise, or lie before `fetch_offset`.
     """
@@ -76,7 +76,7 @@ def end_of(records: memoryview, where: TopicPartition, fetch_offset: int) -> int
         pos += LOG_OVERHEAD + length
     if not pos:
         raise CorruptBatchError(f"{where}: {whole} bytes at offset {fetch_offset} are no whole batch")
-    return next_offset
+    return records[:pos], next_offset
 
 
 def visible_batches(

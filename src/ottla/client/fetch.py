@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ottla.client.batches import Fetched, end_of
+from ottla.client.batches import Fetched, whole_batches
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Call, Connection, wait_readable
 from ottla.client.errors import ClientError, CorruptBatchError, MalformedReplyError, RefusedError, refusal
@@ -357,7 +357,7 @@ class Fetcher:
         next_offset = offset
         if error is None and records:
             try:
-                next_offset = end_of(records, where, offset)
+                records, next_offset = whole_batches(records, where, offset)
             except CorruptBatchError as corrupt:
                 error, records = corrupt, records[:0]
         committed = self._config.isolation_level == "read_committed"
