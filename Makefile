@@ -52,7 +52,7 @@ chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults eac
 	done
 
 chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, executors and drivers die at each step (BROKER=, ROWS=)
-	@case "$(BROKER)" in kafka) testbench/setup ;; esac
+	@testbench/setup
 	@$(BIN)/python -m testbench.spark_chaos --broker $(BROKER) --rows $(or $(ROWS),100000) \
 	  --transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(CASE),--case "$(CASE)")
 

@@ -31,6 +31,7 @@ from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.spark_chaos.cases import CASES, CLUSTER, Case, Run
 from testbench.spark_chaos.committed import apart, end_what_is_open
+from testbench.spark_chaos.kafka_trio import STATUS, kafka_trio
 from testbench.spark_chaos.query import Plan
 from testbench.spark_chaos.standalone import Standalone
 from testbench.trio import trio
@@ -48,7 +49,7 @@ def main() -> int:
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--case", default="", help="only cases whose name contains this")
     given = parser.parse_args()
-    chosen = [case for case in CASES if given.case in case.name and (given.broker == "ottla" or case.brokers == 1)]
+    chosen = [case for case in CASES if given.case in case.name]
     bad: list[str] = []
     with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
         for size in sorted({case.brokers for case in chosen}):
@@ -73,7 +74,11 @@ def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: 
 @contextlib.contextmanager
 def _brokers(kind: str, version: str, size: int, directory: Path) -> Iterator[str]:
     """One broker, or several with a supervisor that starts them again, whose word of them is told in `brokers`."""
-    if size > 1:
+    if size > 1 and kind == "kafka":
+        (directory / "brokers").write_text(str(directory / STATUS))
+        with kafka_trio(directory, version) as bootstrap:
+            yield bootstrap
+    elif size > 1:
         with trio("embedded", directory) as cluster:
             (status,) = directory.glob("**/status.json")
             (directory / "brokers").write_text(str(status))

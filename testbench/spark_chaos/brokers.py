@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
@@ -21,7 +22,7 @@ ROLES = ("leader", "coordinator", "controller")
 def kill(role: str, status: Path, bootstrap: str, topic: str, transactional_id: str) -> None:
     """SIGKILL to the leader of the topic's first partition, to who coordinates the transaction, or to the controller.
 
-    status: what the supervisor tells of its brokers.
+    status: what the supervisor tells of its brokers; of Apache Kafka's also which one is the controller.
     """
     with Cluster(ClientConfig(bootstrap_servers=bootstrap)) as cluster:
         if role == "leader":
@@ -29,6 +30,10 @@ def kill(role: str, status: Path, bootstrap: str, topic: str, transactional_id: 
         elif role == "coordinator":
             number = CoordinatorCalls(cluster, CoordinatorKind.TRANSACTION).find(transactional_id)
         else:
-            number = Admin(cluster).describe_cluster().controller_id
-    brokers = {each["id"]: each["pid"] for each in json.loads(status.read_text())["brokers"]}
-    os.kill(brokers[number], signal.SIGKILL)
+            number = _told(status).get("controller") or Admin(cluster).describe_cluster().controller_id
+    os.kill({each["id"]: each["pid"] for each in _told(status)["brokers"]}[number], signal.SIGKILL)
+
+
+def _told(status: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(status.read_text())
+    return told

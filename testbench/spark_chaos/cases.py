@@ -167,6 +167,18 @@ CASES: Final = (
         exact=False,
     ),
     Case(
+        "Spark's own connector: a task raises in the middle",
+        (Run(("mid@1.1=raise",)),),
+        {"stock": True},
+        exact=False,
+    ),
+    Case(
+        "Spark's own connector: driver killed with part of the tasks written",
+        (Run(("start@1.3=driver",)), LAST),
+        {"stock": True},
+        exact=False,
+    ),
+    Case(
         "without the marker in the transaction: driver killed before its commit",
         (Run(("commit@1=driver",)), LAST),
         {"unsafe": "marker_inside"},

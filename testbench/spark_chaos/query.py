@@ -25,6 +25,8 @@ class Plan(NamedTuple):
     per_batch: int
     """Offsets per batch."""
     once: str = "auto"
+    stock: bool = False
+    """Spark's own connector is the sink."""
     shuffle: str = ""
     """Where rows go through a shuffle: "1" for repartition(1), "4" by value into four partitions, "value" by value."""
     foreach: str = ""
@@ -44,10 +46,18 @@ class Plan(NamedTuple):
 
 def start(spark: Any, plan: Plan) -> Any:
     """The running query."""
+    from testbench.spark_chaos import stock
+
+    rows = _rows(spark, plan)
+    writer = stock.writer(rows, plan) if plan.stock else _writer(spark, rows, plan)
+    return writer.option("checkpointLocation", f"{plan.directory}/checkpoint").trigger(availableNow=True).start()
+
+
+def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
+    """Into the product's sink."""
     from testbench.spark_chaos.source import ChaosSource
 
     spark.dataSource.register(ChaosSource)
-    rows = _rows(spark, plan)
     options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink, "exactlyOnce": plan.once}
     options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})
     if plan.group:
@@ -59,10 +69,8 @@ def start(spark: Any, plan: Plan) -> Any:
             named = frame.write.format("ottla_chaos").options(**{**options, "sink": "x", "exactlyOnce": scope})
             named.mode("append").save()
 
-        writer = rows.writeStream.foreachBatch(publish).outputMode(plan.foreach)
-    else:
-        writer = rows.writeStream.format("ottla_chaos").options(**options)
-    return writer.option("checkpointLocation", f"{plan.directory}/checkpoint").trigger(availableNow=True).start()
+        return rows.writeStream.foreachBatch(publish).outputMode(plan.foreach)
+    return rows.writeStream.format("ottla_chaos").options(**options)
 
 
 def _rows(spark: Any, plan: Plan) -> Any:
@@ -118,6 +126,10 @@ def session(plan: Plan) -> Any:
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
+    if plan.stock:
+        from testbench.spark_chaos import stock
+
+        fixed["spark.jars"] = stock.jars()
     for key, value in {**fixed, **dict(plan.settings)}.items():
         builder = builder.config(key, value)
     found = builder.getOrCreate()
