@@ -118,6 +118,7 @@ def read_due(bootstrap: str, seconds: float) -> list[int]:
 
 def measure(count: int, rate: int, seconds: float, redis: RedisServer | None, directory: Path) -> dict[str, object]:
     """One run."""
+    directory.mkdir(parents=True, exist_ok=True)
     with OttlaNode(directory / "data", {"group.initial.rebalance.delay.ms": "0"}) as node:
         make_topics(node.bootstrap)
         first_due_ms = time.time_ns() // 1_000_000 + 60_000 + count * 3 // 10

@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from testbench.proxy import Proxy
 
+from ottla.client.address import parse_addresses
 from ottla.client.columnar import Columns
+from ottla.client.errors import values_of
 from ottla.record.batch import Record
 from ottla.spark import reading
 from ottla.spark.errors import DataLoss
@@ -18,6 +21,11 @@ from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
 from ottla.spark.reading import read_range, to_arrow
 from ottla.types import TopicPartition
+
+
+def address_of(topics: Any) -> tuple[str, int]:
+    (address,) = parse_addresses(topics.bootstrap)
+    return address.host, address.port
 
 
 def rows(topics: Any, topic: str, start: int, end: int, **options: str) -> list[dict[str, Any]]:
@@ -137,6 +145,60 @@ def test_timestamps_beyond_sparks_range_are_cut_not_wrapped() -> None:
     assert micros[0] > 2**62
     assert micros[1] < -(2**62)
     assert micros[2] == -1000
+
+
+def through(proxy: Proxy, topic: str, offset: int) -> list[bytes]:
+    options = source_options({"kafka.bootstrap.servers": proxy.address, "subscribe": topic}, streaming=True)
+    batches = read_range(options, Range(TopicPartition(topic, 0), offset, offset + 1))
+    return [row["value"] for batch in batches for row in batch.to_pylist()]
+
+
+def test_a_task_goes_on_with_the_connections_of_the_one_before(topics: Any) -> None:
+    topic = topics.make()
+    topics.put(topic, 0, [b"a", b"b"])
+    proxy = Proxy(*address_of(topics))
+    try:
+        assert through(proxy, topic, 0) == [b"a"]
+        proxy.refuse()
+        proxy.cut()
+        assert through(proxy, topic, 1) == [b"b"]
+    finally:
+        proxy.stop()
+
+
+def test_a_topic_that_was_made_again_is_read_as_it_is_now(topics: Any) -> None:
+    """Kept connections come with metadata, of the topic that was there."""
+    topic = topics.make()
+    topics.put(topic, 0, [b"old"])
+    assert [row["value"] for row in rows(topics, topic, 0, 1)] == [b"old"]
+    values_of(topics.admin().delete_topics([topic]))
+    topics.make_again(topic, 1, {"retention.ms": "-1"})
+    topics.put(topic, 0, [b"new"])
+    assert [row["value"] for row in rows(topics, topic, 0, 1)] == [b"new"]
+
+
+@pytest.mark.slow
+def test_modules_are_no_part_of_the_collection_behind_each_task() -> None:
+    """PySpark's, which took more CPU than the tasks of a small batch."""
+    program = """
+import gc
+from ottla.client.settings import ClientConfig
+from ottla.spark import writers
+from ottla.spark.links import kept_links
+def task():
+    with kept_links(ClientConfig(bootstrap_servers="127.0.0.1:1")):
+        pass
+task()
+frozen, made = gc.get_freeze_count(), [[] for _ in range(1000)]
+assert frozen > 20_000, frozen
+assert len(gc.get_objects()) < 3_000, len(gc.get_objects())
+task()
+assert gc.get_freeze_count() <= frozen, "what a task makes is collected"
+import wave
+task()
+assert gc.get_freeze_count() > frozen, "a module that came later is spared, too"
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 @pytest.mark.slow

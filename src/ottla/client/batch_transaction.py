@@ -40,6 +40,11 @@ class Links:
         self.cluster = Cluster(replace(config, retry_backoff_ms=_FIRST_BACKOFF_MS))
         self.coordinators = Coordinators(self.cluster, remember=True)
 
+    @property
+    def is_open(self) -> bool:
+        """Whether they can be used: they are connected when they are needed."""
+        return self.cluster.is_open
+
     def close(self) -> None:
         """Close all connections. Idempotent."""
         self.cluster.close()

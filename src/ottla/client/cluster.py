@@ -61,6 +61,11 @@ class Cluster:
     ) -> None:
         self.close()
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not closed yet."""
+        return not self._closed
+
     def close(self) -> None:
         """Close all connections. Idempotent; later calls raise UsageError."""
         self._closed = True

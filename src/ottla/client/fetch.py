@@ -102,6 +102,11 @@ class Fetcher:
         return bool(self._due())
 
     @property
+    def waits(self) -> bool:
+        """Whether an answer is on its way."""
+        return bool(self._flights)
+
+    @property
     def positions(self) -> Mapping[TopicPartition, int]:
         """The next offset of each partition."""
         return dict(self._positions)

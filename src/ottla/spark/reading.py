@@ -20,12 +20,13 @@ from ottla.client.cluster import Cluster
 from ottla.client.columnar import HEADER_TYPE, Columns, decode
 from ottla.client.errors import ClientError, CorruptBatchError, RefusedError
 from ottla.client.fetch import Fetcher
-from ottla.client.metadata import TopicView
+from ottla.client.metadata import ClusterView, TopicView
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.record.batch import ATTRIBUTES_POS, CODEC_MASK
 from ottla.record.errors import CorruptRecord
 from ottla.spark.errors import DataLoss
+from ottla.spark.links import kept_links
 from ottla.spark.offsets import Range
 from ottla.spark.options import EARLIEST, SourceOptions
 from ottla.spark.source_positions import Noted
@@ -65,23 +66,26 @@ def read_range(options: SourceOptions, wanted: Range, group: str | None = None) 
     Raises DataLoss when the log begins behind the range's start, or nothing comes for `kafkaConsumer.pollTimeoutMs`
     (with failOnDataLoss=false: goes on with what is there); otherwise the client's errors.
     """
-    with Cluster(options.client) as cluster:
-        leave_note(_note(cluster, wanted, group))
-        for fetched in _fetch(cluster, options, wanted):
+    with kept_links(options.client) as links:
+        # Kept connections know the topic as it was: it may be another one of that name by now.
+        view = links.cluster.refresh([wanted.where.topic])
+        leave_note(_note(view, wanted, group))
+        fetcher = Fetcher(links.cluster, {wanted.where: wanted.start}, until={wanted.where: wanted.end})
+        for fetched in _fetch(fetcher, links.cluster, options, wanted):
             yield from _rows(fetched, options, wanted)
+        if fetcher.waits:
+            links.close()  # the next one's first answer would come behind that one
 
 
-def _note(cluster: Cluster, wanted: Range, group: str | None) -> Noted:
+def _note(view: ClusterView, wanted: Range, group: str | None) -> Noted:
     if group is None:
         return Noted(None, None, wanted.where, wanted.end)
-    view = cluster.refresh([wanted.where.topic])
     # Of a topic that is gone nobody takes offsets.
     there = isinstance(view.topics.get(wanted.where.topic), TopicView)
     return Noted(view.cluster_id, group if there else None, wanted.where, wanted.end)
 
 
-def _fetch(cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:
-    fetcher = Fetcher(cluster, {wanted.where: wanted.start}, until={wanted.where: wanted.end})
+def _fetch(fetcher: Fetcher, cluster: Cluster, options: SourceOptions, wanted: Range) -> Iterator[Fetched]:
     position = wanted.start
     patience = Deadline.after_ms(options.poll_timeout_ms)
     while position < wanted.end and fetcher.active:
