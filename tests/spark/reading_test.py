@@ -17,6 +17,7 @@ from ottla.client.errors import values_of
 from ottla.record.batch import Record
 from ottla.spark import reading
 from ottla.spark.errors import DataLoss
+from ottla.spark.links import kept_links
 from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
 from ottla.spark.reading import read_range, to_arrow
@@ -175,6 +176,22 @@ def test_a_topic_that_was_made_again_is_read_as_it_is_now(topics: Any) -> None:
     topics.make_again(topic, 1, {"retention.ms": "-1"})
     topics.put(topic, 0, [b"new"])
     assert [row["value"] for row in rows(topics, topic, 0, 1)] == [b"new"]
+
+
+def test_connections_on_which_an_answer_is_still_due_are_not_kept(topics: Any) -> None:
+    """Whoever asks next would get theirs behind it: half a second later by default."""
+    topic = topics.make()
+    topics.put(topic, 0, [b"a"])
+    options = {"failOnDataLoss": "false", "kafkaConsumer.pollTimeoutMs": "50", "kafka.fetch.max.wait.ms": "40"}
+    config = source_options({**topics.options, "subscribe": topic, **options}, streaming=True).client
+    with kept_links(config) as before:
+        pass
+    assert [row["value"] for row in rows(topics, topic, 0, 1, **options)] == [b"a"]
+    with kept_links(config) as behind_a_whole_answer:
+        assert behind_a_whole_answer is before
+    assert rows(topics, topic, 1, 9, **options) == []
+    with kept_links(config) as behind_what_never_came:
+        assert behind_what_never_came is not before
 
 
 @pytest.mark.slow
