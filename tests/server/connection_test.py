@@ -371,6 +371,7 @@ def test_python_calls_of_the_shell_per_request(server, framed):
         sock.sendall(framed(200))
         sys.setprofile(profile)
         connection.on_readable()
+        server.traffic.send_answers()
         sys.setprofile(None)
         assert sock.recv(100) == OK
     assert len(calls) / count <= 7, calls[:10]
@@ -392,6 +393,7 @@ def test_pipelined_requests_are_answered_with_one_send(server, framed):
     sys.setprofile(profile)
     while server.broker.frames < 101:
         connection.on_readable()
+        server.traffic.send_answers()
     sys.setprofile(None)
     assert len(calls) <= 2
     assert server.receive(sock, 600) == OK * 100
@@ -415,4 +417,5 @@ def test_bytes_that_come_between_the_answer_and_the_parked_request_do_not_end_th
     server.broker.network.reply(waiting[0], [b"11111111"])  # a turn of the clock: the second may start, soon
     (connection,) = server.traffic.connections
     connection.on_readable()  # the poller was quicker
+    server.traffic.send_answers()
     assert server.receive(sock, 36) == b"".join(b"\0\0\0\x08" + digit * 8 for digit in (b"1", b"2", b"3"))

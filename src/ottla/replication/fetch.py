@@ -459,8 +459,8 @@ def _read(
         return
     if pending.committed:
         found = log.segments.aborted_in(region, each.fetch_offset, limit, log.end_offset)
-        aborted = [(one.producer_id, one.first_offset) for one in found]
-        if partition.shared.safeguards.aborted_in_order:
+        aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
+        if aborted and partition.shared.safeguards.aborted_in_order:
             aborted.sort(key=itemgetter(1))
     pending.bytes_read += region.size
     if pending.replica_id == _NO_REPLICA:

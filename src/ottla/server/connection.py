@@ -16,6 +16,7 @@ from typing import Final
 
 from ottla.seams import Gate
 from ottla.server.badpeer import diagnosis
+from ottla.server.outbox import LARGE
 from ottla.server.replies import (
     ASKED,
     CLOSED,
@@ -171,8 +172,10 @@ class Connection(Replies):
         self._running = False
         if last:
             self._big = last + 4 if last > BIG else 0
-        if self._out or self._outbox is not None:
+        if self._outbox is not None or self._owed > LARGE:
             self.flush()
+        elif self._out or self._straight is not None:
+            traffic.unsent.append(self)
         if pos < end and not self._blocked & CLOSED:
             self._keep(buffer, view, pos, end)
         if traffic.resting:
@@ -280,6 +283,7 @@ class Connection(Replies):
             self._traffic.watch.read(self._fd, self.on_readable)
         if self._own is not None:
             self._go_on()
+            self._traffic.send_answers()
 
     def _pause(self) -> None:
         """There is something to read, but nothing may be: stop listening, unless it is the end."""

@@ -151,10 +151,7 @@ def send_at_once(sock: socket.socket, head: bytes, region: Region) -> int:
 
     Raises OSError, Stale. Within one turn the file need not be pinned.
     """
-    try:
-        fd = _current(region)
-    except Failure as failure:
-        raise Stale(failure.message) from None
+    fd = _open_fd(region)
     sent = 0
     try:
         sent = sock.send(head, _MORE)
@@ -165,6 +162,24 @@ def send_at_once(sock: socket.socket, head: bytes, region: Region) -> int:
     except (BlockingIOError, InterruptedError):
         pass
     return sent
+
+
+def joined(scratch: Scratch, parts: Sequence[Part]) -> bytes:
+    """A small answer in one piece, less than `GATHERED` bytes, its regions read. Raises Stale.
+
+    Within one turn the files need not be pinned.
+    """
+    view = scratch.view
+    filled = 0
+    for part in parts:
+        if isinstance(part, Region):
+            end = filled + part.size
+            _read(part, view[filled:end])
+        else:
+            end = filled + len(part)
+            view[filled:end] = part
+        filled = end
+    return bytes(view[:filled])
 
 
 def memory_of(parts: Sequence[Part]) -> int:
@@ -202,7 +217,18 @@ def _current(region: Region) -> int:
 
 
 def _copy(region: Region, into: memoryview) -> None:
-    fd = _current(region)
-    if os.preadv(fd, (into,), region.pos) != region.size:
-        raise Stale("the file ended before the region")
+    _read(region, into)
     _unpin(region)
+
+
+def _open_fd(region: Region) -> int:
+    """That of a file which nobody may have pinned."""
+    try:
+        return _current(region)
+    except Failure as failure:
+        raise Stale(failure.message) from None
+
+
+def _read(region: Region, into: memoryview) -> None:
+    if os.preadv(_open_fd(region), (into,), region.pos) != region.size:
+        raise Stale("the file ended before the region")

@@ -50,6 +50,10 @@ class Watch(Protocol):
         """No more writing; fine if it was not asked for."""
         ...
 
+    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+        """Call when those that were ready together have been called, if something is in `waiting` then."""
+        ...
+
     def on_standstill(self, longest_ns: int, callback: Callback) -> None:
         """Call before any connection when nothing was called for that long: the process was stopped, or very busy.
 
@@ -75,16 +79,23 @@ def new_loop() -> tuple[asyncio.AbstractEventLoop, Watch]:
 
 
 class LoopWatch:
-    """The long way, for systems without epoll."""
+    """The long way, for systems without epoll: every connection is a round of its own."""
 
-    __slots__ = ("_loop",)
+    __slots__ = ("_loop", "_served", "_waiting")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
+        self._waiting: list[Any] = []
+        self._served: Callback = _nothing
 
     def read(self, fd: int, callback: Callback) -> None:
         """See Watch."""
-        self._loop.add_reader(fd, callback)
+        self._loop.add_reader(fd, self._call, callback)
+
+    def _call(self, callback: Callback) -> None:
+        callback()
+        if self._waiting:
+            self._served()
 
     def unread(self, fd: int) -> None:
         """See Watch."""
@@ -97,6 +108,10 @@ class LoopWatch:
     def unwrite(self, fd: int) -> None:
         """See Watch."""
         self._loop.remove_writer(fd)
+
+    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+        """See Watch."""
+        self._waiting, self._served = waiting, callback
 
     def on_standstill(self, longest_ns: int, callback: Callback) -> None:
         """See Watch; on this way nobody can be called before the others, so nobody is."""
@@ -130,6 +145,8 @@ class Poller(selectors.BaseSelector):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stood_still: Callback | None = None
         self._longest_ns = self._seen_ns = 0
+        self._waiting: list[Any] = []
+        self._served: Callback = _nothing
 
     def connect(self, loop: asyncio.AbstractEventLoop) -> None:
         """Name the loop, whose exception handler hears of what escapes a callback."""
@@ -158,6 +175,10 @@ class Poller(selectors.BaseSelector):
         """See Watch."""
         if self._writers.pop(fd, None) is not None:
             self._apply(fd, True)
+
+    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+        """See Watch."""
+        self._waiting, self._served = waiting, callback
 
     def on_standstill(self, longest_ns: int, callback: Callback) -> None:
         """See Watch."""
@@ -207,7 +228,7 @@ class Poller(selectors.BaseSelector):
             # Up, to whole milliseconds: down would spin until the time of a timer has come.
             wait = max(0, math.ceil(timeout * 1e3)) * 1e-3
         theirs: list[tuple[selectors.SelectorKey, int]] = []
-        readers = self._readers
+        readers, waiting = self._readers, self._waiting
         events = self._epoll.poll(wait, EVENTS)
         guarded = self._stood_still is not None
         try:
@@ -225,6 +246,8 @@ class Poller(selectors.BaseSelector):
                     else:
                         self._call_seldom(fd, event)
                         served = FEW  # a writer stays ready as long as its peer takes what it is sent
+                if waiting:
+                    self._served()
                 served += len(events)
                 if theirs or served >= FEW:
                     break
@@ -249,6 +272,10 @@ class Poller(selectors.BaseSelector):
     def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
         """asyncio's descriptors."""
         return self._map
+
+
+def _nothing() -> None:
+    """Nobody waits for the end of a round."""
 
 
 def _fd(fileobj: Any) -> int:

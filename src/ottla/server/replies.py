@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ottla.seams import Part, Region
-from ottla.server.outbox import LARGE, Outbox, Stale, memory_of, pin, send_at_once, unpin
+from ottla.server.outbox import LARGE, Outbox, Stale, joined, memory_of, pin, send_at_once, unpin
 from ottla.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -70,6 +70,7 @@ class Replies:
         "_running",
         "_send",
         "_sock",
+        "_straight",
         "_traffic",
         "_writing",
         "host",
@@ -89,6 +90,8 @@ class Replies:
         self._gate: RequestSlot | None = None
         self._out: list[bytes] = []
         self._outbox: Outbox | None = None
+        self._straight: tuple[bytes, Region] | None = None
+        """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned."""
         self._owed = 0
         self._blocked = 0
         self._running = self._writing = False
@@ -174,9 +177,18 @@ class Replies:
                 self._owed += size + 4
                 return
         elif not pinned:
-            if regions == 1 and self._outbox is None and not self._out and self._go_straight(size, parts):
+            if (
+                self._outbox is None
+                and (size < LARGE or (regions == 1 and not self._out))
+                and self._put_now(size, parts)
+            ):
                 return
             if not self._pin(parts):
+                return
+        if self._straight is not None:
+            self._send_straight()
+            if self._blocked & CLOSED:
+                self._unpin(parts)
                 return
         outbox = self._outbox
         if outbox is None:
@@ -185,45 +197,68 @@ class Replies:
         if self._owed + outbox.memory > MAX_OWED:
             self._blocked |= OUTPUT
 
+    def _put_now(self, size: int, parts: Sequence[Part]) -> bool:
+        """Deal with an answer that has regions while they surely are there, so that no file need be kept open.
+
+        False: it is none such, nothing was done.
+        """
+        if size >= LARGE:
+            return self._go_straight(size, parts)
+        try:
+            answer = joined(self._traffic.scratch, (_size_of(size), *parts))
+        except Stale as stale:
+            self.drop(str(stale))
+        else:
+            self._out.append(answer)
+            self._owed += size + 4
+        return True
+
     def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
-        """Send an answer with one large region now, so that nothing of it need be kept; what the socket does not take
-        waits as ever. False: it is none such, nothing was done."""
+        """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""
         at = 0
         while type(region := parts[at]) is not Region:
             at += 1
-        if region.size < LARGE:
+        if region.size < LARGE or self._out:
             return False
-        head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
+        if self._straight is not None:
+            self._send_straight()
+            if self._outbox is not None or self._blocked & CLOSED:
+                return self._outbox is None
+        if self._pin((region,)):
+            head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
+            self._straight = head, region
+            for part in parts[at + 1 :]:
+                self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
+                self._owed += len(part)
+        return True
+
+    def _send_straight(self) -> None:
+        """Send what goes by sendfile; what the socket does not take waits as ever."""
+        assert self._straight is not None, "nothing goes straight"
+        head, region = self._straight
+        self._straight = None
         try:
             sent = send_at_once(self._sock, head, region)
         except Stale as stale:
+            unpin(region)
             self.drop(str(stale))
         except OSError as error:
+            unpin(region)
             self._broken(error)
         else:
-            if sent < len(head) + region.size:
+            if sent == len(head) + region.size:
+                unpin(region)
+            else:
                 self._keep_rest(head, region, sent)
-            for part in parts[at + 1 :]:
-                self._put_behind(part)
-        return True
 
     def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
         """The socket is full."""
         done = max(0, sent - len(head))
-        rest = Region(region.file, region.pos + done, region.size - done, region.generation)
-        pin(rest)
-        outbox = self._open_outbox()
-        outbox.add(head[sent:], rest)
+        self._outbox = outbox = Outbox(self._traffic.scratch)
+        outbox.add(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
         outbox.begun = done > 0
+        self._move_ready()
         self._wait_writable()
-
-    def _put_behind(self, part: Part) -> None:
-        """The end of an answer whose region went straight, or waits."""
-        if self._outbox is not None:
-            self._outbox.add(part)
-        elif part:
-            self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
-            self._owed += len(part)
 
     def _pin(self, parts: Sequence[Part]) -> bool:
         for n, part in enumerate(parts):
@@ -231,22 +266,33 @@ class Replies:
                 try:
                     pin(part)
                 except Stale as stale:
-                    for earlier in parts[:n]:
-                        unpin(earlier)
+                    self._unpin(parts[:n])
                     self.drop(str(stale))
                     return False
         return True
 
+    @staticmethod
+    def _unpin(parts: Sequence[Part]) -> None:
+        for part in parts:
+            unpin(part)
+
     def _open_outbox(self) -> Outbox:
         self._outbox = outbox = Outbox(self._traffic.scratch)
+        self._move_ready()
+        return outbox
+
+    def _move_ready(self) -> None:
+        """Small answers that were ready to leave with one call come behind what is in the outbox."""
+        assert self._outbox is not None, "there is no outbox"
         for ready in self._out:
             self._owed -= len(ready)
-            outbox.add(ready)
+            self._outbox.add(ready)
         self._out.clear()
-        return outbox
 
     def flush(self) -> None:
         """Send what is ready, with one call where it is small."""
+        if self._straight is not None:
+            self._send_straight()
         if self._outbox is not None:
             if not self._writing:
                 self.on_writable()
@@ -340,11 +386,13 @@ class Replies:
         """The connection is over: files, held requests and answers go."""
         for slot in self._queue:
             if slot.state & ANSWERED:
-                for part in slot.parts:
-                    unpin(part)
+                self._unpin(slot.parts)
             elif slot.state & HELD:
                 self._let_frame_go(slot)
         self._queue.clear()
         self._out.clear()
+        if self._straight is not None:
+            unpin(self._straight[1])
+            self._straight = None
         if self._outbox is not None:
             self._outbox.drop()

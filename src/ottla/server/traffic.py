@@ -78,6 +78,7 @@ class Traffic:
         "pool",
         "resting",
         "scratch",
+        "unsent",
         "view",
         "watch",
     )
@@ -99,6 +100,10 @@ class Traffic:
         self.buffer = bytearray(RECEIVE_BUFFER)
         self.view = memoryview(self.buffer)
         self.scratch = Scratch()
+        self.unsent: list[Connection] = []
+        """Those served in this round whose answers are ready. They leave together when all are served: a peer that
+        sleeps is woken by the first answer, and is still busy with it when the others come."""
+        watch.on_served(self.unsent, self.send_answers)
         self.pool = BufferPool()
         self.budget = Budget(limits.memory)
         self.connections: dict[Connection, None] = {}
@@ -151,6 +156,13 @@ class Traffic:
             connection.grow_older()
         if self.connections:
             self._plan_sweep()
+
+    def send_answers(self) -> None:
+        """The end of a round."""
+        unsent = self.unsent
+        for connection in unsent:
+            connection.flush()
+        unsent.clear()
 
     # -- memory --------------------------------------------------------------------------------------------------
 

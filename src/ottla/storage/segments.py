@@ -74,6 +74,9 @@ class Segments:
 
         Where the region ends only the index is asked, so there may be some of just behind it.
         """
+        newest = self._segments[-1]
+        if region.file is newest.file and not newest.txn_index.reaches(start):
+            return []
         slot = self.floor(start)
         while self._segments[slot].file is not region.file:
             slot += 1

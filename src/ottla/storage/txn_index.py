@@ -116,6 +116,14 @@ class TxnIndex:
             return None
         return Sum(len(self._content), crc32c(self._content))
 
+    def reaches(self, offset: int) -> bool:
+        """Whether there is an entry with its marker at or above `offset`."""
+        content = self._content
+        return (
+            bool(content)
+            and _LAST_OFFSET.unpack_from(content, len(content) - _ENTRY.size + _LAST_OFFSET_POS)[0] >= offset
+        )
+
     def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
         """Transactions with records in [start, end), and whether later segments need not be asked."""
         found: list[AbortedTransaction] = []

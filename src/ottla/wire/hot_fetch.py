@@ -333,7 +333,7 @@ def _before_records(version: int, answer: Fetched, size: int) -> bytes:
 def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list[Part]]:
     """v12 and later."""
     top = struct.Struct(">ihi").pack
-    usual = struct.Struct(">ihqqqBi").pack  # the B: no aborted transactions
+    usual = struct.Struct(">ihqqqBi").pack  # the B: no aborted transactions, null or empty
     fixed, int32 = struct.Struct(">ihqqq").pack, struct.Struct(">i").pack
 
     def encode(topics: Answers, throttle_ms: int, error: int, session_id: int) -> list[Part]:
@@ -342,8 +342,9 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
         for name, topic_id, answers in topics:
             pieces += (topic_id if by_id else _compact_text(name), uvarint(len(answers) + 1))
             for partition, code, high, stable, start, aborted, preferred, records in answers:
-                if aborted is None:
-                    pieces.append(usual(partition, code, high, stable, start, 0, preferred))
+                if not aborted:
+                    none = 0 if aborted is None else 1
+                    pieces.append(usual(partition, code, high, stable, start, none, preferred))
                 else:
                     head = fixed(partition, code, high, stable, start)
                     pieces += (head, _aborted_compact(aborted), int32(preferred))
