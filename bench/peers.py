@@ -136,6 +136,27 @@ def ottla(directory: Path, settings: Mapping[str, str] | None = None) -> Process
     return Process("ottla", command, port, directory / "log")
 
 
+class Observed(Process):
+    """An Ottla that notes when it wakes and when it sends (`bench/observed_broker.py`)."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        port, self._file = free_port(), directory / "notes"
+        command = [sys.executable, str(HERE / "observed_broker.py"), str(self._file), "up"]
+        super().__init__(
+            "ottla", [*command, "--data", str(directory / "data"), "--port", str(port)], port, directory / "log"
+        )
+
+    def notes(self) -> list[tuple[str, float]]:
+        """What it has noted so far, in order: `wake` or `send`, and when."""
+        self._file.unlink(missing_ok=True)
+        os.kill(self.pid, signal.SIGUSR2)
+        while not self._file.exists():
+            time.sleep(0.01)
+        lines = map(str.split, self._file.read_text().splitlines())
+        return [(what, float(when)) for what, when in lines]
+
+
 def other(name: str, command: str, directory: Path) -> Process:
     """Any other broker, given as a command in which {port} and {dir} are filled in."""
     directory.mkdir(parents=True, exist_ok=True)
@@ -200,6 +221,7 @@ __all__ = [
     "Cpu",
     "Floor",
     "Kafka",
+    "Observed",
     "Peer",
     "Process",
     "SendFloor",

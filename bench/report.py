@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import platform
+import sys
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,9 @@ HEAD = """# Results
 
 Written by `make bench` (`bench/run.py`); do not edit. CPU is that of the broker's process, from the scheduler's
 accounting in ns; medians of {runs} interleaved runs, all brokers alive together, Apache Kafka 4.4.0 warmed up first.
-A limit is a multiple of the peer's median in the same run, or absolute where no peer is named.
+A limit is a multiple of the peer's median in the same run, or absolute where no peer is named. Rows without a limit
+show where it comes from: whole frames beside a C program that moves the same bytes and does nothing else, and a
+consumer told to ask for more at once (librdkafka by itself pauses for a second while it has 100,000 records in hand).
 
 Machine: {machine}. Load average during the runs: {load}. Measured {when}.
 Command: `{command}`
@@ -87,7 +90,9 @@ def write(
     """
     load = f"{min(loads):.1f} to {max(loads):.1f}" if loads else "not measured"
     cores = len([line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("processor")])
-    machine = f"{cores} cores, Python {platform.python_version()}, Linux {platform.release()}"
+    whose = "the system's" if sys.base_prefix == "/usr" else "not the system's"
+    python = f"Python {platform.python_version()} ({whose})"
+    machine = f"{cores} cores, {python}, Linux {platform.release()}"
     when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     text = head.format(runs=runs, machine=machine, load=load, when=when, command=command)
     text += "".join((line or _line)(row) for row in rows.values())

@@ -12,7 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from bench import work
 from bench.filling import judge
 from bench.memory import touch_memory
-from bench.peers import Floor, Kafka, Peer, SendFloor, native, other, ottla, rss_mib
+from bench.peers import Floor, Kafka, Observed, Peer, SendFloor, native, other, ottla, rss_mib
 from bench.report import write
 from bench.rows import Row, table
 
@@ -47,6 +47,7 @@ class Bench:
         for each in options.peer:
             name, _, command = each.partition("=")
             self.brokers.append(other(name, command, directory / name))
+        self.observed = Observed(directory / "observed")
         self.floor = Floor(directory, reply_bytes=60)
         self.send_floors = {size: SendFloor(directory, size) for size in (KIB64, MIB)}
 
@@ -103,8 +104,10 @@ class Bench:
             ("produce-1m", lambda peer: self._client(peer, MB), None),
             ("fetch-64k", lambda peer: self._fetch(peer, KIB64, 10, 1, 500), self.send_floors[KIB64]),
             ("fetch-1m", lambda peer: self._fetch(peer, MIB, 2, 2, 1500), self.send_floors[MIB]),
-            ("fetch-1k", lambda peer: work.client_fetch(peer, "read-1k", 1024, int(350 * MB * self.scale)), None),
-            ("fetch-100", lambda peer: work.client_fetch(peer, "read-100", 100, int(80 * MB * self.scale)), None),
+            ("fetch-1k", lambda peer: self._consume(peer, 1024, 350), None),
+            ("fetch-100", lambda peer: self._consume(peer, 100, 80), None),
+            ("fetch-1k-eager", lambda peer: self._consume(peer, 1024, 350, work.EAGER), None),
+            ("fetch-100-eager", lambda peer: self._consume(peer, 100, 80, work.EAGER), None),
             ("e2e-acks1", lambda peer: self._latency(peer, "1"), None),
             ("e2e-acksall", lambda peer: self._latency(peer, "all"), None),
         ]
@@ -119,6 +122,10 @@ class Bench:
                 self.row(key).add(peer.name, value)
                 self.say(f"  {key:18} {peer.name:8} {value:8.3f} {self.row(key).unit}")
             self.floor.truncate()
+        if self.wants("e2e-outside"):
+            value = work.outside(self.observed, "1", 200, max(100, int(1000 * self.scale)))
+            self.row("e2e-outside").add("ottla", value)
+            self.say(f"  {'e2e-outside':18} {'ottla':8} {value:8.3f} ms")
 
     def _requests(self, peer: Peer, acks: int) -> float:
         count = int(100_000 * self.scale)
@@ -139,8 +146,12 @@ class Bench:
     def _client(self, peer: Peer, batch: int) -> float:
         return work.client_produce(peer, work.TOPIC, 1024, batch, int(200 * MB * self.scale), "1")
 
+    def _consume(self, peer: Peer, size: int, megabytes: int, settings: Mapping[str, object] = work.DEFAULTS) -> float:
+        topic = "read-1k" if size == 1024 else "read-100"
+        return work.client_fetch(peer, topic, size, int(megabytes * MB * self.scale), settings)
+
     def _latency(self, peer: Peer, acks: str) -> float:
-        return work.end_to_end(peer, acks, 200, max(100, int(1000 * self.scale)))["p50"]
+        return work.end_to_end(peer, acks, 200, max(100, int(1000 * self.scale)))
 
     def finish(self) -> None:
         """Memory after the load, and start-up times."""
@@ -158,7 +169,7 @@ class Bench:
 
     def stop(self) -> None:
         """End every peer."""
-        for peer in [*self.brokers, self.floor, *self.send_floors.values()]:
+        for peer in [*self.brokers, self.observed, self.floor, *self.send_floors.values()]:
             peer.stop()
 
 

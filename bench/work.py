@@ -8,13 +8,14 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from bisect import bisect
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import confluent_kafka
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from bench.peers import HOST, Cpu, Peer, rss_mib
+from bench.peers import HOST, Cpu, Observed, Peer, rss_mib
 from ottla.record.batch import Record, encode_batch
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -106,7 +107,13 @@ def cpu_of_produce(
     return cpu.seconds / total_bytes * 1e9
 
 
-def client_fetch(peer: Peer, topic: str, size: int, total_bytes: int) -> float:
+DEFAULTS: Mapping[str, object] = {}
+EAGER: Mapping[str, object] = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000, "check.crcs": False}
+"""A consumer that asks for more as soon as it can; with its own settings, it pauses for a second when it has 100,000
+records in hand, which for small records is nearly always."""
+
+
+def client_fetch(peer: Peer, topic: str, size: int, total_bytes: int, settings: Mapping[str, object]) -> float:
     """Consume with librdkafka by assigned partitions; CPU seconds of the broker per GB of values."""
     consumer = confluent_kafka.Consumer(
         {
@@ -114,9 +121,7 @@ def client_fetch(peer: Peer, topic: str, size: int, total_bytes: int) -> float:
             "group.id": "bench",
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            "fetch.queue.backoff.ms": 1,
-            "queued.min.messages": 1_000_000,
-            "check.crcs": False,
+            **settings,
         }
     )
     wanted = total_bytes // size
@@ -132,8 +137,13 @@ def client_fetch(peer: Peer, topic: str, size: int, total_bytes: int) -> float:
     return cpu.seconds / (got * size) * 1e9
 
 
-def end_to_end(peer: Peer, acks: str, rate: int, messages: int) -> dict[str, float]:
-    """Latency from produce() to poll(), in ms, at `rate` messages a second; and broker CPU per message, in µs."""
+def end_to_end(peer: Peer, acks: str, rate: int, messages: int) -> float:
+    """Median latency from produce() to poll(), in ms, at `rate` messages a second."""
+    return statistics.median(came - left for left, came in journeys(peer, acks, rate, messages)) * 1e3
+
+
+def journeys(peer: Peer, acks: str, rate: int, messages: int) -> list[tuple[float, float]]:
+    """When each message was given to produce(), and when poll() brought it, in seconds; without those that warm up."""
     topic = f"latency-{time.monotonic_ns()}"
     make_topic(peer.port, topic, 1)
     producer = confluent_kafka.Producer({"bootstrap.servers": f"{HOST}:{peer.port}", "linger.ms": 0, "acks": acks})
@@ -141,7 +151,7 @@ def end_to_end(peer: Peer, acks: str, rate: int, messages: int) -> dict[str, flo
         {"bootstrap.servers": f"{HOST}:{peer.port}", "group.id": "bench", "enable.auto.commit": False}
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
-    seen: list[float] = []
+    seen: list[tuple[float, float]] = []
     warmup = messages // 8
 
     def read() -> None:
@@ -149,28 +159,38 @@ def end_to_end(peer: Peer, acks: str, rate: int, messages: int) -> dict[str, flo
         while len(seen) < messages + warmup and time.monotonic() < deadline:
             message = consumer.poll(0.5)
             if message is not None and message.error() is None:
-                seen.append(time.perf_counter() - struct.unpack("d", message.value()[:8])[0])
+                seen.append((struct.unpack("d", message.value()[:8])[0], time.perf_counter()))
 
     reader = threading.Thread(target=read)
     reader.start()
     time.sleep(0.5)
-    with Cpu(peer.pid) as cpu:
-        for _ in range(messages + warmup):
-            at = time.perf_counter()
-            producer.produce(topic, struct.pack("d", at) + b"x" * 92, partition=0)
-            producer.poll(0)
-            while (left := at + 1 / rate - time.perf_counter()) > 0:
-                producer.poll(left)
-        producer.flush(10)
-        reader.join()
+    for _ in range(messages + warmup):
+        at = time.perf_counter()
+        producer.produce(topic, struct.pack("d", at) + b"x" * 92, partition=0)
+        producer.poll(0)
+        while (left := at + 1 / rate - time.perf_counter()) > 0:
+            producer.poll(left)
+    producer.flush(10)
+    reader.join()
     consumer.close()
     assert len(seen) == messages + warmup, f"only {len(seen)} of {messages + warmup} messages arrived"
-    kept = sorted(each * 1e3 for each in seen[warmup:])
-    return {
-        "p50": statistics.median(kept),
-        "p99": kept[int(len(kept) * 0.99)],
-        "us_per_message": cpu.seconds / (messages + warmup) * 1e6,
-    }
+    return seen[warmup:]
+
+
+def outside(peer: Observed, acks: str, rate: int, messages: int) -> float:
+    """The same without the broker: until it wakes, and from its answer to the reader on; median, in ms."""
+    trips = journeys(peer, acks, rate, messages)
+    notes = peer.notes()
+    times = [when for _, when in notes]
+    found: list[float] = []
+    for left, came in trips:
+        during = notes[bisect(times, left) : bisect(times, came)]
+        woke = next((when for what, when in during if what == "wake"), None)
+        sent = next((when for what, when in during if what == "send"), None)
+        if woke is not None and sent is not None:
+            found.append(woke - left + came - sent)
+    assert len(found) > messages // 2, "the broker noted too little"
+    return statistics.median(found) * 1e3
 
 
 def idle(peer: Peer, seconds: float) -> dict[str, float]:

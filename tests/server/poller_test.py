@@ -114,6 +114,27 @@ def test_in_a_crowd_what_comes_meanwhile_is_served_at_once_but_not_for_ever():
         loop.close()
 
 
+def test_the_end_of_a_round_is_told_where_something_waits_for_it(world):
+    loop, watch, here, there = world
+    other, far = socket.socketpair()
+    other.setblocking(False)
+    waiting, ends = [], []
+    watch.on_served(waiting, lambda: ends.append(waiting.copy()) or waiting.clear())
+    watch.read(here.fileno(), lambda: waiting.append(here.recv(1)))
+    watch.read(other.fileno(), lambda: waiting.append(other.recv(1)))
+    there.send(b"a")
+    far.send(b"b")
+    rounds(loop)
+    assert ends == ([[b"a"], [b"b"]] if isinstance(watch, LoopWatch) else [[b"a", b"b"]])
+    watch.read(other.fileno(), lambda: other.recv(1))
+    far.send(b"c")
+    rounds(loop)
+    assert len(ends) == 1 + isinstance(watch, LoopWatch), "nothing waited"
+    watch.unread(other.fileno())
+    other.close()
+    far.close()
+
+
 def test_a_connection_closed_by_an_earlier_callback_is_not_called(world):
     loop, watch, here, there = world
     other, far = socket.socketpair()
