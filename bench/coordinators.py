@@ -40,6 +40,8 @@ Command: `{command}`
 |---|---|---|---|---|---|---|---|---|
 """
 GROUPS, SIZE = 1_000, 10
+INITIAL_DELAY = {"group.initial.rebalance.delay.ms": "3000"}
+"""Kafka's default. Without it, who comes late sets off a second rebalance, which those that have joined do not hear."""
 PRODUCERS = 100
 OFFSETS = 1_000_000
 PAUSE_S = 0.01
@@ -88,7 +90,7 @@ class Bench(Filling):
         """Ten thousand members."""
         if not self.wants(*GROUP_ROWS):
             return
-        broker = ottla(self.directory / "groups")
+        broker = ottla(self.directory / "groups", INITIAL_DELAY)
         try:
             self.say(f"{GROUPS * SIZE} members join")
             groups = Groups(broker, GROUPS, SIZE)
