@@ -30,7 +30,7 @@ from ottla.spark.writing import write_batches
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.spark_chaos.cases import CASES, CLUSTER, Case, Run
-from testbench.spark_chaos.committed import apart, end_what_is_open
+from testbench.spark_chaos.committed import apart, await_markers, committed, end_what_is_open
 from testbench.spark_chaos.kafka_trio import STATUS, kafka_trio
 from testbench.spark_chaos.query import Plan
 from testbench.spark_chaos.standalone import Standalone
@@ -38,6 +38,8 @@ from testbench.trio import trio
 
 PARTITIONS = 4
 RUN_S = 900
+MARKERS_S = 60
+"""The longest until a broker that was killed is back, and what it led can be read."""
 SOURCE = "chaos-source"
 
 
@@ -185,8 +187,7 @@ class Bench:
             cluster.topic(topic, create=True)
 
     def _counts(self, sink: str) -> tuple[int, int]:
-        from tests.spark.attempts import committed
-
+        await_markers(self._bootstrap, sink, MARKERS_S)
         found = Counter(committed(self._bootstrap, sink))
         wanted = Counter(f"x-{number}" for number in range(self._rows))
         return (wanted - found).total(), (found - wanted).total()

@@ -6,11 +6,12 @@ Zone: real.
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from ottla.client.batch_transaction import BatchTransaction, Links
 from ottla.client.settings import ClientConfig
@@ -26,10 +27,37 @@ def committed(bootstrap: str, topic: str) -> Iterator[str]:
         at_end: set[int] = set()
         while len(at_end) < len(partitions):
             for message in consumer.consume(1000, 0.1):
-                if message.error():
-                    at_end.add(message.partition())
-                else:
+                error = message.error()
+                if error is None:
                     yield message.value().decode()
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    at_end.add(message.partition())
+                # Any other tells of a broker that is away; librdkafka goes on when it is back.
+    finally:
+        consumer.close()
+
+
+def await_markers(bootstrap: str, topic: str, patience_s: float) -> None:
+    """Wait until no transaction is open in a topic, or for so long: a coordinator answers before the markers of an end
+    are written, and writes them later when it, or a leader, dies just then."""
+    deadline = time.monotonic() + patience_s
+    while not _nothing_open(bootstrap, topic) and time.monotonic() < deadline:
+        time.sleep(0.05)
+
+
+def _nothing_open(bootstrap: str, topic: str) -> bool:
+    """Whether readers of committed records see as far as others; no, while a leader is away."""
+    try:
+        return _ends(bootstrap, topic, "read_committed") == _ends(bootstrap, topic, "read_uncommitted")
+    except KafkaException:
+        return False
+
+
+def _ends(bootstrap: str, topic: str, isolation: str) -> list[int]:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "ends", "isolation.level": isolation})
+    try:
+        numbers = consumer.list_topics(topic, 10).topics[topic].partitions
+        return [consumer.get_watermark_offsets(TopicPartition(topic, number), 10)[1] for number in sorted(numbers)]
     finally:
         consumer.close()
 

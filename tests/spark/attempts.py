@@ -5,13 +5,12 @@ An attempt that is never called again is a crash; one that is called later is a 
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import confluent_kafka
 import pyarrow as pa
-from testbench.spark_chaos.committed import committed
+from testbench.spark_chaos.committed import await_markers, committed
 
 from ottla.client.admin import Admin
 from ottla.client.admin_types import LATEST
@@ -69,20 +68,8 @@ class Bench:
     def committed(self) -> Counter[str]:
         """What readers of committed records see. A coordinator answers before the markers of an end are written: they
         are waited for, a while, since a transaction may also be open."""
-        patience = time.monotonic() + MARKERS_S
-        while self._ends("read_committed") != self._ends("read_uncommitted") and time.monotonic() < patience:
-            time.sleep(0.05)
+        await_markers(self.bootstrap, self.topic, MARKERS_S)
         return Counter(committed(self.bootstrap, self.topic))
-
-    def _ends(self, isolation: str) -> list[int]:
-        settings = {"bootstrap.servers": self.bootstrap, "group.id": "ends", "isolation.level": isolation}
-        consumer = confluent_kafka.Consumer(settings)
-        try:
-            numbers = consumer.list_topics(self.topic, 10).topics[self.topic].partitions
-            places = [confluent_kafka.TopicPartition(self.topic, number) for number in sorted(numbers)]
-            return [consumer.get_watermark_offsets(place, 10)[1] for place in places]
-        finally:
-            consumer.close()
 
     def group(self, name: str, topic: str) -> dict[int, int]:
         """What a group has committed for a topic by now, as librdkafka tells it."""

@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from testbench.spark_chaos.committed import apart, committed, end_what_is_open
+from testbench.spark_chaos.committed import apart, await_markers, committed, end_what_is_open
 from testbench.spark_chaos.query import Plan, start
+from tests.spark.attempts import MARKERS_S
 
 from ottla.client.admin_groups import GroupAdmin, GroupOffset
 from ottla.spark import write_batch
@@ -74,9 +75,14 @@ class Chaos:
         found = GroupAdmin(self.topics.cluster).group_offsets(self.plan.group)
         return {str(where.partition): at.offset for where, at in found.items() if isinstance(at, GroupOffset)}
 
+    def committed(self) -> Counter[str]:
+        """What readers of committed records see, once the markers are there."""
+        await_markers(self.plan.bootstrap, self.plan.sink, MARKERS_S)
+        return Counter(committed(self.plan.bootstrap, self.plan.sink))
+
     def counts(self) -> tuple[int, int]:
         """(rows that are missing, rows too many)."""
-        found = Counter(committed(self.plan.bootstrap, self.plan.sink))
+        found = self.committed()
         wanted = Counter(f"x-{number}" for number in range(ROWS))
         return (wanted - found).total(), (found - wanted).total()
 
@@ -124,7 +130,7 @@ def test_offsets_that_are_demanded_where_they_cannot_be_are_refused_before_anyth
         writer.option("offsetsInTransaction", "true").start().awaitTermination()
     assert chaos.counts() == (ROWS, 0)
     writer.option("offsetsInTransaction", "auto").start().awaitTermination()
-    assert Counter(committed(chaos.plan.bootstrap, chaos.plan.sink)).total() == ROWS
+    assert chaos.committed().total() == ROWS
     assert chaos.offsets() == {"0": ROWS // 2, "1": ROWS // 2}, "told behind the batch"
 
 
@@ -155,7 +161,7 @@ def test_a_driver_that_is_killed_behind_its_tasks_and_before_the_commit(chaos: C
     words = [sys.executable, "-m", "testbench.spark_chaos.query", json.dumps(chaos.plan._asdict())]
     subprocess.run(words, check=False, capture_output=True, timeout=300, cwd=Path(__file__).parents[2])
     assert not list(chaos.plan.strikes.iterdir()), "the driver was not killed"
-    assert sum(1 for _ in committed(chaos.plan.bootstrap, chaos.plan.sink)) == 2 * PER_BATCH
+    assert chaos.committed().total() == 2 * PER_BATCH
     assert chaos.run() == ""
     assert chaos.counts() == (0, 0)
 
