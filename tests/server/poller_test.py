@@ -135,6 +135,29 @@ def test_the_end_of_a_round_is_told_where_something_waits_for_it(world):
     far.close()
 
 
+def test_the_end_of_a_round_is_told_where_a_callback_fails(world):
+    loop, watch, here, there = world
+    loop.set_exception_handler(lambda *_: None)
+    other, far = socket.socketpair()
+    other.setblocking(False)
+    waiting = []
+    watch.on_served(waiting, waiting.clear)
+
+    def fail():
+        other.recv(1)
+        raise ValueError
+
+    watch.read(here.fileno(), lambda: waiting.append(here.recv(1)))
+    watch.read(other.fileno(), fail)
+    there.send(b"a")
+    far.send(b"b")
+    rounds(loop)
+    assert not waiting
+    watch.unread(other.fileno())
+    other.close()
+    far.close()
+
+
 def test_a_connection_closed_by_an_earlier_callback_is_not_called(world):
     loop, watch, here, there = world
     other, far = socket.socketpair()

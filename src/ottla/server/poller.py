@@ -12,7 +12,7 @@ import math
 import select
 import selectors
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
 EVENTS: Final = 128
@@ -50,7 +50,7 @@ class Watch(Protocol):
         """No more writing; fine if it was not asked for."""
         ...
 
-    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
         """Call when those that were ready together have been called, if something is in `waiting` then."""
         ...
 
@@ -85,7 +85,7 @@ class LoopWatch:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._waiting: list[Any] = []
+        self._waiting: Collection[Any] = ()
         self._served: Callback = _nothing
 
     def read(self, fd: int, callback: Callback) -> None:
@@ -109,7 +109,7 @@ class LoopWatch:
         """See Watch."""
         self._loop.remove_writer(fd)
 
-    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
         """See Watch."""
         self._waiting, self._served = waiting, callback
 
@@ -145,7 +145,7 @@ class Poller(selectors.BaseSelector):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stood_still: Callback | None = None
         self._longest_ns = self._seen_ns = 0
-        self._waiting: list[Any] = []
+        self._waiting: Collection[Any] = ()
         self._served: Callback = _nothing
 
     def connect(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -176,7 +176,7 @@ class Poller(selectors.BaseSelector):
         if self._writers.pop(fd, None) is not None:
             self._apply(fd, True)
 
-    def on_served(self, waiting: list[Any], callback: Callback) -> None:
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
         """See Watch."""
         self._waiting, self._served = waiting, callback
 
@@ -255,6 +255,8 @@ class Poller(selectors.BaseSelector):
         except Exception as error:  # noqa: BLE001 - the loop's handler decides, as for every callback
             assert self._loop is not None, "not connected to a loop"
             self._loop.call_exception_handler({"message": "a connection's callback failed", "exception": error})
+            if waiting:  # those that were served before it
+                self._loop.call_soon(self._served)
         return theirs
 
     def _call_seldom(self, fd: int, event: int) -> None:

@@ -100,7 +100,7 @@ class Traffic:
         self.buffer = bytearray(RECEIVE_BUFFER)
         self.view = memoryview(self.buffer)
         self.scratch = Scratch()
-        self.unsent: list[Connection] = []
+        self.unsent: deque[Connection] = deque()
         """Those served in this round whose answers are ready. They leave together when all are served: a peer that
         sleeps is woken by the first answer, and is still busy with it when the others come."""
         watch.on_served(self.unsent, self.send_answers)
@@ -160,9 +160,8 @@ class Traffic:
     def send_answers(self) -> None:
         """The end of a round."""
         unsent = self.unsent
-        for connection in unsent:
-            connection.flush()
-        unsent.clear()
+        while unsent:
+            unsent.popleft().flush()
 
     # -- memory --------------------------------------------------------------------------------------------------
 
