@@ -109,7 +109,10 @@ class RealFile:
 
     def pin(self) -> int:
         """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""
-        fd = self.fileno()
+        fd = self._fd
+        if fd < 0:
+            fd = self.fileno()
+        self.touched = True
         self._pins += 1
         return fd
 

@@ -146,12 +146,13 @@ class Outbox:
         return filled
 
 
-def send_at_once(sock: socket.socket, head: bytes, region: Region) -> int:
+def send_at_once(sock: socket.socket, head: bytes, region: Region, fd: int) -> int:
     """Send bytes and the large region behind them, as far as the socket takes them; how many went.
 
-    Raises OSError, Stale. Within one turn the file need not be pinned.
+    `fd` is what pinning the region's file gave. Raises OSError, Stale.
     """
-    fd = _open_fd(region)
+    if region.file.generation != region.generation:
+        raise Stale("the file was truncated")
     sent = 0
     try:
         sent = sock.send(head, _MORE)

@@ -13,7 +13,8 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.seams import Part, Region
+from ottla.seams import Failure, Part, Region
+from ottla.server.file import RealFile
 from ottla.server.outbox import LARGE, Outbox, Stale, joined, memory_of, pin, send_at_once, unpin
 from ottla.server.traffic import Traffic
 
@@ -90,8 +91,9 @@ class Replies:
         self._gate: RequestSlot | None = None
         self._out: list[bytes] = []
         self._outbox: Outbox | None = None
-        self._straight: tuple[bytes, Region] | None = None
-        """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned."""
+        self._straight: tuple[bytes, Region, RealFile, int] | None = None
+        """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned,
+        and the last is its descriptor."""
         self._owed = 0
         self._blocked = 0
         self._running = self._writing = False
@@ -177,12 +179,12 @@ class Replies:
                 self._owed += size + 4
                 return
         elif not pinned:
-            if (
-                self._outbox is None
-                and (size < LARGE or (regions == 1 and not self._out))
-                and self._put_now(size, parts)
-            ):
-                return
+            if self._outbox is None:
+                if size < LARGE:
+                    self._put_joined(size, parts)
+                    return
+                if regions == 1 and not self._out and self._go_straight(size, parts):
+                    return
             if not self._pin(parts):
                 return
         if self._straight is not None:
@@ -197,13 +199,8 @@ class Replies:
         if self._owed + outbox.memory > MAX_OWED:
             self._blocked |= OUTPUT
 
-    def _put_now(self, size: int, parts: Sequence[Part]) -> bool:
-        """Deal with an answer that has regions while they surely are there, so that no file need be kept open.
-
-        False: it is none such, nothing was done.
-        """
-        if size >= LARGE:
-            return self._go_straight(size, parts)
+    def _put_joined(self, size: int, parts: Sequence[Part]) -> None:
+        """Read the small regions of an answer while they surely are there, so that no file need be kept open."""
         try:
             answer = joined(self._traffic.scratch, (_size_of(size), *parts))
         except Stale as stale:
@@ -211,7 +208,6 @@ class Replies:
         else:
             self._out.append(answer)
             self._owed += size + 4
-        return True
 
     def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
         """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""
@@ -224,30 +220,36 @@ class Replies:
             self._send_straight()
             if self._outbox is not None or self._blocked & CLOSED:
                 return self._outbox is None
-        if self._pin((region,)):
-            head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
-            self._straight = head, region
-            for part in parts[at + 1 :]:
-                self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
-                self._owed += len(part)
+        file = region.file
+        assert isinstance(file, RealFile), "a region of another shell"
+        try:
+            fd = file.pin()
+        except Failure as failure:
+            self.drop(failure.message)
+            return True
+        head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
+        self._straight = head, region, file, fd
+        for part in parts[at + 1 :]:
+            self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
+            self._owed += len(part)
         return True
 
     def _send_straight(self) -> None:
         """Send what goes by sendfile; what the socket does not take waits as ever."""
         assert self._straight is not None, "nothing goes straight"
-        head, region = self._straight
+        head, region, file, fd = self._straight
         self._straight = None
         try:
-            sent = send_at_once(self._sock, head, region)
+            sent = send_at_once(self._sock, head, region, fd)
         except Stale as stale:
-            unpin(region)
+            file.unpin()
             self.drop(str(stale))
         except OSError as error:
-            unpin(region)
+            file.unpin()
             self._broken(error)
         else:
             if sent == len(head) + region.size:
-                unpin(region)
+                file.unpin()
             else:
                 self._keep_rest(head, region, sent)
 
@@ -392,7 +394,7 @@ class Replies:
         self._queue.clear()
         self._out.clear()
         if self._straight is not None:
-            unpin(self._straight[1])
+            self._straight[2].unpin()
             self._straight = None
         if self._outbox is not None:
             self._outbox.drop()
