@@ -12,17 +12,9 @@ import pytest
 from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadRows, OffsetsOutside
 from ottla.spark.exactly_once import Turn
+from ottla.spark.position_marks import goes_on, marked, query_of
 from ottla.spark.sink_options import Scope, sink_options
-from ottla.spark.source_positions import (
-    COLUMN,
-    Noted,
-    Sources,
-    behind,
-    check_source_column,
-    goes_on,
-    marked,
-    query_of,
-)
+from ottla.spark.source_positions import COLUMN, Noted, Sources, behind, check_source_column
 from ottla.types import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)

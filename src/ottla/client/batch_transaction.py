@@ -11,23 +11,19 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ottla.client.cluster import Cluster
-from ottla.client.coordinators import CoordinatorCalls
-from ottla.client.errors import ClientError, RefusedError, UsageError, refusal, values_of
+from ottla.client.errors import ClientError, RefusedError, UsageError, values_of
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.produce import Batch, Identity, Sender
 from ottla.client.producer.lane import ProducerId
 from ottla.client.producer.txn_calls import Coordinators, TxnCalls
 from ottla.client.retry import Deadline
 from ottla.client.settings import ClientConfig
+from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
-from ottla.wire.apis import ApiKey
-from ottla.wire.messages import OffsetFetchRequest, OffsetFetchResponse
 
 FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
 """Somebody newer has the transactional id; which of the two is said depends on request and version."""
-_STABLE_FROM: Final = 7
-_BY_NAME: Final = 9
 _FIRST_BACKOFF_MS: Final = 1
 """Right after a commit its markers are still being written, for a millisecond or a few: CONCURRENT_TRANSACTIONS."""
 
@@ -143,51 +139,6 @@ def end(links: Links, what: Prepared, *, commit: bool, deadline: Deadline | None
 def is_fenced(error: BaseException) -> bool:
     """Whether an error says that somebody newer has the transactional id."""
     return isinstance(error, RefusedError) and error.code in FENCED
-
-
-def stable_positions(
-    groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
-) -> dict[TopicPartition, OffsetAndMetadata]:
-    """The committed positions among these, behind open transactions about them (KIP-447). Raises ClientError."""
-    by_topic: dict[str, list[int]] = {}
-    for where in partitions:
-        by_topic.setdefault(where.topic, []).append(where.partition)
-
-    def build(version: int) -> OffsetFetchRequest:
-        if version < 8:
-            named = OffsetFetchRequest.OffsetFetchRequestTopic
-            topics = [named(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-            return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
-        each = OffsetFetchRequest.OffsetFetchRequestTopics
-        some = [each(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
-        whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=some)
-        return OffsetFetchRequest(groups=[whole], require_stable=True)
-
-    answer = groups.ask(
-        group,
-        ApiKey.OFFSET_FETCH,
-        build,
-        OffsetFetchResponse,
-        lambda answer: _offsets_refused(answer, group),
-        deadline,
-        _BY_NAME,
-        _STABLE_FROM,
-    )
-    return {
-        TopicPartition(topic.name, part.partition_index): OffsetAndMetadata(
-            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
-        )
-        for topic in (answer.groups[0].topics if answer.groups else answer.topics)
-        for part in topic.partitions
-        if part.committed_offset >= 0
-    }
-
-
-def _offsets_refused(answer: OffsetFetchResponse, group: str) -> RefusedError | None:
-    codes = [answer.error_code, *(each.error_code for each in answer.groups)]
-    topics = answer.groups[0].topics if answer.groups else answer.topics
-    codes += [part.error_code for topic in topics for part in topic.partitions]
-    return next((refusal(code, f"positions of group {group}") for code in codes if code), None)
 
 
 def abort_quietly(links: Links, what: Prepared, within_ms: float = 2_000) -> None:

@@ -23,23 +23,17 @@ import pyarrow as pa
 from ottla.client.admin import Admin
 from ottla.client.admin_groups import GroupAdmin
 from ottla.client.admin_types import NewTopic
-from ottla.client.batch_transaction import (
-    BatchTransaction,
-    Links,
-    Prepared,
-    abort_quietly,
-    end,
-    is_fenced,
-    stable_positions,
-)
+from ottla.client.batch_transaction import BatchTransaction, Links, Prepared, abort_quietly, end, is_fenced
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, values_of
 from ottla.client.retry import Deadline
+from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadRows, Fenced, MarkersGone
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker, Turn, already_written, marker_position, parse_marker
+from ottla.spark.position_marks import goes_on, marked
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import SinkOptions
-from ottla.spark.source_positions import Positions, goes_on, marked
+from ottla.spark.source_positions import Positions
 from ottla.spark.writing import Queue, Rows, send_all
 from ottla.types import TopicPartition
 

@@ -14,14 +14,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from ottla.client.admin_groups import GroupAdmin
-from ottla.client.batch_transaction import stable_positions
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, UnsupportedVersionError, first_error, values_of
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
+from ottla.client.stable_positions import stable_positions
 from ottla.spark.options import Offsets
-from ottla.spark.source_positions import query_of
+from ottla.spark.position_marks import query_of
 from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)

@@ -32,10 +32,6 @@ from ottla.spark.options import EARLIEST, SourceOptions
 from ottla.spark.source_positions import Noted
 from ottla.spark.tasks import leave_note
 
-SCHEMA: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
-)
-HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 ARROW_SCHEMA: Final = pa.schema(
     [
         ("key", pa.binary()),

@@ -1,22 +1,28 @@
 """`format("ottla")` for Spark: the data source.
 
 Zone: real. Spark makes this object in processes of its own to ask for readers and writers; what they do is in `readers`
-and `writers`.
+and `writers`. Those are imported when one is asked for: Spark starts a process for each streaming query, to plan what
+is read, and loading what writes would be more than half of our part of its start.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 
 from ottla.spark.errors import BadOption
 from ottla.spark.options import source_options
-from ottla.spark.readers import BatchReader, StreamReader
-from ottla.spark.reading import HEADERS, SCHEMA
-from ottla.spark.sink_options import SinkOptions, check_schema, sink_options, stream_scope
-from ottla.spark.source_positions import check_source_column
-from ottla.spark.writers import BatchWriter, StreamWriter
+
+if TYPE_CHECKING:
+    from ottla.spark.readers import BatchReader, StreamReader
+    from ottla.spark.sink_options import SinkOptions
+    from ottla.spark.writers import BatchWriter, StreamWriter
+
+SCHEMA: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+)
+HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 
 
 class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are not typed
@@ -34,28 +40,41 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
 
     def reader(self, schema: Any) -> BatchReader:  # noqa: ARG002 - Spark's signature
         """For `spark.read`. Raises BadOption."""
+        from ottla.spark.readers import BatchReader  # noqa: PLC0415 - see above
+
         return BatchReader(source_options(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: ARG002, N802 - Spark's signature
         """For `spark.readStream`. Raises BadOption."""
+        from ottla.spark.readers import StreamReader  # noqa: PLC0415
+
         return StreamReader(source_options(self.options, streaming=True))
 
     def writer(self, schema: Any, overwrite: bool) -> BatchWriter:
         """For `df.write`. Raises BadOption, BadRows."""
         if overwrite:
             raise BadOption("mode", "must be append: a topic cannot be overwritten")
+        from ottla.spark.writers import BatchWriter  # noqa: PLC0415
+
         return BatchWriter(self._checked(schema))
 
     def streamWriter(self, schema: Any, overwrite: bool) -> StreamWriter:  # noqa: ARG002, N802
         """For `df.writeStream`; output mode complete appends the whole result every time. Raises BadOption, BadRows."""
+        from ottla.spark.writers import StreamWriter  # noqa: PLC0415
+
         return StreamWriter(self._checked_stream(schema))
 
     def _checked_stream(self, schema: Any) -> SinkOptions:
+        from ottla.spark.sink_options import stream_scope  # noqa: PLC0415
+        from ottla.spark.source_positions import check_source_column  # noqa: PLC0415
+
         options = self._checked(schema)
         check_source_column(schema, options.once, stream_scope(options))
         return options
 
     def _checked(self, schema: Any) -> SinkOptions:
+        from ottla.spark.sink_options import check_schema, sink_options  # noqa: PLC0415
+
         options = sink_options(self.options)
         check_schema(schema, options.topic)
         return options

@@ -12,8 +12,7 @@ its marker, also where nothing came of what it read.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
@@ -21,9 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadRows, OffsetsOutside
-from ottla.spark.exactly_once import Turn
 from ottla.spark.sink_options import Once, Scope
 from ottla.types import TopicPartition
 
@@ -132,27 +129,6 @@ def behind(column: pa.Array) -> dict[TopicPartition, int]:
         TopicPartition(called[code], int(number)): int(offset)
         for code, number, offset in zip(*places.tolist(), last.tolist(), strict=True)
     }
-
-
-def marked(turn: Turn, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Positions that say which batch has put them there."""
-    metadata = json.dumps({"q": turn.query, "b": turn.batch}, separators=(",", ":"))
-    return {where: OffsetAndMetadata(offset, -1, metadata) for where, offset in offsets.items()}
-
-
-def query_of(position: OffsetAndMetadata) -> str | None:
-    """The query whose sink has put a position there, with rows; None for one of anybody else."""
-    try:
-        said = json.loads(position.metadata)
-        return str(said["q"]) if isinstance(said["b"], int) else None
-    except (ValueError, TypeError, KeyError):
-        return None
-
-
-def goes_on(offset: int, present: OffsetAndMetadata | None, query: str) -> bool:
-    """Whether an offset may take the place of what the group has. It may not take this query back; another one, that
-    began elsewhere, it may."""
-    return present is None or offset > present.offset or query_of(present) not in (None, query)
 
 
 def check_source_column(schema: Any, once: Once, scope: Scope | None) -> None:

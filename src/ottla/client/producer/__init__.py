@@ -11,9 +11,14 @@ a simulator can drive it), and a face with threads (`face`, `intake`, `sender`, 
 
 from __future__ import annotations
 
-from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.face import Producer
-from ottla.client.producer.futures import PartitionRows, RecordMetadata, SendFuture, TableFuture, TableMetadata
+from typing import TYPE_CHECKING
+
+from ottla.on_demand import names_on_demand
+
+if TYPE_CHECKING:
+    from ottla.client.producer.config import ProducerConfig
+    from ottla.client.producer.face import Producer
+    from ottla.client.producer.futures import PartitionRows, RecordMetadata, SendFuture, TableFuture, TableMetadata
 
 __all__ = [
     "PartitionRows",
@@ -24,3 +29,13 @@ __all__ = [
     "TableFuture",
     "TableMetadata",
 ]
+
+# Who writes whole batches in transactions of its own needs the core, and not the face with its threads.
+__getattr__, __dir__ = names_on_demand(
+    globals(),
+    {
+        "ottla.client.producer.config": "ProducerConfig",
+        "ottla.client.producer.face": "Producer",
+        "ottla.client.producer.futures": "PartitionRows RecordMetadata SendFuture TableFuture TableMetadata",
+    },
+)

@@ -1,0 +1,64 @@
+"""The committed positions of a group, none of which an open transaction is about to change (KIP-447).
+
+Zone: real. One question to the group's coordinator; who may need the answer to be stable is not known here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.client.coordinators import CoordinatorCalls
+from ottla.client.errors import RefusedError, refusal
+from ottla.client.positions import OffsetAndMetadata
+from ottla.client.retry import Deadline
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import OffsetFetchRequest, OffsetFetchResponse
+
+_STABLE_FROM: Final = 7
+_BY_NAME: Final = 9
+
+
+def stable_positions(
+    groups: CoordinatorCalls, group: str, partitions: list[TopicPartition], deadline: Deadline | None = None
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """The committed positions among these, behind open transactions about them (KIP-447). Raises ClientError."""
+    by_topic: dict[str, list[int]] = {}
+    for where in partitions:
+        by_topic.setdefault(where.topic, []).append(where.partition)
+
+    def build(version: int) -> OffsetFetchRequest:
+        if version < 8:
+            named = OffsetFetchRequest.OffsetFetchRequestTopic
+            topics = [named(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+            return OffsetFetchRequest(group_id=group, topics=topics, require_stable=True)
+        each = OffsetFetchRequest.OffsetFetchRequestTopics
+        some = [each(name=name, partition_indexes=numbers) for name, numbers in by_topic.items()]
+        whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=some)
+        return OffsetFetchRequest(groups=[whole], require_stable=True)
+
+    answer = groups.ask(
+        group,
+        ApiKey.OFFSET_FETCH,
+        build,
+        OffsetFetchResponse,
+        lambda answer: _offsets_refused(answer, group),
+        deadline,
+        _BY_NAME,
+        _STABLE_FROM,
+    )
+    return {
+        TopicPartition(topic.name, part.partition_index): OffsetAndMetadata(
+            part.committed_offset, part.committed_leader_epoch, part.metadata or ""
+        )
+        for topic in (answer.groups[0].topics if answer.groups else answer.topics)
+        for part in topic.partitions
+        if part.committed_offset >= 0
+    }
+
+
+def _offsets_refused(answer: OffsetFetchResponse, group: str) -> RefusedError | None:
+    codes = [answer.error_code, *(each.error_code for each in answer.groups)]
+    topics = answer.groups[0].topics if answer.groups else answer.topics
+    codes += [part.error_code for topic in topics for part in topic.partitions]
+    return next((refusal(code, f"positions of group {group}") for code in codes if code), None)
