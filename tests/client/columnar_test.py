@@ -274,3 +274,30 @@ def test_without_numba_the_numpy_loops_step_in(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "ottla.client.columnar_numba", None)
     monkeypatch.delattr("ottla.client.columnar_numba")
     assert choose() is columnar_numpy
+
+
+@given(st.lists(blobs, max_size=40), st.integers(0, 20))
+def test_the_fields_of_a_part_of_an_array_are_where_its_bytes_are(content: list[bytes | None], first: int) -> None:
+    part = pa.array(content, pa.binary()).slice(first)
+    data, (at, size) = columnar.fields_of(part)
+    found = [None if n < 0 else bytes(data[pos : pos + n]) for pos, n in zip(at.tolist(), size.tolist(), strict=True)]
+    assert found == content[first:]
+
+
+def test_pandas_is_not_loaded_to_encode() -> None:
+    script = """
+import sys
+import numpy as np
+asked = []
+class Watch:
+    def find_spec(self, name, path=None, target=None):
+        asked.append(name)
+sys.meta_path.insert(0, Watch())
+import pyarrow as pa
+from ottla.client.columnar import Encoder
+edges = np.array([0, 1, 1], np.int32)
+values = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\\x01"), pa.py_buffer(edges), pa.py_buffer(b"x")])
+print(len(Encoder(values, values, np.zeros(2, np.int64)).batches(np.arange(2))), "pandas" in asked)
+"""
+    told = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    assert told.stdout == "1 False\n", told.stderr

@@ -121,9 +121,10 @@ class Rows:
 
     def _keyed(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints:
         """The partition of each row by its key; -1 for a free choice."""
-        if "key" not in columns or self._options.ignore_keys:
+        keys = columns.get("key")
+        if keys is None or self._options.ignore_keys or keys.null_count == len(keys):
             return np.full(len(rows), -1, np.int64)
-        data, places = fields_of(columns["key"])
+        data, places = fields_of(keys)
         return partitions_of_keys((data, places[:, rows]), partitions)
 
     def _encode(self, encoder: Encoder, where: TopicPartition, rows: Ints) -> list[Encoded]:
