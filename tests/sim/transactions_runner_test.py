@@ -52,6 +52,12 @@ def test_without_faults_no_coordinator_changes():
 
 
 @pytest.mark.slow
+def test_copiers_with_one_id_do_not_keep_each_other_from_the_end():
+    result = run(10002, strikes=(1, 6, 7))  # they fenced each other for forty seconds
+    assert result.ok, result.violations
+
+
+@pytest.mark.slow
 def test_the_command_tells_what_a_run_covered():
     answer = CliRunner().invoke(cli, ["sim", "--transactions", "--seed", "5", "--seconds", "3", "-o", "json"])
     assert answer.exit_code == 0, answer.output

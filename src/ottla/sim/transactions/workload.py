@@ -143,9 +143,15 @@ class TransactionWorkload(ClusterWorkload):
     # ---- the end ----
 
     def hurry(self) -> None:
-        """No more deaths, hesitations or aborts on purpose: copy what is left."""
+        """No more deaths, hesitations or aborts on purpose: copy what is left.
+
+        Of copiers that fence each other one goes on: two might take any time, on any broker.
+        """
         for actor in self.actors():
             actor.hurried = True
+        going_on: dict[str, Copier] = {}
+        for copier in self.copiers:
+            copier.working = going_on.setdefault(copier.transactional_id, copier) is copier
 
     def uncopied(self) -> list[str]:
         """What the groups have not come to, as far as they were told."""
