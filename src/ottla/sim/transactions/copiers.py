@@ -14,7 +14,7 @@ from ottla.sim.entropy import Stream
 from ottla.sim.transactions.finding import Coordinators
 from ottla.sim.transactions.history import Copied, Fate, SeenRecord, TransactionHistory
 from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
-from ottla.sim.transactions.polling import poll
+from ottla.sim.transactions.polling import HURRIED_BYTES, MAX_BYTES, poll
 from ottla.sim.transactions.producers import Abortable, Evicted, Fenced, Membership, TransactionalProducer
 from ottla.sim.transactions.steps import Actor, Steps, pause
 from ottla.sim.wire_client import Route
@@ -154,7 +154,8 @@ class _Life:
     def _copy_some(self, positions: dict[Route, int]) -> Steps[bool]:
         """Copy what is new in one partition. False: it is not known whether that is done."""
         route = self._random.choice(sorted(positions))
-        polled = yield from poll(self._client, self._random, self._pipeline.source, route[1], positions[route])
+        most = HURRIED_BYTES if self._copier.hurried else MAX_BYTES
+        polled = yield from poll(self._client, self._random, self._pipeline.source, route[1], positions[route], most)
         if polled is None or not polled.records:
             yield from pause_a_moment(self._random)
             return True

@@ -25,6 +25,8 @@ VERSIONS: Final = (9, 10, 11, 12)
 RECORDS_MAX_BYTES: Final = 1 << 20
 MAX_BYTES: Final = 10_000
 """Of a poll."""
+HURRIED_BYTES: Final = 10 * MAX_BYTES
+"""Of a poll of those who only copy what is left."""
 
 
 class HasName(Protocol):
@@ -114,7 +116,9 @@ def parsed(row: FetchResponse.PartitionData, position: int, committed: bool) -> 
     return Parsed(data, position, aborted, committed)
 
 
-def poll(client: ClusterClient, random: Stream, topic: Topic, partition: int, position: int) -> Steps[Polled | None]:
+def poll(
+    client: ClusterClient, random: Stream, topic: Topic, partition: int, position: int, max_bytes: int = MAX_BYTES
+) -> Steps[Polled | None]:
     """Read committed records of a partition; None: not now."""
     seen = client.view.get((topic.name, partition))
     if seen is None or seen.leader < 0:
@@ -122,12 +126,12 @@ def poll(client: ClusterClient, random: Stream, topic: Topic, partition: int, po
         yield from pause(RETRY_NS)
         return None
     row = FetchRequest.FetchPartition(
-        partition=partition, current_leader_epoch=seen.epoch, fetch_offset=position, partition_max_bytes=MAX_BYTES
+        partition=partition, current_leader_epoch=seen.epoch, fetch_offset=position, partition_max_bytes=max_bytes
     )
     request = FetchRequest(
         max_wait_ms=random.choice((0, 50, 100)),
         min_bytes=1,
-        max_bytes=MAX_BYTES,
+        max_bytes=max_bytes,
         isolation_level=1,
         topics=[FetchRequest.FetchTopic(topic=topic.name, partitions=[row])],
     )

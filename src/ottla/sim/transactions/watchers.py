@@ -12,7 +12,7 @@ from ottla.sim.transactions.copiers import Died
 from ottla.sim.transactions.finding import Coordinators
 from ottla.sim.transactions.history import Processed, TransactionHistory
 from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
-from ottla.sim.transactions.polling import poll
+from ottla.sim.transactions.polling import HURRIED_BYTES, MAX_BYTES, poll
 from ottla.sim.transactions.producers import Evicted
 from ottla.sim.transactions.steps import Actor, Steps, pause
 from ottla.sim.wire_client import Route
@@ -78,7 +78,8 @@ class Watcher(Actor):
     def _process(self, member: Member, positions: dict[Route, int]) -> Steps[None]:
         route = self.random.choice(sorted(positions))
         first = positions[route]
-        polled = yield from poll(self.client, self.random, self.topic, route[1], first)
+        most = HURRIED_BYTES if self.hurried else MAX_BYTES
+        polled = yield from poll(self.client, self.random, self.topic, route[1], first, most)
         if polled is None or not polled.records:
             yield from pause_a_moment(self.random)
             return
