@@ -186,4 +186,8 @@ def test_the_reason_of_a_failure_is_the_last_thing_that_we_said() -> None:
     assert reason_of(RuntimeError(text)) == "DataLoss: t-0 is gone. Set failOnDataLoss"
     assert reason_of(RuntimeError("x\nbuiltins.ValueError: odd\n")) == "ValueError: odd"
     assert reason_of(RuntimeError("first\nsecond")) == "first"
+    java = "An error occurred while calling o34.load.\n: org.apache.spark.SparkException: [SOME] thing is wrong\n\tat x"
+    assert reason_of(RuntimeError(java)) == "SparkException: [SOME] thing is wrong"
+    java = "An error occurred while calling o34.load.\n: org.x.Y: [DATA_SOURCE_NOT_FOUND] Failed to find: ottla."
+    assert "PYSPARK_PYTHON" in reason_of(RuntimeError(java))
     assert reason_of(RuntimeError("")) == "RuntimeError"

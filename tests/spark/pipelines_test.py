@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -339,3 +341,28 @@ def test_steps_that_cannot_be_planned_are_refused_by_name(spark: Any, topics: An
         p.run(str(tmp_path), spark=spark)
     with pytest.raises(BadPipeline, match="needs a checkpoint"):
         p.run("", spark=spark)
+
+
+def test_a_session_of_its_own_has_workers_that_run_this_python(tmp_path: Path) -> None:
+    script = """
+from ottla.pipeline.pipeline import _session
+session = _session()
+print("", session.sparkContext.pythonExec, sep="=")
+print("", session.read.format("ottla").option("kafka.bootstrap.servers", "nowhere:1").option("subscribe", "t").load())
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "VIRT"))
+    }
+    paths = environment["PATH"].split(os.pathsep)
+    environment["PATH"] = os.pathsep.join(each for each in paths if not Path(each, "ottla").exists())
+    told = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert f"={sys.executable}" in told.stdout, told.stderr
+    assert "DataFrame[key: binary" in told.stdout, told.stderr

@@ -5,7 +5,9 @@ Zone: real. What users call; the parts are in the modules beside this one.
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -321,10 +323,12 @@ class Running:
 
 
 def _session() -> Any:
-    """The session that is there, or a new one."""
+    """The session that is there, or a new one, whose workers run this Python."""
     from ottla.spark import java_home  # noqa: PLC0415
 
     java_home()
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has its own way to say which Python
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow to import
 
     return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

@@ -26,6 +26,12 @@ _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
 _SINK_COLUMNS: Final = ("key", "value", "headers")
 _LOG = logging.getLogger(__name__)
 _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
+_THEIRS: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_NOT_FOUND: Final = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bottla\b")
+_OTHER_PYTHON: Final = (
+    "Spark does not find ottla: its workers run `python3` of PATH, unless PYSPARK_PYTHON names the Python that has it; "
+    "in a notebook where Spark was interrupted, see docs/pyspark.md"
+)
 
 
 class Planned(NamedTuple):
@@ -180,10 +186,12 @@ def trigger_of(text: str) -> dict[str, Any]:
 def reason_of(error: BaseException) -> str:
     """Why a query stopped, out of Spark's stack trace: what our own classes said, else its first line."""
     text = str(error)
+    if _NOT_FOUND.search(text):
+        return _OTHER_PYTHON
     ours = _OURS.findall(text)
     if ours:
         kind, words = ours[-1]
         return f"{kind}: {words}"
-    python = re.findall(r"^(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", text, re.MULTILINE)
+    python = _THEIRS.findall(text)
     lines = [line for line in text.splitlines() if line.strip()]
     return ": ".join(python[-1]) if python else (lines[0] if lines else type(error).__name__)
