@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
+from ottla.sim.catalog import Role, Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Streams
 from ottla.sim.network import Network
+from ottla.sim.readers import Cursor
 from ottla.sim.transactions.polling import Parsed
 from ottla.sim.transactions.steps import Actor, ask, pause, send
+from ottla.sim.transactions.workload import unread
 from ottla.sim.world import SECOND, Timeline
 from ottla.wire.messages import MetadataRequest, MetadataResponse
 
@@ -53,6 +56,16 @@ def test_a_reader_of_committed_records_leaves_out_what_was_aborted():
     assert [record.value for record in found.records] == [b"d"]
     assert [(marker.offset, marker.commit) for marker in found.markers] == [(3, False), (4, False), (6, True)]
     assert (found.end, found.damage) == (7, "")
+
+
+def test_nobody_is_through_while_another_was_told_of_more():
+    topic = Topic("mix", Role.OUTPUT, 1, bytes(16))
+    raw = Cursor(topic, 0, position=181, high_watermark=181)
+    committed = Cursor(topic, 0, position=182, high_watermark=182)  # a marker came in between
+    assert len(unread([("raw", raw), ("committed", committed)])) == 1
+    raw.position = raw.high_watermark = 182
+    assert unread([("raw", raw), ("committed", committed)]) == []
+    assert len(unread([("new", Cursor(topic, 0))])) == 1
 
 
 def test_a_reader_of_everything_sees_all_from_its_position_on():

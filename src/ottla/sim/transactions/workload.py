@@ -5,12 +5,13 @@ Zone: deterministic. Two pipelines from one topic into two, mixers, watchers, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 from ottla.sim.catalog import Role, Topic
 from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
+from ottla.sim.readers import Cursor
 from ottla.sim.transactions.admin import COPIES, INPUT, MIX, SINGLE, TransactionAdmin
 from ottla.sim.transactions.copiers import Copier, Pipeline
 from ottla.sim.transactions.finding import Coordinators
@@ -32,6 +33,21 @@ WATCHERS: Final = 2
 LOOK_NS: Final = 100 * MS
 INPUT_NS: Final = 600 * MS
 """Mean time between two batches for the copiers."""
+
+
+def unread(cursors: Iterable[tuple[str, Cursor]]) -> list[str]:
+    """Which of the named cursors are not at the end of their log: the furthest that any of them was told.
+
+    A marker that comes after one of them was through shows the others what the first knows no end of.
+    """
+    named, ends = list(cursors), dict[str, int]()
+    for _, cursor in named:
+        ends[cursor.log] = max(cursor.high_watermark, ends.get(cursor.log, 0))
+    return [
+        f"{name} on {cursor.log} at {cursor.position} of {ends[cursor.log]}"
+        for name, cursor in named
+        if not cursor.broken and cursor.position != ends[cursor.log]
+    ]
 
 
 class Judge(Actor):
@@ -204,12 +220,7 @@ class TransactionWorkload(ClusterWorkload):
 
     def unread_output(self) -> list[str]:
         """What was not read; committed readers do not get past what is not stable."""
-        return [
-            f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}"
-            for reader in self.last_output_readers
-            for cursor in reader.cursors()
-            if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
-        ]
+        return unread((reader.name, cursor) for reader in self.last_output_readers for cursor in reader.cursors())
 
     def note_output(self) -> None:
         """Put what the last readers found into the history."""
