@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ottla.on_demand import names_on_demand
+from ottla.spark.collection import spare_modules
 from ottla.spark.source import OttlaSource as DefaultSource
 
 if TYPE_CHECKING:
@@ -18,3 +19,5 @@ __all__ = ["DefaultSource", "Out", "Pipeline", "Poison", "Record", "map_batches"
 
 # Pipelines are imported when they are asked for: every worker of Spark imports this package.
 __getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": "Out Pipeline Poison Record map_batches map_rows"})
+
+spare_modules()

@@ -307,8 +307,8 @@ def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() ->
     assert not {"asyncio", "numpy", "pyarrow", "ssl", "logging", "click"} & set(done.stdout.split())
 
 
-def test_an_answer_takes_the_memory_of_the_one_before_unless_somebody_holds_that(broker, connection) -> None:
-    contents = (bytes([letter]) * size for letter, size in ((97, 100_000), (98, 100_000), (99, 100_032)))
+def test_an_answer_takes_the_memory_of_an_earlier_one_unless_somebody_holds_that(broker, connection) -> None:
+    contents = (bytes([letter]) * size for letter, size in ((97, 100_000), (98, 100_000), (99, 100_032), (100, 99_000)))
 
     def answer(request):
         part = FetchResponse.PartitionData(partition_index=0, records=next(contents))
@@ -327,3 +327,6 @@ def test_an_answer_takes_the_memory_of_the_one_before_unless_somebody_holds_that
     third = records()  # a few bytes more than before: as large as allowed is not to the byte
     assert third == b"c" * 100_032
     assert third.obj is memory
+    memory = first.obj
+    del first
+    assert records().obj is memory, "a reader that always holds one has two in turn"

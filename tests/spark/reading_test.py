@@ -198,7 +198,16 @@ def test_connections_on_which_an_answer_is_still_due_are_not_kept(topics: Any) -
 def test_modules_are_no_part_of_the_collection_behind_each_task() -> None:
     """PySpark's, which took more CPU than the tasks of a small batch."""
     program = """
-import gc
+import gc, importlib.util, sys
+import pyspark_ottla
+assert gc.get_freeze_count() == 0, "a driver's memory is its user's"
+sys.modules["__main__"].__spec__ = importlib.util.find_spec("pyspark.daemon")
+looked_for = importlib.reload(pyspark_ottla).DefaultSource
+assert gc.get_freeze_count() > 20_000
+frozen = gc.get_freeze_count()
+looked_for({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}).reader(None)
+assert gc.get_freeze_count() > frozen, "what it takes to plan a read is spared, too"
+
 from ottla.client.settings import ClientConfig
 from ottla.spark import writers
 from ottla.spark.links import kept_links

@@ -6,6 +6,7 @@ Zone: pure. The same results as `ottla.client.partitioner` for keys, as vectors 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +54,20 @@ def partitions_of_keys(fields: tuple[Bytes, Ints], count: int) -> Ints:
     return chosen
 
 
+def chunks(rows: int, available: Sequence[int], turn: int) -> list[tuple[int, slice]]:
+    """Partitions for rows without a key, and which rows: neighbours stay together, 512 rows or more, so that batches
+    stay large (KIP-480). `turn` says with which of the `available` partitions to begin; none is there twice."""
+    count = max(1, min(len(available), rows // _ROWS_PER_CHUNK))
+    edges = [-(-number * rows // count) for number in range(count + 1)]  # row i is in chunk i * count // rows
+    return [
+        (available[(turn + number) % len(available)], slice(first, last))
+        for number, (first, last) in enumerate(pairwise(edges))
+    ]
+
+
 def spread(rows: int, available: Sequence[int], turn: int) -> Ints:
-    """Partitions for rows without a key: neighbours stay together, in chunks of 512 rows or more, so that batches stay
-    large (KIP-480); `turn` says with which of the `available` partitions to begin."""
-    chunks = max(1, min(len(available), rows // _ROWS_PER_CHUNK))
-    edges = -(-np.arange(chunks + 1) * rows // chunks)  # row i is in chunk i * chunks // rows
-    order = (np.arange(chunks) + turn) % len(available)
-    return np.repeat(np.array(available, np.int64)[order], np.diff(edges))
+    """The partition of each row, as `chunks` chooses them."""
+    chosen = np.empty(rows, np.int64)
+    for partition, some in chunks(rows, available, turn):
+        chosen[some] = partition
+    return chosen

@@ -46,7 +46,9 @@ _SOFTWARE_VERSION = re.sub(r"[^a-zA-Z0-9.\-]", "-", ottla.__version__).strip("-.
 """KIP-511 allows letters, digits, '.' and '-' only."""
 _SPARE_MIN: Final = 1 << 16
 _SPARE_MAX: Final = 1 << 24
-"""Answers between these sizes are read into the memory of the one before, if that is free again."""
+"""Answers between these sizes are read into the memory of earlier ones, if that is free again."""
+_SPARES: Final = 2
+"""A reader often holds one answer while the next one comes."""
 
 
 class Call(NamedTuple, Generic[R]):
@@ -69,7 +71,7 @@ class Connection:
         "_expected",
         "_next_id",
         "_sock",
-        "_spare",
+        "_spares",
         "address",
         "config",
         "features",
@@ -91,7 +93,7 @@ class Connection:
         self._expected: deque[int] = deque()
         self._early: dict[int, memoryview] = {}
         self._abandoned: set[int] = set()
-        self._spare = bytearray()
+        self._spares: list[bytearray] = []
 
     @property
     def is_open(self) -> bool:
@@ -317,17 +319,19 @@ class Connection:
         return frame
 
     def _room(self, size: int) -> memoryview:
-        """A buffer for a frame: that of a frame before it, when nobody holds that any more.
+        """A buffer for a frame: that of one of the frames before it, when nobody holds that any more.
 
         New memory has to be cleared and mapped page by page, which takes longer than the bytes to arrive.
         """
         if not _SPARE_MIN <= size <= _SPARE_MAX:
             # Large zeroed buffers take real memory only as bytes arrive, so a lying size costs nothing.
             return memoryview(bytearray(size))
-        if len(self._spare) < size or not _is_free(self._spare):
+        room = next((spare for spare in self._spares if len(spare) >= size and _is_free(spare)), None)
+        if room is None:
             # With some room to spare: answers that are as large as allowed still differ by a few bytes.
-            self._spare = bytearray(size + (size >> 3))
-        return memoryview(self._spare)[:size]
+            room = bytearray(size + (size >> 3))
+            self._spares = [*self._spares[1 - _SPARES :], room]
+        return memoryview(room)[:size]
 
     def _lost(self, error: OSError, deadline: Deadline) -> ClientError:
         if isinstance(error, TimeoutError) or deadline.expired:

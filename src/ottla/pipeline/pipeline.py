@@ -325,10 +325,12 @@ class Running:
 def _session() -> Any:
     """The session that is there, or a new one, whose workers run this Python."""
     from ottla.spark import java_home  # noqa: PLC0415
+    from ottla.spark.environment import one_thread_in_planners  # noqa: PLC0415
 
     java_home()
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has its own way to say which Python
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow to import
 
-    return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()
+    with one_thread_in_planners():
+        return SparkSession.getActiveSession() or SparkSession.builder.getOrCreate()

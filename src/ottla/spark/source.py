@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource
 
+from ottla.spark.collection import spare_modules
 from ottla.spark.errors import BadOption
 from ottla.spark.options import source_options
 
@@ -28,6 +29,10 @@ HEADERS: Final = "headers array<struct<key: string, value: binary>>"
 class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are not typed
     """Kafka topics as DataFrames, with the options and columns of Spark's own Kafka source."""
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        spare_modules()
+
     @classmethod
     def name(cls) -> str:
         """What `format(...)` takes."""
@@ -42,6 +47,7 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
         """For `spark.read`. Raises BadOption."""
         from ottla.spark.readers import BatchReader  # noqa: PLC0415 - see above
 
+        spare_modules()
         return BatchReader(source_options(self.options, streaming=False))
 
     def streamReader(self, schema: Any) -> StreamReader:  # noqa: ARG002, N802 - Spark's signature
@@ -75,6 +81,7 @@ class OttlaSource(DataSource):  # type: ignore[misc]  # pyspark's classes are no
     def _checked(self, schema: Any) -> SinkOptions:
         from ottla.spark.sink_options import check_schema, sink_options  # noqa: PLC0415
 
+        spare_modules()
         options = sink_options(self.options)
         check_schema(schema, options.topic)
         return options

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from ottla.client.cluster import Cluster
 from ottla.client.columnar import ANONYMOUS, Encoded, Encoder, Producer, fields_of
-from ottla.client.columnar_partitions import partitions_of_keys, spread
+from ottla.client.columnar_partitions import chunks, partitions_of_keys, spread
 from ottla.client.errors import values_of
 from ottla.client.metadata import NO_LEADER, TopicView
 from ottla.client.produce import Batch, Identity, Sender, new_identity
@@ -106,24 +106,31 @@ class Rows:
     ) -> Iterator[tuple[TopicPartition, Ints]]:
         """The rows of each partition, in their order."""
         view = self._cluster.topic(topic, create=True)
-        chosen = self._keyed(rows, columns, len(view.partitions))
+        keyed = self._keyed(rows, columns, len(view.partitions))
+        if keyed is None and "partition" not in columns:
+            for number, some in chunks(len(rows), _open_to_all(view), self._next_turn()):
+                yield TopicPartition(topic, number), rows[some]
+            return
+        chosen = np.full(len(rows), -1, np.int64) if keyed is None else keyed
         if "partition" in columns:
             _take_named(chosen, columns["partition"], rows, view)
         free = np.nonzero(chosen < 0)[0]
         if len(free):
-            led = [part.partition for part in view.partitions.values() if part.leader != NO_LEADER]
-            chosen[free] = spread(len(free), led or list(view.partitions), self._turn)
-            self._turn += 1
+            chosen[free] = spread(len(free), _open_to_all(view), self._next_turn())
         order = np.argsort(chosen, kind="stable")
         edges = np.nonzero(np.diff(chosen[order]))[0] + 1
         for part in np.split(order, edges):
             yield TopicPartition(topic, int(chosen[part[0]])), rows[part]
 
-    def _keyed(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints:
-        """The partition of each row by its key; -1 for a free choice."""
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _keyed(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints | None:
+        """The partition of each row by its key; -1 for a free choice. None: no row has a key."""
         keys = columns.get("key")
         if keys is None or self._options.ignore_keys or keys.null_count == len(keys):
-            return np.full(len(rows), -1, np.int64)
+            return None
         data, places = fields_of(keys)
         return partitions_of_keys((data, places[:, rows]), partitions)
 
@@ -142,6 +149,12 @@ class Rows:
         identity = self._identity()
         sequence = identity.take(where, records)
         return Producer(identity.producer_id, identity.producer_epoch, sequence, self._transactional)
+
+
+def _open_to_all(view: TopicView) -> list[int]:
+    """Partitions for rows that may go anywhere: those that have a leader, if any has."""
+    led = [part.partition for part in view.partitions.values() if part.leader != NO_LEADER]
+    return led or list(view.partitions)
 
 
 def _take_named(chosen: Ints, named: pa.Array, rows: Ints, view: TopicView) -> None:
