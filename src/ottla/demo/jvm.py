@@ -109,21 +109,18 @@ class SparkProcess:
             )
 
     def _environment(self, home: Path) -> dict[str, str]:
-        environment = {key: value for key, value in os.environ.items() if key not in _NOT_OURS}
-        return (
-            {THREADS: "1"}
-            | environment
-            | {
-                "JAVA_HOME": java_home(),
-                "SPARK_HOME": str(home),
-                **({"SPARK_LOCAL_IP": "127.0.0.1"} if self._is_here else {}),
-                "SPARK_CONNECT_MODE": "0",
-                "PYSPARK_PYTHON": sys.executable,
-                "PYTHONPATH": os.pathsep.join(filter(None, [_package_path(), os.environ.get("PYTHONPATH", "")])),
-                "PYTHONWARNINGS": "ignore",
-                "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._handover),
-            }
-        )
+        inherited = {key: value for key, value in os.environ.items() if key not in _NOT_OURS}
+        environment = {THREADS: "1"} | inherited
+        return environment | {
+            "JAVA_HOME": java_home(),
+            "SPARK_HOME": str(home),
+            **({"SPARK_LOCAL_IP": "127.0.0.1"} if self._is_here else {}),
+            "SPARK_CONNECT_MODE": "0",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": os.pathsep.join(filter(None, [_package_path(), os.environ.get("PYTHONPATH", "")])),
+            "PYTHONWARNINGS": "ignore",
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._handover),
+        }
 
     def session(self) -> Any:
         """The SparkSession; waits for Java. Raises SparkFailed."""
