@@ -196,6 +196,31 @@ def test_a_batch_function_may_change_the_number_of_rows() -> None:
     assert route(map_batches(lambda found: {"value": pa.array([], pa.string())}), batch(b"x")) == []
 
 
+def test_functions_see_null_where_there_are_no_headers_and_spark_gets_no_null_list() -> None:
+    """Spark fills the offsets of all null lists of a batch anew for each row."""
+    seen: list[Any] = []
+
+    def copy(found: pa.RecordBatch) -> Any:
+        seen.extend(found.column("headers").to_pylist())
+        return {"value": found.column("value")}
+
+    assert [row["headers"] for row in route(map_batches(copy), batch(b"a", b"b"))] == [[], []]
+    assert seen == [None, None]
+    keeps = map_batches(lambda found: found.select(["value", "headers"]))
+    mixed = pa.concat_batches([batch(b"a"), batch(b"b", headers=[("h", b"1")]), batch(b"c")])
+    own = [[], [{"key": "h", "value": b"1"}], []]
+    assert [row["headers"] for row in route(keeps, mixed.slice(0, 3))] == own
+    assert [row["headers"] for row in route(keeps, mixed.slice(1))] == own[1:]
+
+
+def test_a_null_list_may_have_something_behind_it() -> None:
+    pairs = pa.array([{"key": "h", "value": b"1"}] * 2, HEADERS_TYPE.value_type)
+    mask = pa.array([True, False])
+    by_hand = pa.ListArray.from_arrays(pa.array([0, 1, 2], pa.int32()), pairs, type=HEADERS_TYPE, mask=mask)
+    rows = route(map_batches(lambda found: {"value": found.column("value"), "headers": by_hand}), batch(b"a", b"b"))
+    assert [row["headers"] for row in rows] == [[], [{"key": "h", "value": b"1"}]]
+
+
 @pytest.mark.parametrize("marks", [[None, "odd", None], [False, True, False]])
 def test_a_batch_function_may_mark_rows(marks: list[Any]) -> None:
     rows = route(map_batches(lambda found: {"value": ["a", "b", "c"], "_error": marks}), batch(b"x", b"y", b"z"))

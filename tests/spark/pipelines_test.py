@@ -25,6 +25,7 @@ from ottla.client.records import records_in
 from ottla.client.settings import ClientConfig
 from ottla.demo.events import directory_of, load
 from ottla.pipeline import BadPipeline, Out, Pipeline, Record, StepFailed, map_batches, map_rows
+from ottla.pipeline.queries import without_null_lists
 from ottla.record.batch import Record as Stored
 from ottla.retry import headers as trails
 from ottla.types import TopicPartition
@@ -366,3 +367,17 @@ print("", session.read.format("ottla").option("kafka.bootstrap.servers", "nowher
     )
     assert f"={sys.executable}" in told.stdout, told.stderr
     assert "DataFrame[key: binary" in told.stdout, told.stderr
+
+
+def test_no_list_that_is_null_goes_to_python(spark: Any) -> None:
+    """Spark's writer of Arrow goes through all null lists of a batch for each row of it."""
+    kind = "array<struct<key:string,value:binary>>"
+    null, some = f"cast(null as {kind})", "array(struct('h' as key, cast('1' as binary) as value))"
+    frame = spark.sql(f"select {null} as headers, struct(1 as offset, {null} as headers) as _source union all select "
+                      f"{some}, struct(2 as offset, {some} as headers)")  # fmt: skip
+    filled = without_null_lists(frame)
+    assert filled.dtypes == frame.dtypes
+    rows = [(row.headers, row["_source"].offset, row["_source"].headers) for row in filled.collect()]
+    assert rows == [([], 1, []), ([("h", b"1")], 2, [("h", b"1")])]
+    plain = spark.sql("select 1 as value")
+    assert without_null_lists(plain) is plain

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -193,13 +194,21 @@ def records_of(batch: pa.RecordBatch, levels: Mapping[str, int]) -> Iterator[Rec
     headers = batch.column(names.index("headers"))
     lists = (*(column.to_pylist() for column in columns), times.to_pylist(), headers.to_pylist())
     for key, value, topic, partition, offset, micros, own in zip(*lists, strict=True):
-        found = headers_of(own)
+        found = headers_of(own) if own else ()
         level = levels.get(topic, 0)
         first = (trails.read(found).origin if level else None) or trails.Origin(
             topic, partition, offset, (micros or 0) // 1000
         )
         where = (first.topic, first.partition, first.offset, first.timestamp)
-        yield Record(key, value, *where, trails.plain(found), level + 1)
+        yield Record(key, value, *where, trails.plain(found) if found else (), level + 1)
+
+
+def with_null_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A batch of the source as the source makes it: headers are null where there are none (see `queries`)."""
+    at = batch.schema.get_field_index("headers")
+    column = batch.column(at)
+    shown = pc.if_else(pc.equal(pc.list_value_length(column), 0), pa.scalar(None, column.type), column)
+    return batch.set_column(at, batch.schema.field(at), shown)
 
 
 def headers_of(found: Iterable[Mapping[str, Any]] | None) -> Headers:
@@ -301,6 +310,20 @@ def to_rows(found: pa.RecordBatch) -> pa.RecordBatch:
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
             raise BadOutput(f"the column `{field.name}` is {column.type}: it must be {field.type}") from error
     return pa.RecordBatch.from_arrays(arrays, schema=ROWS_TYPE)
+
+
+def without_null_lists(rows: pa.RecordBatch) -> list[pa.Array]:
+    """Columns of ROWS_TYPE with empty lists for headers that are null: to the sink they are the same, and Spark takes
+    its time for null ones (see `queries`)."""
+    *others, headers = rows.columns
+    return [*others, _filled(headers) if headers.null_count else headers]
+
+
+def _filled(lists: pa.ListArray) -> pa.ListArray:
+    """Empty lists for null ones. Those are empty already but for their mark, unless somebody built them by hand."""
+    if pc.any(pc.and_(lists.is_null(), pc.not_equal(np.diff(lists.offsets), 0))).as_py():
+        return pc.coalesce(lists, pa.scalar([], lists.type))
+    return pa.ListArray.from_arrays(lists.offsets, lists.values, type=lists.type)
 
 
 def problems_of(rows: pa.RecordBatch, limits: Limits) -> dict[int, Exception]:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from ottla.pipeline.errors import BadPipeline
 from ottla.pipeline.functions import ERROR
 from ottla.pipeline.progress import COUNTED, METRICS
-from ottla.pipeline.routing import ORIGIN, SCHEMA, SOURCE, Router
+from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
 from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
 from ottla.retry.policy import duration_ms
@@ -112,7 +112,26 @@ def _has_source(made: Any) -> bool:
 
 
 def _routed(rows: Any, router: Router) -> Any:
-    return rows.mapInArrow(router, f"{SCHEMA}, {ORIGIN}" if router.keep else SCHEMA)
+    return without_null_lists(rows).mapInArrow(router, f"{SCHEMA}, {ORIGIN}" if router.keep else SCHEMA)
+
+
+def without_null_lists(rows: Any) -> Any:
+    """Empty lists for headers that are null, on the way to Python.
+
+    Spark asks at each row for the size of what it has gathered, and Arrow fills the offsets of all null lists so far
+    each time: 5,000 steps for a row, in batches of 10,000.
+    """
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415
+
+    def filled(name: str) -> Any:
+        return F.coalesce(F.col(name), F.array().cast(HEADERS))
+
+    kinds = dict(rows.dtypes)
+    if "headers" in kinds:
+        rows = rows.withColumn("headers", filled("headers"))
+    if f"headers:{HEADERS}" in kinds.get(SOURCE, ""):
+        rows = rows.withColumn(SOURCE, F.col(SOURCE).withField("headers", filled(f"{SOURCE}.headers")))
+    return rows
 
 
 def _called(step: Step, read: Any) -> Any:
@@ -140,7 +159,7 @@ def _rows(step: Step, made: Any, group: str, keep: bool) -> Any:
         if step.limits.required:
             raise BadPipeline(f"step {step.name}: required=… needs dead=…, and the column `{SOURCE}`: keep it")
         origin = [F.struct(*(f"{SOURCE}.{name}" for name in _ORIGIN_FIELDS)).alias(SOURCE)] if keep else []
-        return made.select(F.lit(step.to).alias("topic"), *columns, *origin)
+        return without_null_lists(made.select(F.lit(step.to).alias("topic"), *columns, *origin))
     if SOURCE not in made.columns:
         raise BadPipeline(
             f"step {step.name}: rows with `{ERROR}` are sent on as they were read: keep the column `{SOURCE}`"

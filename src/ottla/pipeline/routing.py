@@ -30,6 +30,8 @@ from ottla.pipeline.functions import (
     reasons_of,
     rows_of,
     to_rows,
+    with_null_headers,
+    without_null_lists,
 )
 from ottla.pipeline.steps import Step
 from ottla.retry import headers as trails
@@ -37,7 +39,8 @@ from ottla.retry.policy import Dead
 
 SOURCE: Final = "_source"
 """The column that holds the record as it was read, for DataFrame steps."""
-SCHEMA: Final = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>"
+HEADERS: Final = "array<struct<key:string,value:binary>>"
+SCHEMA: Final = f"topic string, key binary, value binary, headers {HEADERS}"
 ORIGIN: Final = f"{SOURCE} struct<topic: string, partition: int, offset: bigint>"
 """The column that tells the sink what a row was made of."""
 _STAMPS: Final = ("CreateTime", "LogAppendTime")
@@ -62,7 +65,7 @@ class Router:
     def _route(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         function = self.step.function
         if isinstance(function, RowFunction | BatchFunction):
-            made, failed = function.apply(batch, self.step.limits, self.step.levels)
+            made, failed = function.apply(with_null_headers(batch), self.step.limits, self.step.levels)
             origin = batch
             # How many rows came of which is not known: a batch of the source is of one partition, and its end counts.
             of = [[batch.num_rows - 1] * rows.num_rows for rows in made]
@@ -79,7 +82,7 @@ class Router:
         self, rows: pa.RecordBatch, topics: list[str], origin: pa.RecordBatch | None, of: list[int]
     ) -> pa.RecordBatch:
         """Rows with their topics. origin: what was read; of: which of its rows each was made of."""
-        names, columns = ["topic", *ROWS_TYPE.names], [pa.array(topics, pa.string()), *rows.columns]
+        names, columns = ["topic", *ROWS_TYPE.names], [pa.array(topics, pa.string()), *without_null_lists(rows)]
         if self.keep:
             assert origin is not None
             names.append(SOURCE)
@@ -95,7 +98,8 @@ class Router:
         rows = to_rows(batch)
         reasons = {**problems_of(rows, self.step.limits), **reasons}
         good = [row for row in range(rows.num_rows) if row not in reasons]
-        made = [rows.take(pa.array(good, pa.int64()))] if good else []
+        chosen = rows.take(pa.array(good, pa.int64())) if reasons else rows
+        made = [chosen] if good else []
         return made, [Failed(row, reasons[row]) for row in sorted(reasons)], good
 
     def _failed(self, batch: pa.RecordBatch, failed: Sequence[Failed]) -> pa.RecordBatch:
