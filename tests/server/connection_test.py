@@ -6,7 +6,9 @@ Zone: real. What every network must do stands in tests/contract.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import socket
 import struct
 import sys
@@ -301,6 +303,39 @@ def test_a_large_region_whose_bytes_were_cut_off_ends_the_connection(server, fra
     server.until(lambda: server.broker.gone == 1)
     assert not file.busy
     file.close()
+
+
+def put_on_a_broken_device(file):
+    """Each read of its first byte fails with EIO from now on: nothing is mapped there."""
+    broken = os.open("/proc/self/mem", os.O_RDONLY)
+    os.dup2(broken, file.fileno())
+    os.close(broken)
+
+
+def sendfile_of_a_broken_device(*_):
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("sizes", [[100], [100, 90_000], [90_000]], ids=["small", "small and large", "large"])
+def test_a_region_that_the_device_does_not_give_ends_the_connection_with_one_line(
+    server, framed, tmp_path, caplog, monkeypatch, sizes
+):
+    disk = RealDisk(str(tmp_path), server.turns)
+    file = disk.open("a.log", True)
+    file.append([bytes(100_000)])
+    put_on_a_broken_device(file)
+    monkeypatch.setattr(os, "sendfile", sendfile_of_a_broken_device)
+    server.broker.answer = [b"head", *(Region(file, 0, size, file.generation) for size in sizes)]
+    sock = server.connect()
+    server.send(sock, framed(20))
+    server.until(lambda: server.broker.gone == 1)
+    server.until(lambda: server.closed(sock))
+    assert len(complaints(caplog)) == 1
+    assert not file.busy
+    server.broker.answer = [b"ok"]
+    other = server.connect()
+    server.send(other, framed(20))
+    assert server.receive(other, 6) == OK
 
 
 def test_a_peer_that_leaves_while_a_region_waits_lets_the_file_go(server, framed, tmp_path):

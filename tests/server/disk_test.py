@@ -273,3 +273,54 @@ def test_a_directory_that_hangs_holds_up_no_other(world, tmp_path):
     hung.set()
     world.until(lambda: len(done) == 1 + 2 * THREADS)
     file.close()
+
+
+def test_a_descriptor_that_cannot_be_closed_costs_its_own_file_the_next_sync_and_no_other(world, tmp_path, monkeypatch):
+    """As on a file system of the network, which only tells on close that it could not write."""
+    disk = RealDisk(str(tmp_path), world.turns, Descriptors(1))
+    file = disk.open("a.log", True)
+    file.append([b"123"])
+    broken, close = file.fileno(), os.close
+
+    def close_fails(fd):
+        close(fd)
+        if fd == broken:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "close", close_fails)
+    others = [disk.open(name, True) for name in ("b.log", "c.log")]
+    monkeypatch.undo()
+    done = []
+    for each in (file, *others):
+        each.sync(done.append)
+    world.until(lambda: len(done) == 3)
+    failures = [outcome for outcome in done if isinstance(outcome, Failure)]
+    assert [(failure.kind, "a.log" in failure.message) for failure in failures] == [(Kind.IO, True)]
+
+
+def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_caller_waits(world, tmp_path):
+    disk = RealDisk(str(tmp_path), world.turns, Descriptors(1))
+    for name in ("checkpoint", "b.log", "c.log"):
+        disk.open(name, True)
+    (tmp_path / "checkpoint").unlink()
+    done = []
+    disk.replace("checkpoint", b"new", done.append)
+    world.until(lambda: bool(done))
+    assert [outcome.kind for outcome in done] == [Kind.IO]
+
+
+def descriptors_of_this_process():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_refused_open_keeps_no_descriptor(disk):
+    disk.open("a.log", True)
+    before = descriptors_of_this_process()
+    with small_files():
+        refused = []
+        try:
+            disk.open("b.index", True, 100_000)
+        except Failure as failure:
+            refused.append(failure.kind)
+    assert refused == [Kind.FULL]
+    assert descriptors_of_this_process() == before

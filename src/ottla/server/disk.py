@@ -68,9 +68,10 @@ class RealDisk:
             return file
         try:
             fd = self._descriptor(path, os.O_CREAT if create else 0)
-            file = RealFile(self, folder, name, fd, stretch(fd, limit), limit)
+            size = _stretched(fd, limit)
         except OSError as error:
             raise failure_of(error, path) from None
+        file = RealFile(self, folder, name, fd, size, limit)
         folder.files[name] = file
         self._folders[parent] = folder
         self.descriptors.opened(file)
@@ -225,7 +226,11 @@ class RealDisk:
 
     def replace(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write a checkpoint in a thread: beside it, synced, renamed over it, directory synced."""
-        self._detach(path)
+        try:
+            self._detach(path)
+        except Failure as failure:
+            self.turns.soon(done, failure)
+            return
         lane = self._lanes.setdefault(path, Lane(self.turns))
 
         def finished(outcome: Failure | None) -> None:
@@ -270,7 +275,11 @@ class RealDisk:
             return lambda: _remove_tree(full)
         self._detach(path)
         fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
-        os.unlink(full)
+        try:
+            os.unlink(full)
+        except OSError:
+            os.close(fd)
+            raise
         return lambda: os.close(fd)
 
     def unlink_now(self, path: str) -> None:
@@ -305,6 +314,14 @@ class RealDisk:
             self.turns.soon(finished, failure)
             return
         self.turns.off_loop(lambda: _touch(spans), finished)
+
+
+def _stretched(fd: int, limit: int) -> int:
+    try:
+        return stretch(fd, limit)
+    except OSError:
+        os.close(fd)
+        raise
 
 
 def _fsync_path(path: str) -> None:

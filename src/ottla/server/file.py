@@ -104,8 +104,12 @@ class RealFile:
 
     def park(self) -> None:
         """Close the descriptor; the next use opens it again."""
-        os.close(self._fd)
+        fd = self._fd
         self._fd = -1
+        try:
+            os.close(fd)
+        except OSError as error:  # it is closed all the same; what had been written may not have reached the device
+            self._lost = failure_of(error, self.path)
 
     def pin(self) -> int:
         """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""

@@ -1,7 +1,8 @@
 """What a connection has still to send, when it is more than one small answer.
 
 Zone: real. Large regions leave by sendfile, so their bytes are never read; small parts are gathered in a reused buffer
-and leave with one call. A region whose file has changed meanwhile is never sent: `Stale` ends the connection.
+and leave with one call. A region whose file has changed meanwhile, or cannot be read, is never sent: `Stale` ends the
+connection.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
 
 class Stale(Exception):
-    """The bytes of a region are not there any more (truncated or removed): the answer cannot be finished."""
+    """The bytes of a region cannot be had (truncated, removed, or the device fails): the answer cannot be finished."""
 
 
 class Scratch:
@@ -231,5 +232,9 @@ def _open_fd(region: Region) -> int:
 
 
 def _read(region: Region, into: memoryview) -> None:
-    if os.preadv(_open_fd(region), (into,), region.pos) != region.size:
+    try:
+        count = os.preadv(_open_fd(region), (into,), region.pos)
+    except OSError as error:  # the partition's own reads find it too, and take the directory offline
+        raise Stale(f"the file cannot be read: {error.strerror}") from None
+    if count != region.size:
         raise Stale("the file ended before the region")

@@ -6,6 +6,7 @@ of its requests. Nothing here reads.
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import struct
@@ -380,9 +381,13 @@ class Replies:
         self.close()
 
     def _broken(self, error: OSError) -> None:
-        if not isinstance(error, (BlockingIOError, InterruptedError)):
-            log.debug("%s: %s", self.host, error)
-            self.close()
+        if isinstance(error, (BlockingIOError, InterruptedError)):
+            return
+        if error.errno == errno.EIO:  # no peer does that: the device under a region does
+            self.drop(f"the file cannot be read: {error.strerror}")
+            return
+        log.debug("%s: %s", self.host, error)
+        self.close()
 
     def _drop_answers(self) -> None:
         """The connection is over: files, held requests and answers go."""

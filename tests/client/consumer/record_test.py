@@ -111,7 +111,7 @@ def test_the_quick_way_is_taken_after_a_while_or_where_numba_is_there_already(mo
         return seen
 
     assert Decoder(False, None, None)._left == WARM_UP
-    monkeypatch.setitem(sys.modules, "numba", object())
+    list(fast().records(fetched(data)))  # numba imports more of itself on the first call
     assert plain_ones() == [False] * 7
     monkeypatch.delitem(sys.modules, "numba")
     assert plain_ones() == [True] * 4 + [False] * 3
