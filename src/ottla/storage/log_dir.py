@@ -359,6 +359,11 @@ class LogDir:
         """Note how far each log is durable."""
         self._recovery_points.write(self._recovery_point_bytes)
 
+    def save_recovery_points(self, done: Callable[[object], None]) -> None:
+        """The same; `done` in a later turn, when that is durable, or the directory offline."""
+        self.checkpoint_recovery_points()
+        self._recovery_points.when_idle(done)
+
     def checkpoint_high_watermarks(self) -> None:
         """Note each log's high watermark."""
         self._high_watermarks.write(self._high_watermark_bytes())
@@ -426,9 +431,8 @@ class LogDir:
         self._stop_some(list(self._all().values()), None, done)
 
     def _stop_some(self, logs: list[Log], failure: Failure | None, done: Done[None]) -> None:
-        """A share of the logs, then the others: a file that waits for its sync keeps its descriptor, and all of them
-        together may be more than a process has.
-        """
+        """A share of the logs, then the others: a file that waits for its sync keeps its descriptor, and all together
+        may be more than a process has."""
         share, left = logs[:STOPPED_AT_ONCE], logs[STOPPED_AT_ONCE:]
 
         def synced(later: Failure | None) -> None:
@@ -453,9 +457,8 @@ class LogDir:
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
-        busy = [
-            file for file in (self._recovery_points, self._high_watermarks, self._starts, self._cleaned) if file.busy
-        ]
+        every = (self._recovery_points, self._high_watermarks, self._starts, self._cleaned)
+        busy = [file for file in every if file.busy]
         if not busy:
             self._stopped(failure, done)
             return

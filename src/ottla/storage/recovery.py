@@ -335,10 +335,8 @@ class _Opening:
         while kept < len(self.segments):
             segment = self.segments[kept]
             if kept > slot:
-                if not self._continues(segment):
+                if not self._continues(kept):
                     break
-                if segment.base_offset > self.end_offset:
-                    self.hole = min(self.hole, self.end_offset)
                 self.segments[kept - 1].seal()
             valid = self._go_through(segment, self.recovery_point)
             kept += 1
@@ -351,11 +349,26 @@ class _Opening:
             self._cut(*torn)
         self._drop_snapshots()
 
-    def _continues(self, segment: Segment) -> bool:
+    def _continues(self, slot: int) -> bool:
         """Whether a segment begins where the one before it ends; in a compacted log it may begin later."""
-        if "compact" in self.config.cleanup_policy or segment.base_offset <= self.found.cleaned_until:
-            return segment.base_offset >= self.end_offset
-        return segment.base_offset == self.end_offset
+        base = self.segments[slot].base_offset
+        if base <= self.end_offset:
+            return base == self.end_offset
+        if "compact" not in self.config.cleanup_policy and base > self.found.cleaned_until:
+            return False
+        if self._lost_before(base):
+            if not any(segment.size for segment in self.segments[slot:]):
+                return False
+            _logger.error("%s: from offset %d to %d records are not there", self.tp, self.end_offset, base)
+            self._misses(Lack.WITHIN)
+        self.hole = min(self.hole, self.end_offset)
+        return True
+
+    def _lost_before(self, base: int) -> bool:
+        """Whether it was not compaction that took what is missing before a segment: compaction touches only what is
+        durable, and by the checkpoints."""
+        durable = max(self.found.recovery_point, self.found.cleaned_until)
+        return base > durable and self.home.safeguards.holes_explained
 
     def _go_through(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
         """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.

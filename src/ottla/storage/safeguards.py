@@ -52,5 +52,7 @@ class Safeguards:
     """What compaction has noted of a log is taken back, durably, before the log is cut below it."""
     txn_indexes_vouched: bool = True
     """A transaction index that is not what it was when it was finished is built anew."""
+    holes_explained: bool = True
+    """Records missing between two segments beyond what was durable were not compacted away: they are lost."""
     losses_told: bool = True
     """A log that lost what had been durable says so: it is not in sync, and does not lead while others are."""

@@ -24,6 +24,12 @@ def test_a_part_of_a_segment_that_was_reached_counts_whole() -> None:
     assert cleanable(LOG, 15, 35, NOW, RULES) == Cleanable(15, 30, 500, 500 / 600, 0)
 
 
+def test_before_an_empty_active_segment_the_newest_records_stay() -> None:
+    empty = SegmentFacts(40, 0, 0)
+    assert cleanable([*LOG, empty], 0, 40, NOW, RULES) == cleanable(LOG, 0, 40, NOW, RULES)
+    assert cleanable([LOG[0], empty], 0, 40, NOW, RULES) is None
+
+
 def test_young_records_stay_and_old_ones_do_not_wait() -> None:
     assert cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=5)) == Cleanable(0, 30, 600, 1.0, 0)
     young = cleanable(LOG, 0, 35, NOW, RULES._replace(min_lag_ms=6))

@@ -64,7 +64,10 @@ def cleanable(
     """What can be compacted in a log; None when nothing can.
 
     stable_offset: nothing at or above it may be touched (the last stable offset, at most the high watermark).
+    The newest record stays whatever it is: a replica that fetches comes to the end of the log by that alone.
     """
+    if len(segments) > 1 and not segments[-1].size:
+        segments = segments[:-1]
     until = _until(segments, stable_offset, now_ms - rules.min_lag_ms)
     below = [segment for segment in segments if segment.base_offset < until]
     ends = [*(segment.base_offset for segment in below[1:]), until]

@@ -236,9 +236,11 @@ class Cleaner:
     @staticmethod
     def _secure(home: Home, directory: LogDir, log: Log) -> Steps[None]:
         """Nothing goes for the sake of what a power cut may take: later records of a key, markers. And that there may
-        be holes between segments from now on stands beside the log before the first one is there."""
+        be holes between segments from now on, and how far, stands beside the log before the first one is there: beyond
+        that a hole is a loss."""
         if home.safeguards.durable_before_cleaned:
             yield log.flush
+            yield directory.save_recovery_points
         if log.cleaning.checkpoint is None:
             log.cleaning.checkpoint = log.cleaned_until
             yield directory.save_cleaned

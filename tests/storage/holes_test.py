@@ -1,0 +1,70 @@
+"""Records missing between two segments of a compacted log: compacted away, or lost with the power.
+
+Zone: deterministic. The name of a segment may reach the device before the bytes of the one before it.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.storage.cleaning.cleaner_test import CHECKPOINT, go_on, start
+from tests.storage.cleaning.pass_test import fill, records
+from tests.storage.conftest import TP, Shelf, SimWorld, make_rolled
+
+from ottla.config.topic import TopicConfig
+from ottla.storage.checkpoints import format_offsets
+from ottla.storage.lack import Lack
+from ottla.storage.safeguards import Safeguards
+
+SLOW = {"log_flush_offset_checkpoint_interval_ms": "1000000000", "log_cleaner_backoff_ms": "100"}
+
+
+def without_the_tail(sim: SimWorld, behind: int, durable: bool, safeguards: Safeguards | None = None) -> Shelf:
+    """Of records 10 to 19 of a segment the second half is gone; `behind` are in the next one. Started again."""
+    shelf = make_rolled(sim, [0, 10, 20], 20 + behind, cleanup_policy=("compact",))
+    path = shelf.log.segments[1].file.path
+    whole = sim.contents(path)
+    if durable:
+        shelf.flush()
+        shelf.manager.dirs[0].checkpoint_recovery_points()
+        sim.settle()
+    sim.kill()
+    sim.overwrite(path, whole[: len(whole) // 2])
+    return shelf.again(safeguards=safeguards)
+
+
+def test_an_empty_segment_behind_a_lost_tail_is_not_the_log(sim: SimWorld) -> None:
+    """Its replica would wait for its leader to go on from 20, and never ask for what it has lost."""
+    log = without_the_tail(sim, behind=0, durable=False).log
+    assert (log.end_offset, len(log.segments), log.lack) == (15, 2, None)
+    assert [record.offset for record in records(Shelf(sim, log.config))] == list(range(15))
+
+
+def test_records_behind_a_lost_tail_stay_and_the_log_says_what_it_lacks(sim: SimWorld) -> None:
+    log = without_the_tail(sim, behind=5, durable=False).log
+    assert (log.end_offset, len(log.segments), log.lack) == (25, 3, Lack.WITHIN)
+
+
+@pytest.mark.parametrize("behind", [0, 5])
+def test_without_the_safeguard_a_lost_tail_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
+    log = without_the_tail(sim, behind, durable=False, safeguards=Safeguards(holes_explained=False)).log
+    assert (log.end_offset, len(log.segments), log.lack) == (20 + behind, 3, None)
+
+
+@pytest.mark.parametrize("behind", [0, 5])
+def test_below_the_recovery_point_a_hole_is_compaction_s(sim: SimWorld, behind: int) -> None:
+    log = without_the_tail(sim, behind, durable=True).log
+    assert (log.end_offset, len(log.segments), log.lack) == (20 + behind, 3, None)
+
+
+def test_what_compaction_leaves_is_believed_after_a_kill_though_no_checkpoint_was_due(sim: SimWorld) -> None:
+    config = TopicConfig(segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",))
+    shelf = start(sim, config, **SLOW)
+    fill(shelf, 1)
+    go_on(shelf, 5_000)
+    before, segments = records(shelf), list(shelf.log.segments)
+    assert any(one.walk_tail()[1] < other.base_offset for one, other in zip(segments, segments[1:], strict=False))
+    sim.kill()
+    sim.overwrite(CHECKPOINT, format_offsets({TP: 0}))  # the pass was about to note how far it came
+    again = start(sim, config, **SLOW)
+    assert again.log.lack is None
+    assert records(again) == before
