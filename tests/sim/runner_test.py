@@ -81,6 +81,7 @@ AT_POINTS = {
     "cleans_stable_only",
     "cleaner_checkpoint_cut",
     "txn_indexes_vouched",
+    "holes_explained",
     "losses_told",
 }
 """What a single broker's runs notice too rarely, or cannot: it cuts no log that it writes, has no transactions, and no

@@ -17,7 +17,7 @@ from ottla.sim.report import coverage_lines, replay_command, result_lines, resul
 from ottla.sim.swarm import Coverage, run_seed
 from ottla.sim.transactions.admin import REPLACED
 from ottla.sim.transactions.checkers import BESIDE
-from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
+from ottla.sim.transactions.runner import TransactionOptions, TransactionResult, TransactionRun
 
 
 def run(seed: int, **options: object) -> TransactionResult:
@@ -55,6 +55,18 @@ def test_without_faults_no_coordinator_changes():
 def test_copiers_with_one_id_do_not_keep_each_other_from_the_end():
     result = run(10002, strikes=(1, 6, 7))  # they fenced each other for forty seconds
     assert result.ok, result.violations
+
+
+@pytest.mark.slow
+def test_a_transaction_of_which_a_coordinator_lost_all_is_an_operators():
+    """With the state of transactions the power took who is to end one: its copiers hear UNSTABLE_OFFSET_COMMIT for
+    ever, as with Apache Kafka."""
+    world = TransactionRun(21825, TransactionOptions())
+    result = world.run()
+    assert result.ok, result.violations
+    assert not world.history.ends_transactions
+    assert any(what.startswith("not copied: alone") for what in world.history.hanging)
+    assert result.short_of, "such a seed does not count"
 
 
 @pytest.mark.slow

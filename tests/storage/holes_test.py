@@ -5,6 +5,8 @@ Zone: deterministic. The name of a segment may reach the device before the bytes
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.storage.cleaning.cleaner_test import CHECKPOINT, go_on, start
 from tests.storage.cleaning.pass_test import fill, records
@@ -62,7 +64,7 @@ def test_what_compaction_leaves_is_believed_after_a_kill_though_no_checkpoint_wa
     fill(shelf, 1)
     go_on(shelf, 5_000)
     before, segments = records(shelf), list(shelf.log.segments)
-    assert any(one.walk_tail()[1] < other.base_offset for one, other in zip(segments, segments[1:], strict=False))
+    assert any(one.walk_tail()[1] < other.base_offset for one, other in pairwise(segments))
     sim.kill()
     sim.overwrite(CHECKPOINT, format_offsets({TP: 0}))  # the pass was about to note how far it came
     again = start(sim, config, **SLOW)

@@ -42,6 +42,7 @@ SAFEGUARDS = (
     "exchange_finished",
     "cleaner_checkpoint_cut",
     "txn_indexes_vouched",
+    "holes_explained",
     "losses_told",
 )
 """Of the log. A single broker has these."""

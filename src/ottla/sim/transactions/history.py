@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ottla.sim.catalog import log_name
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.wire_client import Route
+from ottla.types import INTERNAL_TOPICS
 
 
 class Fate(Enum):
@@ -176,3 +177,9 @@ class TransactionHistory(ClusterHistory):
     def is_whole(self) -> bool:
         """Whether nothing was lost with an excuse: what transactions promise needs all logs."""
         return not self.excused
+
+    @property
+    def ends_transactions(self) -> bool:
+        """Whether each transaction comes to an end: one of which a coordinator has lost what it knew, or a group the
+        marker, waits for an operator (KIP-664)."""
+        return not any(log.rpartition("@")[0].rpartition("-")[0] in INTERNAL_TOPICS for log in self.excused)
