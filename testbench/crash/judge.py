@@ -138,9 +138,10 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
             wrong.append(f"{tp}: {reasons[-1]}")
         log = site.manager.get(tp)
         assert log is not None
-        doomed = any(state.doomed for life in lives for state in life.older)
-        if log.lack is Lack.WITHIN and len(site.drives) > 1 and not doomed:
-            wrong.append(f"{tp} is said to lack records")
+        if log.lack is Lack.WITHIN and len(site.drives) > 1 and not all(reasons):
+            doomed = any(state.doomed for life in lives for state in life.older)
+            if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
+                wrong.append(f"{tp} is said to lack records")
         if is_compacted(tp) and not all(reasons):
             batches = _survived(facts, lives, site.wall_ms, killed=killed)
             wrong += [f"{tp}: {why}" for why in _notes(log, facts, batches)]
@@ -312,17 +313,21 @@ def _second(
 
 def _with_holes(site: Site, found: dict[TopicPartition, Facts], model: Model, *, killed: bool) -> list[str]:
     """The directories of compacted logs where something is lost in the midst."""
-    holes = []
-    for tp, facts in found.items() if not killed else ():
-        if is_compacted(tp):
-            left = _survived(facts, model.lives[tp], site.wall_ms, killed=False)
-            states = [state for life in model.lives[tp] for state in (life.state, *life.older)]
-            log = site.manager.get(tp)
-            assert log is not None
-            from_offset = max(log.cleaning.checkpoint or 0, min(life.synced for life in model.lives[tp]))
-            if all(left != state.batches or _lacks(facts, state, from_offset) for state in states):
-                holes.append(str(tp))
-    return holes
+    if killed:
+        return []
+    return [str(tp) for tp, facts in found.items() if _has_hole(site, tp, facts, model.lives[tp])]
+
+
+def _has_hole(site: Site, tp: TopicPartition, facts: Facts, lives: list[Life]) -> bool:
+    """Whether a compacted log lost something in its midst with the power."""
+    if not is_compacted(tp):
+        return False
+    left = _survived(facts, lives, site.wall_ms, killed=False)
+    states = [state for life in lives for state in (life.state, *life.older)]
+    log = site.manager.get(tp)
+    assert log is not None
+    from_offset = max(log.cleaning.checkpoint or 0, min(life.synced for life in lives))
+    return all(left != state.batches or _lacks(facts, state, from_offset) for state in states)
 
 
 def _lacks(facts: Facts, state: State, from_offset: int) -> bool:

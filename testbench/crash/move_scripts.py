@@ -51,11 +51,11 @@ MOVES: Final[dict[str, str]] = {
         "points; marks; settle; append 1 1 9; flush; settle"
     ),
     "a compacted log moves": (
-        "compact; 5* keys 1 1 2 3; roll; mark; clean; keys 0 -2; keys 0 1; roll; mark; move; clean; keys 1 4; roll; "
-        "mark; wait 3000; clean; keys 1 5; flush; settle; stop; keys 1 6; roll; mark; clean"
+        "compact; 5* keys 1 1 2 3; seal; mark; clean; keys 0 -2; keys 0 1; seal; mark; move; clean; keys 1 4; roll; "
+        "mark; wait 3000; clean; keys 1 5; flush; settle; stop; keys 1 6; seal; mark; clean"
     ),
     "a move during compaction": (
-        "compact; 5* keys 1 1 2 3; roll; mark; clean 15; move; some 25; keys 1 1; roll; mark; settle; clean; stop; "
+        "compact; 5* keys 1 1 2 3; seal; mark; clean 15; move; some 25; keys 1 1; seal; mark; settle; clean; stop; "
         "keys 1 2; settle"
     ),
 }

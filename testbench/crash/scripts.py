@@ -19,6 +19,7 @@ unless `settle` waits for them. Words of the language, numbers behind them:
     compact, compact-delete   what follows is of a topic with that policy, which is made first
     keys P K…         a batch of producer P with a record of each key K; of a negative one a tombstone
     tkeys P K…        the same in a transaction
+    seal              a roll, and a record of key 9 behind it
     clean [N]         the cleaner looks for work, and does it; N: so many events of it
     move, stay        the log begins to move to the other of two directories; it stays after all
     some N            N events of what is on its way

@@ -303,6 +303,10 @@ class Story:
 
         self._log.flush(flushed)
 
+    def _seal(self) -> None:
+        self._roll()
+        self._keys(0, 9)
+
     def _roll(self) -> None:
         self._log.roll()
 

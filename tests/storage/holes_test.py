@@ -46,6 +46,18 @@ def test_records_behind_a_lost_tail_stay_and_the_log_says_what_it_lacks(sim: Sim
     assert (log.end_offset, len(log.segments), log.lack) == (25, 3, Lack.WITHIN)
 
 
+def test_zeros_behind_a_lost_tail_are_no_records(sim: SimWorld) -> None:
+    """Cut off, they would leave an empty segment: the next start must come to the same as this one."""
+    shelf = make_rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
+    first, last = (shelf.log.segments[slot].file.path for slot in (1, 2))
+    tail, behind = len(sim.contents(first)) // 2, len(sim.contents(last))
+    sim.kill()
+    sim.overwrite(first, sim.contents(first)[:tail])
+    sim.overwrite(last, bytes(behind))
+    log = shelf.again().log
+    assert (log.end_offset, len(log.segments), log.lack) == (15, 2, None)
+
+
 @pytest.mark.parametrize("behind", [0, 5])
 def test_without_the_safeguard_a_lost_tail_is_taken_for_compaction(sim: SimWorld, behind: int) -> None:
     log = without_the_tail(sim, behind, durable=False, safeguards=Safeguards(holes_explained=False)).log

@@ -9,7 +9,8 @@ import pytest
 from tests.storage.conftest import SMALL, idempotent
 
 from ottla.config.topic import TopicConfig
-from ottla.storage.checkpoints import parse_checksums
+from ottla.storage.checkpoints import format_epochs, parse_checksums
+from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.safeguards import Safeguards
 
 FIRST, SECOND = f"t-0/{0:020d}", f"t-0/{10:020d}"
@@ -116,6 +117,32 @@ def test_without_that_a_wrong_one_is_believed(sim, chained, what) -> None:
     sim.overwrite(path, harm(sim.contents(path)))
     believing = replace(Safeguards(), txn_indexes_vouched=False)
     assert facts(chained.again(safeguards=believing).log) != expected
+
+
+def test_a_time_index_that_goes_on_behind_its_segment_is_not_that_segment_s(sim, stopped, caplog) -> None:
+    path = f"{FIRST}.timeindex"
+    right = sim.contents(path)
+    sim.overwrite(path, right[:-4] + (10).to_bytes(4, "big"))
+    with caplog.at_level(logging.WARNING):
+        stopped.again()
+    assert f"{FIRST}.log do not fit it" in caplog.text
+    assert sim.contents(path) == right
+
+
+def test_a_compacted_log_whose_epochs_begin_too_late_knows_whose_its_first_records_are(sim, kit) -> None:
+    """The checkpoint of epochs knew of a deletion that the one of log starts did not: the process was killed."""
+    shelf = kit.rolled(sim, [0, 10, 20], 25, cleanup_policy=("compact",))
+    shelf.put(kit.batch(1), epoch=4)
+    shelf.flush()
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    sim.settle()
+    whole = shelf.log.epochs.entries
+    for known in (((0, 14), (4, 25)), ((0, 24), (4, 25)), ((4, 25),)):
+        sim.kill()
+        sim.overwrite("t-0/leader-epoch-checkpoint", format_epochs([EpochEntry(*entry) for entry in known]))
+        shelf = shelf.again()
+        assert shelf.log.epochs.entries == whole == ((0, 0), (4, 25))
+        assert shelf.log.epochs.epoch_of(3) == 0
 
 
 def test_after_a_kill_a_sealed_transaction_index_is_looked_at_too(sim, chained, caplog) -> None:

@@ -245,3 +245,16 @@ def test_a_recovery_point_beyond_the_end_vouches_for_nothing(sim, kit) -> None:
     assert again.log.end_offset == bases[1] - 1
     sim.settle()
     assert again.log.recovery_point == again.log.end_offset
+
+
+def test_no_recovery_point_of_before_a_cut_outlives_the_segment_that_was_cut(world, kit, shelf) -> None:
+    """It would vouch for indexes that nobody has synced since."""
+    shelf.put(*(kit.batch(1) for _ in range(10)))
+    shelf.flush()
+    shelf.manager.dirs[0].checkpoint_recovery_points()
+    world.settle()
+    shelf.log.truncate_to(4)
+    shelf.put(*(kit.batch(1) for _ in range(8)))
+    shelf.log.roll()
+    assert parse_offsets(world.contents("recovery-point-offset-checkpoint")) == {kit.TP: 4}
+    world.settle()

@@ -70,7 +70,7 @@ def test_without_a_safeguard_something_is_found(switch: str, script: str, fate: 
         ("compaction and a marker that is not flushed", Fate.LOST, ("settle",)),
         ("compaction of aborted transactions", Fate.REORDERED, ("clean",)),
         ("a cut during compaction", Fate.KILLED, ("cut 7", "keys 0 1 7")),
-        ("compaction", Fate.TORN, ("roll",)),
+        ("compaction", Fate.TORN, ("seal",)),
         ("a move and a log start", Fate.KILLED, ("settle",)),
         ("a move and a log that begins anew", Fate.REORDERED, ("settle",)),
         ("compaction and deletion", Fate.KILLED, ("stop",)),

@@ -168,9 +168,11 @@ class Flush:
 
     def sync_cut(self, segment: Segment) -> None:
         """Before another segment follows one that was cut: a power loss may bring back what was cut off, and take only
-        what was written in its place; then the next segment would continue what is no more. Raises Failure.
+        what was written in its place; then the next segment would continue what is no more. Nor does a recovery point
+        from before the cut vouch for the indexes of what is now sealed. Raises Failure.
         """
         if self._cuts:
+            self._home.settle_recovery_points()
             self._home.disk.sync_now(segment.path)
             self._cuts = self._cuts_covered = 0
 

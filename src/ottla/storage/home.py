@@ -40,6 +40,7 @@ class Home:
         "save_recovery_points",
         "save_starts",
         "scan",
+        "settle_recovery_points",
         "short",
         "starts_changed",
         "timers",
@@ -74,6 +75,8 @@ class Home:
         """Makes the log starts durable, then calls back."""
         self.save_recovery_points: Callable[[], None] = _nothing
         """Brings the recovery points to the disk, soon: one of them went back."""
+        self.settle_recovery_points: Callable[[], None] = _nothing
+        """Waits until that has come to the disk. Raises Failure."""
         self.save_cleaned: Callable[[], None] = _nothing
         """Makes durable how far each log is clean, waiting for it: one of them was cut. Raises Failure."""
         self._full_told_ns = 0
@@ -202,6 +205,11 @@ class LatestWrite:
         """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
         self._next = None
         self._home.disk.replace_now(self._path(), data)
+
+    def settle(self, data: Callable[[], bytes]) -> None:
+        """Wait for what is on its way, and bring the newest there. Raises Failure."""
+        if self._writing:
+            self.write_now(data())
 
     def _start(self) -> None:
         data, self._next = self._next, None

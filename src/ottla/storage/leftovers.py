@@ -54,8 +54,15 @@ def _finish(
             replaced += [old for old, live_file in live.items() if file.base_offset <= live_file.base_offset < end]
     _drop_now(home, directory, [name for name in dict.fromkeys(replaced) if live[name].kind != SNAPSHOT])
     home.disk.sync_now(directory)  # nor does the new one stand beside a part of the old
-    for name, file in taken.items():
-        home.disk.rename(f"{directory}/{name}", f"{directory}/{file_name(file.base_offset, file.kind)}")
+    _name(home, directory, [file for file in taken.values() if file.kind == LOG])
+    home.disk.sync_now(directory)  # while the log still is a `.swap`, an index that is none is an old one
+    _name(home, directory, [file for file in taken.values() if file.kind != LOG])
+
+
+def _name(home: Home, directory: str, files: Sequence[FileName]) -> None:
+    for file in files:
+        name = f"{directory}/{file_name(file.base_offset, file.kind)}"
+        home.disk.rename(name + SWAP, name)
 
 
 def _drop_now(home: Home, directory: str, names: Sequence[str]) -> None:

@@ -294,6 +294,8 @@ class Log(LogFiles):
         self.epochs.truncate_from_end(end)
         self._flush.truncated(end)
         self._reload_producers()
+        if fresh is not None:  # no recovery point from before the cut vouches for the indexes of what is sealed now
+            self._home.settle_recovery_points()
 
     def _beyond_hole(self, segment: Segment, position: int, end: int) -> Segment | None:
         """The segment that says by its name where the log ends, as no batch does: what was there is compacted away.

@@ -85,6 +85,7 @@ class LogDir:
         home.rearm = self._rearm
         home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
+        home.settle_recovery_points = lambda: self._recovery_points.settle(self._recovery_point_bytes)
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
         self.moves = DirMoves(home, self)
@@ -431,8 +432,7 @@ class LogDir:
         self._stop_some(list(self._all().values()), None, done)
 
     def _stop_some(self, logs: list[Log], failure: Failure | None, done: Done[None]) -> None:
-        """A share of the logs, then the others: a file that waits for its sync keeps its descriptor, and all together
-        may be more than a process has."""
+        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
         share, left = logs[:STOPPED_AT_ONCE], logs[STOPPED_AT_ONCE:]
 
         def synced(later: Failure | None) -> None:

@@ -135,6 +135,16 @@ def epochs_right(
     )
 
 
+def begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int) -> bool:
+    """Whether the first batch of a compacted log lies below all of its leader epochs: the records before them were
+    deleted, and of the two files that say so only this one is new."""
+    found = (header_reaching(segment, start) for segment in segments)
+    first = next((header for header in found if header is not None), None)
+    if not entries or first is None or first[3] != MAGIC_V2 or first[2] < 0:
+        return False
+    return max(start, first[0]) < entries[0].start_offset
+
+
 def _begins_there(entry: EpochEntry, segments: Sequence[Segment], first: bool) -> bool:
     if entry.start_offset < segments[0].base_offset:
         return first

@@ -31,7 +31,15 @@ from ottla.storage.layout import (
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
 from ottla.storage.leftovers import tidy
 from ottla.storage.log import Log
-from ottla.storage.plausible import aborted_right, begins_right, edges, epochs_of, epochs_right, snapshot_right
+from ottla.storage.plausible import (
+    aborted_right,
+    begin_late,
+    begins_right,
+    edges,
+    epochs_of,
+    epochs_right,
+    snapshot_right,
+)
 from ottla.storage.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
 from ottla.storage.producer_state import ProducerState, marker_of, replay
 from ottla.storage.rebuild import indexes_sane, rebuild_beside
@@ -276,7 +284,7 @@ class _Opening:
 
     def _indexes_right(self, segment: Segment, following: int) -> bool:
         """Whether the indexes of a segment, before one that begins at `following`, can be those of its batches."""
-        if not indexes_sane(segment):
+        if not indexes_sane(segment) or segment.time_index.last.offset >= following:
             return False
         noted = self.txn_sums.get(name_of(segment))
         if noted is not None and noted != segment.txn_index.sum and self.home.safeguards.txn_indexes_vouched:
@@ -291,6 +299,12 @@ class _Opening:
             _logger.warning("%s: its leader epochs do not fit it and are computed anew", self.tp)
             self.epochs.clear()
             for epoch, start_offset in epochs_of(self.segments):
+                self.epochs.assign(epoch, start_offset)
+        elif self.compacted and begin_late(self.epochs.entries, self.segments, self.found.start_offset):
+            known = self.epochs.entries
+            before = [entry for entry in epochs_of(self.segments) if entry.start_offset < known[0].start_offset]
+            self.epochs.clear()
+            for epoch, start_offset in (*before, *known):
                 self.epochs.assign(epoch, start_offset)
 
     def _load_producers(self, end: int) -> None:
@@ -357,12 +371,20 @@ class _Opening:
         if "compact" not in self.config.cleanup_policy and base > self.found.cleaned_until:
             return False
         if self._lost_before(base):
-            if not any(segment.size for segment in self.segments[slot:]):
+            if not self._has_records(slot):
                 return False
             _logger.error("%s: from offset %d to %d records are not there", self.tp, self.end_offset, base)
             self._misses(Lack.WITHIN)
         self.hole = min(self.hole, self.end_offset)
         return True
+
+    def _has_records(self, slot: int) -> bool:
+        """Whether anything follows from that segment on: the first bytes that are there are a whole batch."""
+        first = next((segment for segment in self.segments[slot:] if segment.size), None)
+        if first is None:
+            return False
+        check_crc = self.home.safeguards.crc_check
+        return any(True for _ in valid_batches(first.file, first.size, first.base_offset, check_crc))
 
     def _lost_before(self, base: int) -> bool:
         """Whether it was not compaction that took what is missing before a segment: compaction touches only what is

@@ -182,5 +182,8 @@ def test_tokens_without_a_signature_name_who_one_is():
     token: Token = TokenSource(config).token(5)
     head, claims, signature = token.value.split(".")
     assert json.loads(base64.urlsafe_b64decode(head + "==")) == {"alg": "none"}
-    assert json.loads(base64.urlsafe_b64decode(claims + "=="))["sub"] == "alice"
+    claimed = json.loads(base64.urlsafe_b64decode(claims + "=="))
+    assert claimed["sub"] == "alice"
     assert signature == ""
+    assert round(claimed["iat"] * 1000) % 1000 == 0, "a broker rounds it, which must not take it past the present"
+    assert claimed["iat"] <= time.time() < claimed["exp"]

@@ -167,3 +167,20 @@ def test_no_part_of_a_new_segment_is_announced_before_all_of_it_has_a_durable_na
     assert len(new) >= 3
     assert {name + ".cleaned" for name in new} <= set(directory.durable)
     world.close()
+
+
+def test_a_new_segment_s_log_has_its_name_for_good_before_its_indexes_have_theirs() -> None:
+    """Else a start that finds the log under `.swap` takes the new transaction index for one of the old."""
+    world = SimWorld(seed=8)
+    shelf = start(world)
+    fill(shelf, 1, batches=200, keys=80)
+    shelf.flush()
+    directory, named = world.drives[0].find(str(TP)), 0
+    for _ in moments(shelf):
+        exchange = shelf.log.cleaning.exchange
+        retired = exchange is not None and f"{0:020d}.index.deleted" in directory.names
+        if retired and f"{0:020d}.index" in directory.names:
+            named += 1
+            assert directory.durable[f"{0:020d}.log"] is directory.names[f"{0:020d}.log"]
+    assert named
+    world.close()

@@ -106,7 +106,7 @@ def _granted(url: str, body: bytes) -> Token:
 
 
 def _unsecured(subject: str) -> Token:
-    now = time.time()
+    now = int(time.time())  # a broker rounds to milliseconds, and refuses what is to come
     claims = {"sub": subject, "iat": now, "exp": now + _UNSECURED_S}
     parts = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=") for part in ({"alg": "none"}, claims)]
     return Token(b".".join([*parts, b""]).decode(), now + _UNSECURED_S)

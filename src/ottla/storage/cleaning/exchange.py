@@ -2,7 +2,8 @@
 
 Zone: deterministic. The names of the new files are durable before the first of three renames, and each rename before
 the next: what a loss of power brings back must never be a part of the old beside the new. The log is served meanwhile,
-out of the files that are open; who wants to change its segments has the exchange finished first.
+out of the files that are open; who wants to change its segments has the exchange finished first. The last rename is
+two, the log before its indexes: as long as the log waits under `.swap`, an index without a state is one of the old.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from ottla.storage.cleaning.output import CleanedFiles
 from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.cleaning.steps import Steps
 from ottla.storage.home import Home
-from ottla.storage.layout import CLEANED, DELETED, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, file_name
+from ottla.storage.layout import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, file_name
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
 
@@ -41,7 +42,7 @@ class SegmentExchange:
         self._old = old
         self._config = config
         self._gone: list[str] = []
-        self._acts = [self._announce, self._retire, self._name]
+        self._acts = [self._announce, self._retire, self._name_log, self._name_indexes]
         self._fresh: Segment | None = None
 
     def steps(self) -> Steps[Segment]:
@@ -122,8 +123,11 @@ class SegmentExchange:
         kinds = SEGMENT_SUFFIXES if segment is self._old[0] else (*SEGMENT_SUFFIXES, SNAPSHOT)
         return [f"{self._directory}/{file_name(segment.base_offset, kind)}" for kind in kinds]
 
-    def _name(self) -> None:
-        self._files.rename(SWAP, "")
+    def _name_log(self) -> None:
+        self._files.rename(SWAP, "", (LOG,))
+
+    def _name_indexes(self) -> None:
+        self._files.rename(SWAP, "", INDEX_SUFFIXES)
 
     def _take_over(self) -> None:
         fresh = Segment(self._home.disk, self._directory, self._old[0].base_offset, self._config)

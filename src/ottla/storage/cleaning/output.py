@@ -102,8 +102,8 @@ class CleanedFiles:
         for kind in SEGMENT_SUFFIXES:
             home.unlink(self._path(kind))
 
-    def rename(self, before: str, after: str) -> None:
-        """Give every file another state. Raises Failure."""
-        for stem in self._stem.values():
+    def rename(self, before: str, after: str, kinds: Sequence[str] = SEGMENT_SUFFIXES) -> None:
+        """Give every file, or those of some kinds, another state. Raises Failure."""
+        for stem in (self._stem[kind] for kind in kinds):
             if self._disk.exists(stem + before):
                 self._disk.rename(stem + before, stem + after)
