@@ -25,7 +25,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert done.stdout.startswith("Usage: ")
-    assert done.stderr.strip() == "['ottla.cli', 'ottla.cli.options', 'ottla.cli.main']"
+    assert done.stderr.strip() == "['ottla.cli', 'ottla.cli.options', 'ottla.terminal', 'ottla.cli.main']"
 
 
 def test_every_command_has_help(ottla) -> None:

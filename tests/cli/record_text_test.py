@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.filters import all_of, contains, matches, on_header, on_key, on_value
 from ottla.cli.lines import lines_of
-from ottla.cli.record_text import Placed, bytes_from_json, compile_format, for_terminal, from_json, to_json
+from ottla.cli.record_text import Placed, bytes_from_json, compile_format, from_json, to_json
 from ottla.client import UsageError
 from ottla.record.batch import Record
 
@@ -42,9 +42,28 @@ def test_the_documented_form() -> None:
 
 
 def test_lines_written_by_hand_may_be_shorter() -> None:
-    line = from_json(b'{"value": {"id": 1, "tags": ["a"]}, "key": 5, "headers": {"h": "1"}, "partition": -1, "x": 0}')
+    line = from_json(b'{"value": {"id": 1, "tags": ["a"]}, "key": 5, "headers": {"h": "1"}, "partition": -1}')
     assert line == (None, None, None, b"5", b'{"id":1,"tags":["a"]}', (("h", b"1"),))
-    assert bytes_from_json({"base64": "aGk="}, "value") == b"hi"
+    assert from_json(b'{"value": {"base64": "aGk="}}').value == b"hi"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0.1234567890123456789",
+        "1.10",
+        "1E5",
+        "1e400",
+        "-0",
+        "9" * 5_000,
+        '{"b":1,"a":2,"b":3}',
+        '[true,false,null,"é\u2028",{}]',
+        '{"base64":"aGk=","and":1}',
+    ],
+)
+def test_json_that_is_no_string_is_kept_to_the_digit(text: str) -> None:
+    line = from_json(b'{"value": %s, "key": %s}' % (text.encode(), text.encode()))
+    assert (line.value, line.key) == (text.encode(), text.encode())
 
 
 @pytest.mark.parametrize(
@@ -64,7 +83,15 @@ def test_lines_written_by_hand_may_be_shorter() -> None:
         (b'{"headers": 1}', "headers is not a list"),
         (b'{"headers": [{"value": "1"}]}', "headers is not a list"),
         (b'{"headers": [{"key": "h", "value": {"base64": "!"}}]}', "header h is not valid base64"),
-        (b'{"value": "\xff"}', "utf-8"),
+        (b'{"value": "\xff"}', "not UTF-8"),
+        (b'{"vlaue": 1}', "unknown field 'vlaue'"),
+        (b'{"value": 1, "value": 2}', "the field 'value' twice"),
+        (b'{"headers": [{"key": "h", "vlaue": 1}]}', "unknown field 'vlaue'"),
+        (b'{"headers": [{"key": "\\ud800", "value": "x"}]}', "half of a surrogate pair"),
+        (b'{"headers": {"\\ud800": "x"}}', "half of a surrogate pair"),
+        (b'{"value": {"a": "\\ud800"}}', "value holds half of a surrogate pair"),
+        (b'{"value": NaN}', "NaN is not JSON"),
+        (b'{"value": [-Infinity]}', "-Infinity is not JSON"),
         (b"[" * 100_000, "nested too deeply"),
     ],
 )
@@ -100,10 +127,6 @@ def test_formats_are_kcats() -> None:
 def test_unknown_escapes_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="--format"):
         compile_format(text)
-
-
-def test_control_characters_do_not_reach_a_terminal() -> None:
-    assert for_terminal(b"a\tb\n\x1b[2J\x00\x7f\r") == b"a\tb\n\\x1b[2J\\x00\\x7f\\x0d"
 
 
 def test_filters_must_all_hold() -> None:

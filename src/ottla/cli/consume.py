@@ -5,14 +5,13 @@ Zone: real. Which records, in which form; reading them is `range_reading`'s, or 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from ottla.cli.names import groups, named_topic, topic_words
-from ottla.cli.options import Settings, common_options, given
+from ottla.cli.options import Settings, common_options, given, remember_output
 from ottla.cli.printer import Printer
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ _RECORDS = 1_000
     type=click.Choice(["value", "wide", "json", "jsonl"]),
     default="value",
     show_default=True,
+    callback=remember_output,
     help="wide: partition, offset, timestamp, key and value, with tabs.",
 )
 @click.option("--formatter", metavar="NAME", help="Of internal topics: offsets, groups, transactions, offsets-1.0.")
@@ -130,7 +130,7 @@ def _filters(
 def _renderer(output: str, format_text: str | None, formatter: str | None) -> Piece:
     import json
 
-    from ottla.cli.record_text import compile_format, for_terminal, to_json
+    from ottla.cli.record_text import compile_format, to_json
 
     if format_text is not None or formatter is not None:
         from ottla.cli import internal_records
@@ -148,8 +148,7 @@ def _renderer(output: str, format_text: str | None, formatter: str | None) -> Pi
             return json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators).encode() + b"\n"
 
         return document
-    plain = compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
-    return (lambda at: for_terminal(plain(at))) if sys.stdout.isatty() else plain
+    return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
 
 
 def _run(

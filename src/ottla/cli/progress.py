@@ -10,6 +10,7 @@ import time
 from types import TracebackType
 
 from ottla.cli.options import given
+from ottla.terminal import draw_status
 
 _FIRST_AFTER_S = 1.0
 _EVERY_S = 0.2
@@ -35,8 +36,7 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._drawn:
-            sys.stderr.write(f"\r\x1b[K{self.line()}\n")
-            sys.stderr.flush()
+            draw_status(self.line(), end="\n")
 
     def add(self, records: int, size: int) -> None:
         """Count, and draw the line when it is time."""
@@ -45,8 +45,7 @@ class Progress:
         if self._shown and time.monotonic() >= self._next:
             self._next = time.monotonic() + _EVERY_S
             self._drawn = True
-            sys.stderr.write(f"\r\x1b[K{self.line()}")
-            sys.stderr.flush()
+            draw_status(self.line())
 
     def line(self) -> str:
         """What there is to say now."""

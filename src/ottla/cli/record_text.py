@@ -9,12 +9,13 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Headers = tuple[tuple[str, bytes | None], ...]
 _BASE64: Final = "base64"
+_FIELDS: Final = ("topic", "partition", "offset", "timestamp", "headers", "key", "value")
 
 
 class Shown(Protocol):
@@ -66,26 +67,78 @@ def bytes_to_json(content: bytes | None) -> Json:
         return {_BASE64: base64.b64encode(content).decode("ascii")}
 
 
-def bytes_from_json(value: Json, field: str) -> bytes | None:
+def bytes_from_json(value: Parsed, field: str) -> bytes | None:
     """The bytes of a string, of {"base64": …}, or of any other document (numbers, arrays …) as compact JSON.
 
     Raises ValueError, naming `field`.
     """
     if value is None:
         return None
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, _Number):
         try:
             return value.encode("utf-8")
         except UnicodeEncodeError as error:
             raise ValueError(f"{field} holds half of a surrogate pair, which is no text") from error
-    if isinstance(value, dict) and list(value) == [_BASE64]:
-        return _from_base64(value[_BASE64], field)
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8")
-
-
-def _from_base64(text: Json, field: str) -> bytes:
+    if isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]:
+        return _from_base64(value.pairs[0][1], field)
     try:
-        if isinstance(text, str):
+        return _compact(value).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{field} holds half of a surrogate pair, which is no text") from error
+
+
+class _Number(str):
+    """A JSON number as it was written: no digit, zero or exponent of it is changed."""
+
+    __slots__ = ()
+
+
+class _Object:
+    """A JSON object as it was written: the order of its names, and names that repeat, are kept."""
+
+    __slots__ = ("pairs",)
+
+    def __init__(self, pairs: list[tuple[str, Parsed]]) -> None:
+        self.pairs = pairs
+
+    def fields(self, known: Collection[str], what: str) -> dict[str, Parsed]:
+        """The values by name. Raises ValueError for names that are unknown or repeat."""
+        found: dict[str, Parsed] = {}
+        for name, value in self.pairs:
+            if name not in known:
+                raise ValueError(f"{what} has the unknown field {name!r}; the fields are {', '.join(known)}")
+            if name in found:
+                raise ValueError(f"{what} has the field {name!r} twice")
+            found[name] = value
+        return found
+
+
+Parsed = str | bool | None | _Number | _Object | list["Parsed"]
+
+
+def _refuse_constant(name: str) -> Parsed:
+    raise ValueError(f"{name} is not JSON")
+
+
+_parse = json.JSONDecoder(
+    object_pairs_hook=_Object, parse_float=_Number, parse_int=_Number, parse_constant=_refuse_constant
+).decode
+
+
+def _compact(value: Parsed) -> str:
+    """JSON without spaces."""
+    if isinstance(value, _Number):
+        return str(value)
+    if isinstance(value, _Object):
+        return "{" + ",".join(f"{_compact(name)}:{_compact(each)}" for name, each in value.pairs) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_compact, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _from_base64(text: Parsed, field: str) -> bytes:
+    try:
+        if isinstance(text, str) and not isinstance(text, _Number):
             return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
         pass
@@ -93,13 +146,19 @@ def _from_base64(text: Json, field: str) -> bytes:
 
 
 def from_json(line: bytes) -> RecordLine:
-    """The record in a line of JSON; unknown fields are ignored, `offset` too. Raises ValueError."""
+    """The record in a line of JSON; `offset` is ignored. Raises ValueError, for an unknown field, too."""
     try:
-        document = json.loads(line)
+        return _record_of(_parse(line.decode("utf-8")))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(document, dict):
+    except UnicodeDecodeError as error:
+        raise ValueError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _record_of(parsed: Parsed) -> RecordLine:
+    if not isinstance(parsed, _Object):
         raise ValueError("it is not a JSON object")
+    document = parsed.fields(_FIELDS, "the record")
     return RecordLine(
         _text(document, "topic"),
         _number(document, "partition", 2**31 - 1),
@@ -110,36 +169,47 @@ def from_json(line: bytes) -> RecordLine:
     )
 
 
-def _text(document: Mapping[str, Json], field: str) -> str | None:
+def _text(document: Mapping[str, Parsed], field: str) -> str | None:
     value = document.get(field)
-    if value is not None and not isinstance(value, str):
+    if value is not None and (not isinstance(value, str) or isinstance(value, _Number)):
         raise ValueError(f"{field} is not a string")
     return value
 
 
-def _number(document: Mapping[str, Json], field: str, largest: int) -> int | None:
+def _number(document: Mapping[str, Parsed], field: str, largest: int) -> int | None:
     """A whole number; -1, Kafka's "unknown", counts as not given."""
     value = document.get(field)
-    if value is None or value == -1:
+    if value is None or (isinstance(value, _Number) and value == "-1"):
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= largest:
+    is_whole = isinstance(value, _Number) and re.fullmatch("[0-9]{1,19}", value) is not None
+    if not is_whole or not 0 <= (number := int(str(value))) <= largest:
         raise ValueError(f"{field} is not a whole number from 0 to {largest}")
-    return value
+    return number
 
 
-def _headers(value: Json) -> Headers:
-    """`[{"key": …, "value": …}]`, or the shorter `{"key": value}` for keys that do not repeat."""
+def _headers(value: Parsed) -> Headers:
+    """`[{"key": …, "value": …}]`, or the shorter `{"key": value}`."""
     if value is None:
         return ()
-    if isinstance(value, dict):
-        return tuple((name, bytes_from_json(content, f"header {name}")) for name, content in value.items())
+    if isinstance(value, _Object):
+        return tuple(_header(name, content) for name, content in value.pairs)
     headers: list[tuple[str, bytes | None]] = []
     for item in value if isinstance(value, list) else [None]:
-        name = item.get("key") if isinstance(item, dict) else None
-        if not isinstance(item, dict) or not isinstance(name, str):
+        fields = item.fields(("key", "value"), "a header") if isinstance(item, _Object) else {}
+        name = fields.get("key")
+        if not isinstance(name, str) or isinstance(name, _Number):
             raise ValueError('headers is not a list of {"key": …, "value": …}')
-        headers.append((name, bytes_from_json(item.get("value"), f"header {name}")))
+        headers.append(_header(name, fields.get("value")))
     return tuple(headers)
+
+
+def _header(name: str, content: Parsed) -> tuple[str, bytes | None]:
+    """Bytes of a name that are not UTF-8 are lone surrogates from U+DC80 to U+DCFF, as everywhere in this client."""
+    try:
+        name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError as error:
+        raise ValueError("the name of a header holds half of a surrogate pair, which is no text") from error
+    return name, bytes_from_json(content, f"header {name}")
 
 
 class Placed(NamedTuple):
@@ -210,11 +280,3 @@ def _packed_length(content: bytes | None) -> bytes:
 
 def _header_list(headers: Headers) -> bytes:
     return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
-
-
-_CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
-
-
-def for_terminal(content: bytes) -> bytes:
-    """`content` with control characters shown as \\xHH, so that a record cannot steer the terminal."""
-    return _CONTROL_BYTES.sub(lambda match: b"\\x%02x" % match[0][0], content)

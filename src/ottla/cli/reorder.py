@@ -14,6 +14,7 @@ import click
 from ottla.cli.options import given, output_option
 from ottla.cli.output import Json, write, write_json
 from ottla.cli.sim import silent_broker
+from ottla.terminal import draw_status
 
 if TYPE_CHECKING:
     from ottla.sim.reorder.play import Bounds
@@ -101,7 +102,7 @@ def _all(bounds: Bounds, jobs: int | None, output: str) -> int:
     for part in search(bounds, jobs):
         tally.add(part)
         if shown:
-            sys.stderr.write(f"\r\x1b[K{tally.schedules:,} schedules, {tally.broken:,} broken")
+            draw_status(f"{tally.schedules:,} schedules, {tally.broken:,} broken")
     if shown:
         sys.stderr.write("\n")
     if output == "json":

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
+from ottla.terminal import draw_status
 
 WIDTH = 24
 """Characters of the bar."""
@@ -49,8 +50,7 @@ class SwarmProgress:
             self._say(f"seed {result.seed} failed")
         now = time.monotonic()
         if self._draws:
-            sys.stderr.write(f"\r\x1b[K{self._line(coverage, now)}")
-            sys.stderr.flush()
+            draw_status(self._line(coverage, now))
         elif now >= self._said + LINE_EVERY_S:
             self._said = now
             self._say(self._line(coverage, now))
@@ -71,8 +71,11 @@ class SwarmProgress:
         return f"stopped       of {first}..{last} ran {whole}" + (f" and {more} behind them" if more else "")
 
     def _say(self, line: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{line}\n" if self._draws else f"{line}\n")
-        sys.stderr.flush()
+        if self._draws:
+            draw_status(line, end="\n")
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
 
     def _line(self, coverage: Coverage, now: float) -> str:
         full = WIDTH * coverage.seeds // len(self._seeds)

@@ -11,6 +11,8 @@ import time
 from collections.abc import Iterator
 from typing import TextIO
 
+from ottla.terminal import draw_status
+
 
 class Progress:
     """Steps with their time. Without a terminal each step is one line, printed when it is done."""
@@ -69,6 +71,5 @@ class Progress:
         self._shown = 0
 
     def _rewrite(self, line: str) -> None:
-        self._stream.write("\r" + line + " " * max(0, self._shown - len(line)))
-        self._stream.flush()
+        draw_status(line, self._stream)
         self._shown = len(line)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ottla.pipeline.progress import StepProgress
+from ottla.terminal import draw_status
 
 
 class Line:
@@ -19,7 +20,6 @@ class Line:
         self._stream = stream if stream is not None else sys.stderr
         self._quiet = quiet
         self._rewrites = not quiet and (self._stream.isatty() or "ipykernel" in sys.modules)
-        self._shown = 0
 
     def update(self, steps: Sequence[StepProgress]) -> None:
         """Show the figures of now."""
@@ -31,13 +31,10 @@ class Line:
         if self._quiet:
             return
         if self._rewrites:
-            self._rewrite("")
-            self._stream.write("\r")
+            draw_status("", self._stream)
         for step in steps:
             self._stream.write(f"{step.line()} · {step.guarantee}\n")
         self._stream.flush()
 
     def _rewrite(self, line: str) -> None:
-        self._stream.write("\r" + line + " " * max(0, self._shown - len(line)))
-        self._stream.flush()
-        self._shown = len(line)
+        draw_status(line, self._stream)

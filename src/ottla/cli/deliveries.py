@@ -1,0 +1,167 @@
+"""What became of the lines of an import: which are written, which are not, and how to continue.
+
+Zone: real. The producer's thread calls `Deliveries` for every record; the command reads it when nothing is in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ottla.cli.failure import BadLine, CommandFailed
+from ottla.cli.output import write_jsonl
+
+if TYPE_CHECKING:
+    from ottla.cli.record_text import RecordLine
+    from ottla.client import ClientError, Producer, RecordMetadata
+
+_RUNS_AT_ONCE: Final = 100
+_RANGES_SHOWN: Final = 20
+
+
+class _Run:
+    """Records that follow each other in a partition."""
+
+    __slots__ = ("base_offset", "count", "partition", "topic")
+
+    def __init__(self, first: RecordMetadata) -> None:
+        self.topic = first.topic
+        self.partition = first.partition
+        self.base_offset = first.offset
+        self.count = 1
+
+    def extend(self, metadata: RecordMetadata) -> bool:
+        """Count the record if it is the next one of this run."""
+        due = self.base_offset + self.count if self.base_offset >= 0 else -1
+        if (metadata.topic, metadata.partition, metadata.offset) != (self.topic, self.partition, due):
+            return False
+        self.count += 1
+        return True
+
+
+class Deliveries:
+    """The outcome of each line. With `printing`, offsets are written to stdout, a document per run of records."""
+
+    def __init__(self, *, printing: bool) -> None:
+        self._printing = printing
+        self._runs: deque[_Run] = deque()
+        self._failed: list[list[int]] = []
+        """Ranges of lines that were not acknowledged, as [first, last], in the order of their failure."""
+        self._error: tuple[int, ClientError] | None = None
+        self._acknowledged = 0
+        self._read = 0
+        self._committed = 0
+
+    def send_line(self, producer: Producer, number: int, line: RecordLine) -> None:
+        """Hand a record over. Raises ClientError: this record's refusal, or the failure of an earlier one."""
+        from ottla.client import ClientError
+
+        assert line.topic is not None
+        self.raise_failure()
+        self._read = number
+        try:
+            producer.send(
+                line.topic,
+                line.value,
+                key=line.key,
+                headers=line.headers,
+                partition=line.partition,
+                timestamp=line.timestamp,
+                on_delivery=partial(self._on_delivery, number),
+            )
+        except ClientError as error:
+            self._add_failure(number, error)
+            raise
+        if len(self._runs) > _RUNS_AT_ONCE:
+            self._print_runs(keep=1)
+
+    def raise_failure(self) -> None:
+        """Raise the first error there was."""
+        if self._error is not None:
+            raise self._error[1]
+
+    def settle(self) -> None:
+        """Nothing is in flight: print the runs that are left. Raises the first error there was."""
+        self._print_runs(keep=0)
+        self.raise_failure()
+
+    def mark_committed(self) -> None:
+        """All lines that were read are in committed transactions."""
+        self._committed = self._read
+
+    def as_failure(self, error: Exception, *, transactional: bool) -> CommandFailed:
+        """The error that ends the import. Nothing is in flight any more."""
+        from ottla.cli.explain import exit_code, explain
+
+        self._print_runs(keep=0)
+        number, cause = self._read, explain(error)
+        if isinstance(error, BadLine):
+            number = error.number
+        elif self._error is not None:
+            number = self._error[0]
+            cause = f"line {number} of the input was not written: {explain(self._error[1])}"
+        missing = [] if transactional else self._missing(number)
+        first = self._committed + 1 if transactional else (missing[0][0] if missing else number)
+        written = self._committed if transactional else self._acknowledged
+        return CommandFailed(
+            f"{cause}. {_outcome(written, missing, first, transactional=transactional)}",
+            exit_code=exit_code(error) or 1,
+            details={
+                "line": number,
+                "written": written,
+                "not_written": [f"{low}-{high}" if high > low else str(low) for low, high in missing],
+                "continue_at": first,
+            },
+        )
+
+    def _missing(self, bad: int) -> list[list[int]]:
+        """Ranges of lines that were read and not acknowledged, without the bad line itself."""
+        ranges: list[list[int]] = []
+        for low, high in sorted(self._failed):
+            if ranges and low <= ranges[-1][1] + 1:
+                ranges[-1][1] = max(high, ranges[-1][1])
+            else:
+                ranges.append([low, high])
+        return ranges or ([[bad, bad]] if self._read >= bad else [])
+
+    def _on_delivery(self, number: int, metadata: RecordMetadata | None, error: ClientError | None) -> None:
+        if error is not None:
+            self._add_failure(number, error)
+            return
+        self._acknowledged += 1
+        if self._printing:
+            assert metadata is not None
+            if not self._runs or not self._runs[-1].extend(metadata):
+                self._runs.append(_Run(metadata))
+
+    def _add_failure(self, number: int, error: ClientError) -> None:
+        if self._error is None or number < self._error[0]:
+            self._error = number, error
+        if self._failed and self._failed[-1][1] == number - 1:
+            self._failed[-1][1] = number
+        else:
+            self._failed.append([number, number])
+
+    def _print_runs(self, keep: int) -> None:
+        """The last run may still grow while records are in flight."""
+        while len(self._runs) > keep:
+            run = self._runs.popleft()
+            base = None if run.base_offset < 0 else run.base_offset
+            write_jsonl([{"topic": run.topic, "partition": run.partition, "base_offset": base, "records": run.count}])
+
+
+def _outcome(written: int, missing: Sequence[Sequence[int]], first: int, *, transactional: bool) -> str:
+    """The sentence for people: how many lines are written, which are not, and how to continue."""
+    done = f"{written:,} lines are written" if written != 1 else "1 line is written"
+    if transactional:
+        done += " and committed; the open transaction was aborted"
+    if len(missing) > 1:
+        named = ", ".join(f"{low}-{high}" if high > low else str(low) for low, high in missing[:_RANGES_SHOWN])
+        more = ", …" if len(missing) > _RANGES_SHOWN else ""
+        return (
+            f"{done}; not acknowledged: lines {named}{more}, and no line after {missing[-1][1]} was read. "
+            "Correct the cause, then write only those lines"
+        )
+    return f"{done}. Correct the cause, then continue with the input from line {first} on: tail -n +{first}"

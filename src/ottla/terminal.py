@@ -1,0 +1,115 @@
+"""Output streams that cannot steer a terminal.
+
+Zone: real. Names, ids, messages and records come from a cluster, that is from other people: an escape sequence in them
+could rename the window, move the cursor, or hide text. `protect_streams` therefore replaces stdout and stderr, where
+they are terminals, by streams that show such characters as escapes. It does so below the text layer, so that no command
+can forget it. Only `draw_status` writes control sequences: those of progress lines.
+
+Output that is no terminal (a pipe, a file) is left as it is: programs get the bytes.
+"""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+import unicodedata
+from typing import TYPE_CHECKING, Final, TextIO
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_ALLOWED: Final = "\n\t"
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+"""Unicode categories: controls (C0, DEL, C1), format characters (bidirectional overrides, zero-width characters, tags),
+surrogates, line and paragraph separators."""
+
+
+def visible_text(text: str) -> str:
+    r"""`text` with control and format characters as escapes, newlines and tabs excepted.
+
+    `\x1b` for those below U+0020, JSON's `\u202e` for others, so that a JSON document stays one.
+    """
+    if text.isprintable():
+        return text
+    return "".join([each if each.isprintable() or each in _ALLOWED else _escape(each) for each in text])
+
+
+def _escape(character: str) -> str:
+    if unicodedata.category(character) not in _UNSEEN:
+        return character  # spaces other than U+0020, private use and what a newer Unicode may have assigned
+    if character < " ":
+        return f"\\x{ord(character):02x}"
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+class _TerminalBuffer(io.BufferedIOBase):
+    """Bytes to a terminal: what is no UTF-8 text, or no visible one, is written as escapes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        """stream: the terminal's own, which stays open. Characters that its encoding lacks are written as escapes."""
+        super().__init__()
+        self._stream = stream
+        self._below = stream.buffer
+        self._encoding = stream.encoding or "utf-8"
+        self._decoder = codecs.getincrementaldecoder("utf-8")("backslashreplace")
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        """Write UTF-8; a character may be divided between two calls."""
+        self.write_raw(visible_text(self._decoder.decode(data)))
+        return memoryview(data).nbytes
+
+    def write_raw(self, text: str) -> None:
+        """Write `text` as it is, control sequences included."""
+        self._below.write(text.encode(self._encoding, "backslashreplace"))
+
+    def flush(self) -> None:
+        """Hand what was written to the terminal."""
+        self._below.flush()
+
+    @property
+    def name(self) -> str:
+        """That of the terminal's stream."""
+        return self._stream.name
+
+    def writable(self) -> bool:
+        """Always."""
+        return True
+
+    def fileno(self) -> int:
+        """The terminal's descriptor."""
+        return self._below.fileno()
+
+    def isatty(self) -> bool:
+        """Always: nothing else is protected."""
+        return True
+
+
+def protect_streams() -> None:
+    """Replace stdout and stderr where they are terminals. Calling it twice is harmless."""
+    sys.stdout = protected(sys.stdout)
+    sys.stderr = protected(sys.stderr)
+
+
+def protected(stream: TextIO) -> TextIO:
+    """A stream that writes to the same place and shows control characters; `stream` itself if it is no terminal."""
+    buffer = getattr(stream, "buffer", None)
+    if buffer is None or isinstance(buffer, _TerminalBuffer) or not stream.isatty():
+        return stream
+    stream.flush()
+    # A lone surrogate, which UTF-8 cannot encode, is shown as an escape and is no error.
+    return io.TextIOWrapper(_TerminalBuffer(stream), "utf-8", "backslashreplace", line_buffering=True)
+
+
+def draw_status(text: str, stream: TextIO | None = None, *, end: str = "") -> None:
+    """Draw `text`, made visible, over the line on which the cursor of a terminal is. stream: stderr by default."""
+    stream = sys.stderr if stream is None else stream
+    stream.flush()
+    line = f"\r\x1b[K{visible_text(text)}{end}"
+    buffer = getattr(stream, "buffer", None)
+    if isinstance(buffer, _TerminalBuffer):
+        buffer.write_raw(line)
+    else:
+        stream.write(line)
+        stream.flush()
