@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.cli.filters import all_of, contains, matches, on_header, on_key, on_value
 from ottla.cli.lines import lines_of
-from ottla.cli.record_text import Placed, bytes_from_json, compile_format, from_json, to_json
+from ottla.cli.record_text import Placed, compile_format, from_json, to_json
 from ottla.client import UsageError
 from ottla.record.batch import Record
 
