@@ -46,6 +46,32 @@ def test_a_context_is_used_where_nothing_else_is_said(ottla, brokers: str, nobod
     assert ottla("context", "show").exit_code == 2, "the one in use is gone"
 
 
+LOGIN = [
+    word
+    for setting in ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", "sasl.username=me", "sasl.password=x")
+    for word in ("-X", setting)
+]
+
+
+def test_a_login_goes_to_the_brokers_of_its_context_only(ottla, brokers: str, nobody: str, config) -> None:
+    assert ottla("context", "add", "far", "-b", f"{nobody},{nobody}9", *LOGIN, "--use").exit_code == 0
+    elsewhere = ottla("topic", "list", "-b", brokers)
+    assert elsewhere.exit_code == 0, "without the login, which this broker would not take"
+    assert f"nothing of it is used for {brokers}" in elsewhere.stderr
+    assert ottla("topic", "list").exit_code == 0, "OTTLA_BROKERS names others, too"
+    for words in (("-b", brokers), ("-X", f"bootstrap.servers={nobody},{brokers}")):
+        refused = ottla("topic", "list", "--context", "far", *words)
+        assert refused.exit_code == 2
+        assert "has a login for" in refused.stderr
+    refused = ottla("topic", "list", "-b", nobody, env={"OTTLA_BROKERS": ""})
+    assert "cannot connect" in refused.stderr, "one of the context's own"
+
+
+def test_a_login_without_brokers_is_for_those_that_are_named(ottla, brokers: str, config) -> None:
+    assert ottla("context", "add", "login", *LOGIN).exit_code == 0
+    assert ottla("topic", "list", "--context", "login", "-b", brokers, "--timeout", "1").exit_code != 0
+
+
 def test_passwords_are_kept_and_not_shown(ottla, config, tmp_path) -> None:
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=x:1\nssl.key.password=hush\nlinger.ms=3\n")

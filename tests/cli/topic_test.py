@@ -7,6 +7,17 @@ import json
 from ottla.types import uuid_from_text
 
 
+def test_a_setting_that_the_topic_does_not_know_cannot_be_deleted(ottla) -> None:
+    assert ottla("topic", "create", "known", "-c", "retention.ms=5").exit_code == 0
+    words = ("topic", "alter", "known", "--delete-config", "retention.sm", "--delete-config", "retention.ms")
+    refused = ottla(*words)
+    assert refused.exit_code == 2
+    assert "topic known has no setting 'retention.sm'. Did you mean 'retention.ms'?" in refused.stderr
+    shown = ottla("topic", "describe", "known", "-o", "json").stdout
+    assert '"value": "5"' in shown, "nothing of it was done"
+    assert ottla(*words[:3], *words[5:]).exit_code == 0
+
+
 def test_create_list_describe_alter_delete(ottla) -> None:
     made = ottla("topic", "create", "life", "-p", "2", "-c", "retention.ms=5000", "-o", "json")
     assert made.exit_code == 0

@@ -12,6 +12,7 @@ import click
 
 from ottla.cli.names import groups, named_topic, topic_words
 from ottla.cli.options import Settings, common_options, given, remember_output
+from ottla.cli.outage import outage_settings
 from ottla.cli.printer import Printer
 
 if TYPE_CHECKING:
@@ -164,9 +165,8 @@ def _run(
     from ottla.cli.range_reading import RangeReading
 
     # What is gone below us is an error, not a jump; and whatever group a context names, nothing is committed here.
-    with make_consumer(
-        {"auto.offset.reset": "none", "max.poll.records": _RECORDS}, settings | {"enable.auto.commit": False}
-    ) as consumer:
+    defaults: Settings = {"auto.offset.reset": "none", "max.poll.records": _RECORDS, **outage_settings()}
+    with make_consumer(defaults, settings | {"enable.auto.commit": False}) as consumer:
         RangeReading(consumer, printer, given("timeout_s", 0.0)).run(topic, partitions, bounds, exit_at_end=exit_at_end)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from ottla.cli.failure import CommandFailed
 from ottla.cli.options import client_settings, common_options, connect, note, output_option
 from ottla.cli.output import Json, write_json, write_jsonl, write_table
 from ottla.cli.topic import confirm
@@ -171,22 +172,32 @@ def redrive(
 @click.argument("name", metavar="TOPIC", shell_complete=dead_topics)
 @_selection
 @click.option("--dry-run", is_flag=True, help="Only say how many.")
+@click.option("--any-name", is_flag=True, help="The topic is for dead letters, whatever its name is.")
 @_group_option
 @output_option("table", "json")
 @common_options
-def purge(name: str, dry_run: bool, whose: str, output: str, **choice: Any) -> None:
-    """Throw letters away. Asks first in a terminal, or wants --yes."""
+def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **choice: Any) -> None:
+    """Delete dead letters. Asks first in a terminal, or wants --yes; refuses topics that are not for dead letters."""
+    from ottla.retry.dead import is_dead_topic
+
     select = _select(**choice)
-    if not dry_run:
-        confirm(f"Throw the letters in {name} away?")
+    if not is_dead_topic(name) and not any_name:
+        raise CommandFailed(
+            f"{name} is not named like a dead-letter topic, and purge would delete its records. "
+            "Check the name; if it is one, add --any-name"
+        )
     with _open(name, whose) as letters:
-        count = letters.purge(select, dry_run=dry_run)
+        count = letters.purge(select, dry_run=dry_run, before=lambda number: _confirm_purge(name, number))
     if output == "json":
         write_json({"topic": name, "dry_run": dry_run, "purged": count})
     else:
         write_table(("TOPIC", "LETTERS"), [(name, count)])
     if dry_run:
         note("nothing was thrown away: leave --dry-run out to do it")
+
+
+def _confirm_purge(name: str, number: int) -> None:
+    confirm(f"Delete {number:,} dead letter{'' if number == 1 else 's'} in {name}?")
 
 
 # -- inside ------------------------------------------------------------------------------------------------------------

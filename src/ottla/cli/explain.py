@@ -1,13 +1,16 @@
-"""Errors for people: one line with cause and next step, and an exit code that scripts can rely on.
+"""Errors: a line with cause and next step for people, a document for programs, and an exit code that scripts rely on.
 
-Zone: pure. The mapping only; printing and exiting is in `main`.
+Zone: real. Exiting is in `main`.
 """
 
 from __future__ import annotations
 
+import json
+
 import click
 
 from ottla.cli.failure import BadLine
+from ottla.cli.options import given
 from ottla.cli.output import Json, one_line
 from ottla.client.errors import (
     ClientError,
@@ -57,6 +60,8 @@ _EXTRAS = {
 
 def exit_code(error: Exception) -> int | None:
     """1 error, 2 usage, 3 not found, 4 not allowed, 5 out of time; None for what no user can cause (a bug)."""
+    if isinstance(error, click.ClickException):
+        return error.exit_code
     if isinstance(error, DeadlineError) and isinstance(error.last, RefusedError):
         inner = exit_code(error.last)
         return inner if inner in (3, 4) else 5
@@ -93,13 +98,18 @@ def explain(error: Exception) -> str:
     return one_line(text.rstrip("."))
 
 
+def print_error(error: Exception) -> None:
+    """Print an error to stderr in the form of the results: a line for people, a JSON document with `-o json[l]`."""
+    if given("output") in ("json", "jsonl"):
+        text = json.dumps({"error": document(error)}, ensure_ascii=False, separators=(",", ":"))
+    else:
+        text = f"ottla: {explain(error)}"
+    click.echo(text, err=True)
+
+
 def document(error: Exception) -> dict[str, Json]:
     """The error for programs: `exit_code`, `message`, `code` (Kafka's name, of a broker's refusal), and details."""
-    if isinstance(error, click.ClickException):
-        code: int | None = error.exit_code
-    else:
-        code = exit_code(error)
-    fields: dict[str, Json] = {"exit_code": 1 if code is None else code, "message": explain(error)}
+    fields: dict[str, Json] = {"exit_code": exit_code(error) or 1, "message": explain(error)}
     refused = error.last if isinstance(error, DeadlineError) else error
     if isinstance(refused, RefusedError):
         fields["code"] = refused.code.name

@@ -174,7 +174,7 @@ def _where_to(command: F) -> F:
 @common_options
 def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **where_to: Any) -> None:
     """Set the offsets of a group that has no members. Shows the new offsets, and with --execute commits them."""
-    from ottla.cli.group_views import parse_topics, partitions_of, targets
+    from ottla.cli.group_views import explain_use, parse_topics, partitions_of, targets
     from ottla.client import Admin, ClientError
     from ottla.client.admin_groups import GroupAdmin
 
@@ -189,9 +189,9 @@ def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **wher
         current = {where: each.offset for where, each in offsets.items() if not isinstance(each, ClientError)}
         places = partitions_of(admin, wanted, current)
         new = targets(admin, dict.fromkeys(places, bound), current, shift)
-        results: Mapping[TopicPartition, ClientError | None] = {}
+        results: Mapping[TopicPartition, Exception | None] = {}
         if execute and new:
-            results = groups.alter_group_offsets(name, new)
+            results = explain_use(groups, name, groups.alter_group_offsets(name, new))
     done = {where: offset for where, offset in new.items() if results.get(where) is None}
     _write_offsets(output, name, current, done)
     if not execute:
@@ -241,11 +241,15 @@ def _write_offsets(
 @common_options
 def delete(names: tuple[str, ...]) -> None:
     """Delete groups without members, with all that they have committed. Asks first in a terminal, or wants --yes."""
+    from ottla.cli.group_views import explain_use
     from ottla.client.admin_groups import GroupAdmin
 
     confirm(f"Delete {', '.join(names)} with all committed offsets?")
     with connect() as cluster:
-        results = GroupAdmin(cluster).delete_groups(names)
+        admin = GroupAdmin(cluster)
+        results = {
+            name: explain_use(admin, name, {name: error})[name] for name, error in admin.delete_groups(names).items()
+        }
     for name, error in results.items():
         if error is None:
             note(f"group {name} deleted")
@@ -259,7 +263,7 @@ def delete(names: tuple[str, ...]) -> None:
 @common_options
 def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
     """Delete what a group has committed for topics that no member consumes."""
-    from ottla.cli.group_views import parse_topics, partitions_of
+    from ottla.cli.group_views import explain_use, parse_topics, partitions_of
     from ottla.client import Admin
     from ottla.client.admin_groups import GroupAdmin
 
@@ -269,7 +273,8 @@ def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
         raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
     with connect() as cluster:
         places = partitions_of(Admin(cluster), wanted, ())
-        results = GroupAdmin(cluster).delete_group_offsets(name, places)
+        admin = GroupAdmin(cluster)
+        results = explain_use(admin, name, admin.delete_group_offsets(name, places))
     for where, error in results.items():
         if error is None:
             note(f"offset of {where} deleted")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from ottla.cli.clients import make_consumer
 from ottla.cli.options import Settings
+from ottla.cli.outage import PatientPoll, outage_settings
 from ottla.cli.printer import Printer
 from ottla.cli.progress import Progress
 
@@ -43,7 +44,7 @@ class GroupReading:
     def run(self) -> None:
         """Read until there are enough, until the end, or until Ctrl-C; then `_give` is called. Raises ClientError."""
         with (
-            make_consumer(overrides=self._settings) as consumer,
+            make_consumer(outage_settings(), self._settings) as consumer,
             Progress("read", shown=not sys.stdout.isatty()) as progress,
         ):
             consumer.subscribe(
@@ -62,8 +63,9 @@ class GroupReading:
         from ottla.client import DeadlineError
 
         last = time.monotonic()
+        poll = PatientPoll(consumer, self._topic).poll
         while not self._printer.full and not self._at_end(consumer):
-            records = consumer.poll(min(_POLL_S, self._patience_s or _POLL_S))
+            records = poll(min(_POLL_S, self._patience_s or _POLL_S))
             self._print(records)
             progress.add(len(records), sum(len(each.value or b"") for each in records))
             if records or not self._assigned:

@@ -5,16 +5,19 @@ Zone: real. Asks a cluster through the client; prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from ottla.cli.output import Json
+from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     from ottla.cli.offset_grammar import Bound
-    from ottla.client import Admin
+    from ottla.client import Admin, ClientError
     from ottla.client.admin_groups import GroupAdmin, GroupMember, GroupView
+
+K = TypeVar("K")
 
 
 class PartitionLag(NamedTuple):
@@ -173,3 +176,52 @@ def _at_time(
         return end if found < 0 else found
 
     return offset
+
+
+_IN_USE = frozenset(
+    {
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+"""What coordinators answer to a change of a group that has members."""
+_MEMBERS_NAMED = 5
+
+
+def explain_use(
+    groups: GroupAdmin, group_id: str, results: Mapping[K, ClientError | None]
+) -> dict[K, Exception | None]:
+    """`results`, where an error that says that the group has members says which, and what to do."""
+    from ottla.client import ClientError, RefusedError
+
+    refused = [each for each in results.values() if isinstance(each, RefusedError) and each.code in _IN_USE]
+    if not refused:
+        return dict(results)
+    try:
+        members = groups.describe_group(group_id).members
+    except ClientError:
+        members = ()
+    if not members:
+        return dict(results)
+    used = _in_use(group_id, members)
+    return {key: used if error in refused else error for key, error in results.items()}
+
+
+def _in_use(group_id: str, members: Sequence[GroupMember]) -> Exception:
+    from ottla.cli.failure import CommandFailed
+
+    named = ", ".join(f"{each.client_id} at {each.host}" for each in members[:_MEMBERS_NAMED])
+    more = f" and {len(members) - _MEMBERS_NAMED} more" if len(members) > _MEMBERS_NAMED else ""
+    return CommandFailed(
+        f"group {group_id} is in use by {len(members)} member{'s' if len(members) > 1 else ''}: {named}{more}. "
+        f"Stop these consumers, then run this again; to see them: ottla group describe {group_id} --members",
+        details={
+            "group": group_id,
+            "members": [
+                {"consumer_id": each.member_id, "client_id": each.client_id, "host": each.host} for each in members
+            ],
+        },
+    )

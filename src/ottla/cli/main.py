@@ -72,9 +72,7 @@ class LazyGroup(click.Group):
         except (click.exceptions.Exit, click.Abort):
             raise
         except Exception as error:
-            if given("output") not in ("json", "jsonl"):
-                raise
-            raise click.exceptions.Exit(_print_as_json(error, debug=given("debug", False))) from error
+            raise click.exceptions.Exit(_explain(error, debug=given("debug", False))) from error
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **options: Any) -> NoReturn:
         """Run a command line, and exit with the code that its outcome stands for."""
@@ -88,46 +86,25 @@ class LazyGroup(click.Group):
             code = error.exit_code
         except (click.Abort, KeyboardInterrupt):
             code = INTERRUPTED
-        except Exception as error:  # noqa: BLE001  # the one place where everything becomes an exit code
-            code = _explain(error, debug="--debug" in words)
+        except click.ClickException as error:  # the words before the command are wrong
+            error.show(sys.stderr)
+            code = error.exit_code
         sys.exit(code if _flush_output() else BROKEN_PIPE)
-
-
-def _print_as_json(error: Exception, *, debug: bool) -> int:
-    """Print the error of a command with `-o json` as one line of JSON to stderr, and give the exit code."""
-    import json
-
-    from ottla.cli.explain import document
-
-    if debug:
-        import traceback
-
-        traceback.print_exc()
-    fields = document(error)
-    click.echo(json.dumps({"error": fields}, ensure_ascii=False, separators=(",", ":")), err=True)
-    code = fields["exit_code"]
-    assert isinstance(code, int)
-    return code
 
 
 def _explain(error: Exception, *, debug: bool) -> int:
     """Print what went wrong, to stderr, and give the exit code."""
-    from ottla.cli.explain import exit_code, explain
+    from ottla.cli.explain import exit_code, print_error
 
-    if isinstance(error, click.ClickException):
-        error.show(sys.stderr)
-        return error.exit_code
-    code = exit_code(error)
-    if debug or code is None:
-        if debug:
-            import traceback
+    if debug and not isinstance(error, click.ClickException):
+        import traceback
 
-            traceback.print_exc()
-        else:
-            click.echo(f"ottla: {explain(error)}", err=True)
-        return ERROR if code is None else code
-    click.echo(f"ottla: {explain(error)}", err=True)
-    return code
+        traceback.print_exc()
+    elif isinstance(error, click.ClickException) and given("output") not in ("json", "jsonl"):
+        error.show(sys.stderr)  # with the usage of the command where that is wrong
+    else:
+        print_error(error)
+    return exit_code(error) or ERROR
 
 
 def _flush_output() -> bool:

@@ -21,6 +21,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _META = "ottla.cli."
 DEFAULT_TIMEOUT_S = 30.0
+_LOGIN = ("sasl.", "ssl.", "security.")
+"""Beginnings of the keys that say who the client is."""
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -126,13 +128,27 @@ def _from_context(more: Collection[str]) -> Settings:
     """What the context that is named says, or else the one in use, whose brokers OTTLA_BROKERS overrules."""
     from ottla.cli import contexts
 
+    brokers = os.environ.get("OTTLA_BROKERS")
     named = given("context")
     name = named or contexts.current()
     settings: Settings = {} if name is None else _known(contexts.read(name), more, f"context {name}")
-    brokers = os.environ.get("OTTLA_BROKERS")
-    if brokers and (named is None or "bootstrap.servers" not in settings):
+    own = settings.get("bootstrap.servers")
+    if brokers and (named is None or own is None):
         settings["bootstrap.servers"] = brokers
-    return settings
+    asked = given_settings().get("bootstrap.servers") or settings.get("bootstrap.servers")
+    if own is None or _addresses(asked) <= _addresses(own) or not any(key.startswith(_LOGIN) for key in settings):
+        return settings
+    # Other brokers than those that the context names must not get its passwords.
+    if named is not None:
+        raise click.UsageError(
+            f"context {name} has a login for {own}, which {asked} must not get: leave out --context, or the brokers"
+        )
+    note(f"context {name} has a login for {own}: nothing of it is used for {asked}")
+    return {"bootstrap.servers": brokers} if brokers else {}
+
+
+def _addresses(brokers: object) -> set[str]:
+    return {each.strip().lower() for each in str(brokers).split(",")}
 
 
 def connect(defaults: Settings | None = None, overrides: Settings | None = None) -> Cluster:

@@ -238,5 +238,9 @@ def _load(file: str) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
+        from ottla.cli.explain import missing_package
+
+        if missing_package(error) is not None:
+            raise
         raise click.ClickException(f"{file} cannot be loaded: {type(error).__name__}: {error}") from error
     return module

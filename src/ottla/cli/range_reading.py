@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ottla.cli.options import note
+from ottla.cli.outage import PatientPoll
 from ottla.cli.printer import Printer
 from ottla.cli.progress import Progress
 
@@ -41,7 +42,7 @@ class RangeReading:
         for where in self._until:
             self._consumer.seek(where, first[where])
         with Progress("read", shown=not sys.stdout.isatty()) as progress:
-            self._read(progress)
+            self._read(PatientPoll(self._consumer, name), progress)
 
     def _resolve(
         self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
@@ -64,7 +65,7 @@ class RangeReading:
         for where in ended:
             del self._until[where]
 
-    def _read(self, progress: Progress) -> None:
+    def _read(self, patient: PatientPoll, progress: Progress) -> None:
         from ottla.client import DeadlineError
         from ottla.client.retry import Deadline
 
@@ -72,7 +73,7 @@ class RangeReading:
         while self._until and not self._printer.full:
             if self._patience_s and silence.expired:
                 raise DeadlineError(f"no record came for {self._patience_s:g} s")
-            records = self._consumer.poll(min(_POLL_S, self._patience_s or _POLL_S))
+            records = patient.poll(min(_POLL_S, self._patience_s or _POLL_S))
             count, size = self._print(records)
             progress.add(count, size)
             self._end()

@@ -155,6 +155,7 @@ def alter(
     output: str,
 ) -> None:
     """Change settings of topics, or add partitions."""
+    from ottla.cli.topic_views import unknown_keys
     from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType
 
     wanted = _named(names + more)
@@ -168,8 +169,12 @@ def alter(
         if partitions is not None:
             results |= admin.create_partitions(dict.fromkeys(wanted, partitions), validate_only=dry_run)
         if changes:
-            left = {Resource(ResourceType.TOPIC, name): changes for name, error in results.items() if error is None}
-            altered = admin.alter_configs(left, validate_only=dry_run)
+            left = [Resource(ResourceType.TOPIC, name) for name, error in results.items() if error is None]
+            unknown = unknown_keys(admin, left, deleted) if deleted else {}
+            results |= {resource.name: error for resource, error in unknown.items()}
+            altered = admin.alter_configs(
+                {each: changes for each in left if each not in unknown}, validate_only=dry_run
+            )
             results |= {resource.name: error for resource, error in altered.items()}
     done = [name for name, error in results.items() if error is None]
     _write_done(output, done, [{"name": name} for name in done], "could be altered" if dry_run else "altered")
@@ -205,12 +210,28 @@ def _named(names: Sequence[str]) -> list[str]:
 
 
 def confirm(question: str) -> None:
-    """Ask before something is lost; elsewhere than in a terminal it wants --yes."""
+    """Ask before something is lost; elsewhere than in a terminal it wants --yes.
+
+    Raises CommandFailed when the answer is no, or the end of the input.
+    """
     if given("yes", False):
         return
     if not sys.stdin.isatty():
         raise click.UsageError("not a terminal to ask in: add --yes to do it")
-    click.confirm(question, abort=True, err=True)
+    if not _answer(question):
+        from ottla.cli.failure import CommandFailed
+
+        raise CommandFailed("not confirmed: nothing was changed")
+
+
+def _answer(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise  # Ctrl-C
+        click.echo(err=True)
+        return False
 
 
 def _without(results: Mapping[str, V], code: ErrorCode) -> dict[str, V]:
@@ -264,10 +285,10 @@ def _write_described(described: Described, *, everything: bool, gap: bool) -> No
 
 def exit_with_errors(results: Mapping[str, object]) -> None:
     """Report every item that failed, and exit with the code of the first one."""
-    from ottla.cli.explain import exit_code, explain
+    from ottla.cli.explain import exit_code, print_error
 
     errors = [result for result in results.values() if isinstance(result, Exception)]
     for error in errors:
-        click.echo(f"ottla: {explain(error)}", err=True)
+        print_error(error)
     if errors:
         raise click.exceptions.Exit(exit_code(errors[0]) or 1)

@@ -5,7 +5,7 @@ Zone: real. The JSON documents here are an interface: docs/cli.md describes them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from ottla.cli.cluster_views import MIN_ISR, at_min_isr, unavailable, under_min_isr, under_replicated
@@ -145,3 +145,24 @@ def _offsets(admin: Admin, views: dict[str, TopicView], when: int) -> dict[str, 
     for where, found in admin.list_offsets(led).items():
         results[where.topic][where.partition] = found.offset if isinstance(found, OffsetFound) else None
     return results
+
+
+def unknown_keys(admin: Admin, resources: Iterable[Resource], keys: Collection[str]) -> dict[Resource, ClientError]:
+    """An error for each resource that does not know one of the keys, or that cannot be asked."""
+    from difflib import get_close_matches
+
+    from ottla.client.errors import ConfigError
+
+    errors: dict[Resource, ClientError] = {}
+    for resource, entries in admin.describe_configs(resources).items():
+        if isinstance(entries, ClientError):
+            errors[resource] = entries
+            continue
+        known = [entry.name for entry in entries]
+        for key in keys:
+            if key not in known:
+                near = get_close_matches(key, known, n=1)
+                errors[resource] = ConfigError(
+                    f"{resource} has no setting {key!r}", f"Did you mean {near[0]!r}?" if near else ""
+                )
+    return errors

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.clients import make_consumer, make_producer
+from ottla.cli.failure import CommandFailed
 from ottla.cli.names import groups, named_topic, topic_words
 from ottla.cli.options import Settings, common_options
 from ottla.cli.output import Json
@@ -125,6 +126,10 @@ class _Producing:
         self._events.say(
             "tool_data", sent=self._sent, acked=self._acked, target_throughput=int(per_second), avg_throughput=average
         )
+        if self._acked < self._sent:
+            raise CommandFailed(
+                f"{self._sent - self._acked:,} of {self._sent:,} records were not acknowledged: see producer_send_error"
+            )
 
     def _send(self, send: Callable[..., object], key: str | None, value: str, elapsed_s: float) -> None:
         from ottla.client import ClientError

@@ -146,15 +146,23 @@ class DeadLetters:
             self._send(chosen, windows, to, per_second, sent, on_sent)
         return sent
 
-    def purge(self, select: Select = lambda _letter: True, *, dry_run: bool = False) -> int:
+    def purge(
+        self,
+        select: Select = lambda _letter: True,
+        *,
+        dry_run: bool = False,
+        before: Callable[[int], object] = lambda _count: None,
+    ) -> int:
         """Throw open letters away: they are settled, and what lies before the first open one is deleted from the log.
 
+        before: called with the number of letters before the first is settled; what it raises ends the call.
         Returns how many. Raises ClientError.
         """
         windows = self._windows(settled=False)
         chosen = [(_where(each), each.record.offset) for each in self._read(windows, settled=False) if select(each)]
         if dry_run or not chosen:
             return len(chosen)
+        before(len(chosen))
         for where, offset in chosen:
             windows[where].hand([offset])
         places = {where: place_of(window, "") for where, window in windows.items()}
