@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import signal
 import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,12 @@ from testbench.zookeeper import ZooKeeper
 # judged by what it changes; `make explore` draws new ones until it is stopped.
 settings.register_profile("ottla", deadline=None, derandomize="EXPLORE" not in os.environ)
 settings.load_profile("ottla")
+
+
+# A suite that a script starts in the background inherits an ignored SIGINT, and its children would inherit that, too:
+# what they do on Ctrl-C is tested. A handler of Python's is the default action again in a program that is executed.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
