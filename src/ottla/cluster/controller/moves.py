@@ -272,7 +272,8 @@ class Moves:
             targets = {} if node is None else _targets(node)
             if node is None or targets is None:
                 return
-            left = {tp: target for tp, target in targets.items() if tp not in set(tps)}
+            done = set(tps)
+            left = {tp: target for tp, target in targets.items() if tp not in done}
             if len(left) == len(targets) and left:
                 return
             path, version = REASSIGN_PARTITIONS, node.version

@@ -192,7 +192,8 @@ class TopicChanges:
     def changed(self, on_change: Callable[[], None] | None) -> Script[None]:
         """/brokers/topics, as its children are now: topics written by hand, or removed by hand."""
         names = yield from self._core.children(TOPICS, on_change)
-        for name in [name for name in self._context.topics if name not in set(names)]:
+        present = set(names)
+        for name in [name for name in self._context.topics if name not in present]:
             self._vanished(name)
         new = [name for name in names if name not in self._context.topics and name not in self._context.creating]
         for name in (yield from self.read(new)):
