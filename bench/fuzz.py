@@ -3,7 +3,7 @@
 
     bench/fuzz.py [--seconds S] [--seed N]          without --seconds until Ctrl-C
 
-First every named case of bench/hostile.py and hostile_sets.py, then mutations of valid requests, record batches and
+First every named case of bench/hostile_cases.py and hostile_sets.py, then mutations of valid requests, record batches and
 message sets, drawn from the seed.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
 an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from testbench.clients import ClientFailure, Confluent, Record
 from testbench.ottla_node import OttlaNode
 
-from bench import hostile, hostile_sets
-from bench.hostile import ANSWERED, CLOSED, EITHER, REFUSED, Case
+from bench import hostile_cases, hostile_sets
+from bench.hostile_cases import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
 from ottla.wire.apis import API_TABLE
@@ -219,7 +219,7 @@ class Fuzz:
 
 def named(fuzz: Fuzz) -> Iterator[int]:
     """Every case of the corpus."""
-    for case in itertools.chain(hostile.corpus(fuzz.rng), hostile_sets.message_sets()):
+    for case in itertools.chain(hostile_cases.corpus(fuzz.rng), hostile_sets.message_sets()):
         fuzz.run(case)
         if fuzz.cases % 50 == 0:
             fuzz.check()
