@@ -38,7 +38,7 @@ from ottla.cluster.script import Script
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups import heartbeats
-from ottla.outcome import Effects
+from ottla.outcome import Effects, Turn
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication import fetch, produce
@@ -96,9 +96,10 @@ class Broker:
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
+        self._turn = Turn()
         self.hosted = Hosted()
         self._alarm = SharedAlarm(world.clock)
-        self._purgatory = Purgatory(self._alarm)
+        self._purgatory = Purgatory(self._alarm, self._turn)
         self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
@@ -111,7 +112,7 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own)
+        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own, self._turn)
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
@@ -133,6 +134,7 @@ class Broker:
             self._effects.later,
             self.cluster.topic_config,
             self._safeguards.replication,
+            self._turn,
         )
 
     def _new_verifier(self) -> Verifier:

@@ -136,6 +136,7 @@ class LocalReplica:
         """
         if self.offline is not None or self.is_leader or leader_epoch != self.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} does not follow in epoch {leader_epoch}")
+        self.shared.turn.changes = True
         self.shared.replication_bytes_in += len(records)
         return self.log.append_replica(records, leader_epoch, self.shared.safeguards.replica_crc_check)
 
@@ -146,6 +147,7 @@ class LocalReplica:
         moves up, never above the high watermark (KAFKA-9491).
         """
         log = self.log
+        self.shared.turn.changes = True
         mark = min(high_watermark, log.end_offset)
         start = min(log_start, max(mark, self.high_watermark))
         moved = start > log.start_offset
@@ -167,6 +169,7 @@ class LocalReplica:
 
     def _cut(self, cut: Callable[[int], None], offset: int) -> None:
         assert not self.is_leader, f"{self.tp} is led here: a leader never cuts its log"
+        self.shared.turn.changes = True
         try:
             cut(offset)
         except Failure as failure:
@@ -179,6 +182,7 @@ class LocalReplica:
 
     def move_to(self, log: Log) -> None:
         """The very same log in another log directory takes its place."""
+        self.shared.turn.changes = True
         self.log = log
         log.configure(self.config)
         log.on_synced(self._synced)
