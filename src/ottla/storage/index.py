@@ -20,6 +20,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
+from ottla.int64 import INT64_MAX
 from ottla.seams import Disk, Done, File
 from ottla.storage.errors import IndexFull, IndexOverflow, NotMonotonic
 from ottla.types import NO_TIMESTAMP
@@ -31,6 +32,8 @@ Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 WARM_BYTES: Final = 8192
 """The tail that every look-up near the end of the log touches, and that the page cache therefore keeps."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+LAST_OFFSET: Final = INT64_MAX - 1
+"""The largest offset that a record may have: the offset behind it, the end of its log, is a 64-bit number as well."""
 LOT_BYTES: Final = 4096
 """Entries go to the file in lots of this many bytes."""
 

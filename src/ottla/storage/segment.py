@@ -14,7 +14,7 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
 from ottla.seams import Disk, Failure, File
-from ottla.storage.index import LOT_BYTES, MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from ottla.storage.index import LAST_OFFSET, LOT_BYTES, MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from ottla.storage.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from ottla.storage.scan import magic_at, walk_headers
 from ottla.storage.txn_index import TxnIndex
@@ -76,7 +76,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = NO_TIMESTAMP
         """Largest timestamp of the first batch: the age of a segment counts from it."""
-        self.max_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.max_offset = min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
         self.roll_size = self.roll_timestamp = self.roll_wall_ms = NEVER
         self.jitter_ms = 0
 
