@@ -114,3 +114,14 @@ def test_a_retry_of_an_idempotent_batch_is_the_same_batch(compacted: Node) -> No
     assert produce(compacted, b"b", base_sequence=1, value=b"v" * LARGE, **producer).base_offset == 1
     assert produce(compacted, b"a", base_sequence=0, **producer).base_offset == 0
     assert keys(compacted) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize("size", [500, LARGE, 100_000], ids=["in the loop", "in a worker", "beyond the loop"])
+def test_a_compressed_record_is_at_most_as_large_as_the_topic_says(node: Node, policy: str, size: int) -> None:
+    """max.decompressed.message.bytes, also where nothing else has a batch looked into."""
+    node.create("c", cleanup_policy=policy, max_decompressed_message_bytes="400")
+    assert produce(node, b"a", value=bytes(size), codec=1).error_code == ErrorCode.INVALID_RECORD
+    assert produce(node, b"b", value=bytes(350), codec=1).error_code == 0
+    assert produce(node, b"c", value=bytes(size)).error_code == 0, "not compressed: max.message.bytes is its bound"
+    assert keys(node) == [b"b", b"c"]

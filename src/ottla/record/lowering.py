@@ -6,10 +6,18 @@ conversion itself is `conversion`'s.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CODEC_MASK, BatchHeader, fields_in, header_at, open_batch, patch_offset_and_epoch
+from ottla.record.batch import (
+    CODEC_MASK,
+    BatchHeader,
+    check_header,
+    header_at,
+    open_batch,
+    patch_offset_and_epoch,
+    read_record,
+)
 from ottla.record.compression import Codec
 from ottla.record.conversion import downgraded
 from ottla.record.validation import HeaderTuple
@@ -39,10 +47,19 @@ def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     if header[12] > RECORDS_MAX:
         text = f"{header[12]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
-    data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
-    if any(fields[4] for fields in fields_in(data, BatchHeader._make(header))):
-        raise _unsupported("record headers", magic)
+    _refuse_headers(view, BatchHeader._make(header), magic)
     return downgraded(view, magic, max_bytes=EXPANDED_MAX)
+
+
+def _refuse_headers(view: memoryview, header: BatchHeader, magic: int) -> None:
+    def refuse(_data: bytes, _pos: int, _end: int, _count: int) -> NoReturn:
+        raise _unsupported("record headers", magic)
+
+    data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
+    check_header(data, header)
+    pos = 0
+    for _ in range(header.record_count):
+        pos = read_record(data, pos, refuse)[5]
 
 
 def lower_job(batch: bytes, magic: int, base_offset: int) -> bytes | tuple[int, str]:

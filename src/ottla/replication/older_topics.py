@@ -15,7 +15,7 @@ from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2, header_at
 from ottla.record.inspection import is_small
 from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
-from ottla.replication.preparation import Item, Refused
+from ottla.replication.preparation import Item, Refused, job_error
 from ottla.seams import World
 from ottla.storage.log_files import Ahead
 
@@ -32,9 +32,11 @@ class LoweringAhead:
         topics: Topics,
         items: Sequence[Item],
         run: Callable[[Sequence[Item]], None],
+        owner: object = None,
     ) -> None:
-        """`run` goes on with the items, in which refused ones have their error."""
+        """`run` goes on with the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
         self._world = world
+        self._owner = owner
         self._topics = topics
         self._items: list[Item] = list(items)
         self._run = run
@@ -57,7 +59,7 @@ class LoweringAhead:
         def done(result: object) -> None:
             self._done(position, partition, records, Ahead(records, base, magic, b""), result)
 
-        self._world.workers.run(LOWER_JOB, (bytes(records), magic, base), done)
+        self._world.workers.run(LOWER_JOB, (bytes(records), magic, base), done, self._owner)
 
     def _done(self, position: int, partition: Partition, records: memoryview, ahead: Ahead, result: object) -> None:
         self._tries -= 1
@@ -70,6 +72,9 @@ class LoweringAhead:
             code, text = result
             name, index, _ = self._items[position]
             self._items[position] = (name, index, Refused(ApiError(ErrorCode(code), text)))
+        else:  # its append would convert it in the loop, which is more than a worker may do
+            name, index, _ = self._items[position]
+            self._items[position] = (name, index, Refused(job_error(result, "the batch cannot be converted")))
         self.go_on(position + 1)
 
 

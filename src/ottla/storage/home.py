@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan, read_file
@@ -44,6 +44,7 @@ class Home:
         "short",
         "starts_changed",
         "timers",
+        "workers",
     )
 
     def __init__(
@@ -54,7 +55,10 @@ class Home:
         timers: Timers,
         safeguards: Safeguards,
         scan: HeaderScan,
+        workers: Workers | None = None,
     ) -> None:
+        """Without workers everything is unpacked in the turn that needs it: for tools and tests."""
+        self.workers = workers
         self.disk = disk
         self.clock = clock
         self.entropy = entropy

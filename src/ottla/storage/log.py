@@ -261,11 +261,11 @@ class Log(LogFiles):
 
     def lookup_timestamp(self, timestamp: int, done: Done[TimestampOffset | None]) -> None:
         """The first record whose timestamp is ≥ `timestamp`, in a later turn; None when there is none."""
-        offset_for(self.segments, self.start_offset, timestamp, done)
+        offset_for(self.segments, self.start_offset, timestamp, done, self._home.workers)
 
     def max_timestamp_offset(self, done: Done[TimestampOffset | None]) -> None:
         """The first record with the largest timestamp of all, in a later turn; None when there is none."""
-        offset_of_largest(self.segments, self.start_offset, done)
+        offset_of_largest(self.segments, self.start_offset, done, self._home.workers)
 
     # -- trimming ------------------------------------------------------------------------------------------------------
 

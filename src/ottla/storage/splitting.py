@@ -1,11 +1,11 @@
 """A segment whose offsets span more than its indexes can express, made two at a start.
 
-Zone: deterministic. Blocking, at start only. Indexes hold offsets relative to the segment's base, in 32 bits. The cleaner
-of Apache Kafka before 2.0 could join segments of a compacted topic beyond that (KAFKA-6264). All records stay: those
-that lie too far from the base move into a segment of their own.
+Zone: deterministic. Blocking, at start only. Indexes hold offsets relative to the segment's base, in 32 bits. The
+cleaner of Apache Kafka before 2.0 could join segments of a compacted topic beyond that (KAFKA-6264). All records stay:
+those that lie too far from the base move into a segment of their own.
 
-The order makes every crash harmless: the new segment is written under a `.cleaned` name, synced, and renamed, its name is
-synced, and only then is the old segment cut. A start that finds both halves cuts the old one.
+The order makes every crash harmless: the new segment is written under a `.cleaned` name, synced, and renamed, its name
+is synced, and only then is the old segment cut. A start that finds both halves cuts the old one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _logger = logging.getLogger(__name__)
 
 
 def split_sealed(home: Home, segments: list[Segment], config: TopicConfig) -> None:
-    """Split the sealed segments that span too many offsets: only those whose successor begins far away. Raises Failure."""
+    """Split the sealed segments that span too many offsets: their successor begins far away. Raises Failure."""
     for segment in segments[:-1]:
         slot = segments.index(segment)
         if segments[slot + 1].base_offset > segment.max_offset + 1:
@@ -70,7 +70,7 @@ def _split(home: Home, segment: Segment, position: int, base: int, config: Topic
     home.disk.sync_now(segment.path)
     segment.size = position
     segment.hot_from = min(segment.hot_from, position)
-    text = "%s spans more offsets than an index can hold: its records from offset %d on are in a segment of their own now"
+    text = "%s spans more offsets than an index can hold: its records from offset %d on are in another segment now"
     _logger.warning(text, segment.path, base)
     return Segment(home.disk, segment.directory, base, config)
 

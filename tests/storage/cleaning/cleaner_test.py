@@ -192,12 +192,12 @@ class DyingWorkers(SimWorkers):
         super().__init__(process)
         self.deaths = deaths
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Any) -> None:
+    def run(self, job: str, arguments: tuple[object, ...], done: Any, owner: object = None) -> None:
         if self.deaths:
             self.deaths -= 1
             self._process.post_done(1000, "worker", done, lambda: Failure(Kind.UNKNOWN, "the worker process died"))
         else:
-            super().run(job, arguments, done)
+            super().run(job, arguments, done, owner)
 
 
 @pytest.mark.parametrize("deaths", [LOSSES_MAX - 1, LOSSES_MAX])
