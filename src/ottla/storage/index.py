@@ -9,9 +9,10 @@ Big-endian; offsets relative to the segment's base. The offset is that of the ba
 of its first byte (files of the 1.0 era hold the base offset instead: a look-up is right for both, since it only ever
 returns a place at or before the wanted batch).
 
-The index being written lives in memory and goes to its file in lots: after a crash it is rebuilt from the log anyway,
-so an entry less on disk costs nothing. A sealed index is a read-only view of its file. A file that was not closed
-cleanly may end in zeros up to its limit, where nothing was written: they are no entries.
+The index being written lives in memory and goes to its file in lots, a second later at the latest: after a crash it is
+rebuilt from the log anyway, so an entry less on disk costs nothing. The file holds entries and nothing else, so that a
+tool can read it at any time; an entry is in it only when its batch is in the log. A sealed index is a read-only view of
+its file. A file of Apache Kafka that was not closed cleanly ends in zeros up to its limit: they are no entries.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ class Index:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = limit // self.ENTRY
-        self._file: File = disk.open(path, create, self.max_entries * self.ENTRY)
+        self._file: File = disk.open(path, create)
         self._buffer: bytearray | memoryview | None = None
         self.size = self._file.size - self._file.size % self.ENTRY
         """Bytes of the entries."""

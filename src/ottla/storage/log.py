@@ -229,6 +229,7 @@ class Log(LogFiles):
         aborted = None if marker is None else state.end_transaction(header, base_offset, marker, wall_ms, mark)
         if aborted is not None:
             self._active.txn_index.append(aborted)
+            self._active.show_entries()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 

@@ -193,6 +193,7 @@ class LogFiles:
 
     def _arm_active(self, now_ms: int) -> None:
         self._active.arm(self.config, now_ms)
+        self._active.on_entries = self._home.show_entries_soon
         if self._home.offline is not None or (self._home.short and not self.uses_reserve):
             self.fence()
 
