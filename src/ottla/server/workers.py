@@ -30,8 +30,8 @@ from ottla.server.turns import Turns
 log = logging.getLogger(__name__)
 
 _size_of: Final = struct.Struct(">Q")
-_Job = tuple[str, bytes, "Done[object]"]
-"""(name, pickled job, completion)."""
+_Job = tuple[str, tuple[object, ...], "Done[object]"]
+"""(name, arguments, completion)."""
 
 
 class JobLimits(NamedTuple):
@@ -63,7 +63,7 @@ class RealWorkers:
     def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
         """Run the function `package.module:function`; its result or a Failure comes back, as `seams.Workers` says."""
         crew = self._of_broker if owner is None else self._of_requests
-        crew.add(owner, (job, pickle.dumps((job, arguments), pickle.HIGHEST_PROTOCOL), done))
+        crew.add(owner, (job, arguments, done))
 
     def stop(self) -> None:
         """End the processes; jobs that run or wait are lost."""
@@ -107,7 +107,8 @@ class Crew:
             return
         owner = next(iter(self._waiting))
         jobs = self._busy[owner] = self._waiting.pop(owner)
-        name, request, done = jobs.popleft()
+        name, arguments, done = jobs.popleft()
+        request = pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL)
 
         def finished(outcome: tuple[object] | Failure) -> None:
             left = self._busy.pop(owner, None)

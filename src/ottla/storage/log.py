@@ -92,6 +92,11 @@ class Log(LogFiles):
             self._flush_policy.appended(now)
         return base
 
+    def append_time_of(self, view: memoryview, wall_ms: int) -> int:
+        """The LogAppendTime of a batch that is appended now: that of its messages, where a worker has made them."""
+        ahead = self.ahead
+        return ahead.stamp_ms if ahead is not None and ahead.view is view else wall_ms
+
     def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
         """`append` where an older format is written: the batch becomes messages of it. Returns their first offset.
 
