@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-from tests.storage.conftest import SMALL, RealWorld
+from tests.storage.conftest import SMALL
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.dump.indexes import (
@@ -30,13 +29,6 @@ def entries_of(path: Path) -> tuple[int, int]:
     assert (mismatches, errors) == ({}, TimeErrors([], [], []))
     assert index.stat().st_size % 8 == 0
     return index.stat().st_size // 8, len(stamps) if offsets else 0
-
-
-@pytest.fixture
-def real(tmp_path: Path):
-    made = RealWorld(tmp_path)
-    yield made
-    made.close()
 
 
 def test_there_is_no_mismatch_whatever_the_moment(real, kit, tmp_path: Path) -> None:
