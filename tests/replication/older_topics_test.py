@@ -11,7 +11,7 @@ from ottla.record.batch import Record, encode_batch
 from ottla.record.entries import entries_of, records_at
 from ottla.record.legacy import message_at
 from ottla.record.lowering import EXPANDED_MAX, RECORDS_MAX
-from ottla.replication.older_topics import TRIES
+from ottla.replication.older_topics import IN_TURN, TRIES
 from ottla.seams import Gate
 
 CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"
@@ -201,6 +201,18 @@ def test_a_batch_that_others_overtake_again_and_again_is_to_be_sent_again(node) 
     assert (row.error_code, len(jobs)) == (ErrorCode.NOT_ENOUGH_REPLICAS, TRIES)
     assert len(stored(node)) == TRIES
     assert produce(node, encode_batch(records(node, 500), codec=1)).error_code == 0
+
+
+def test_of_many_small_batches_a_few_are_converted_in_a_turn(node) -> None:
+    node.create("old", partitions=20, message_format_version="0.10.2")
+    request = node.produce_request("old", b"a")
+    data = request.topic_data[0].partition_data
+    for at in range(1, 20):
+        data += node.produce_request("old", b"a", partition=at).topic_data[0].partition_data
+    jobs = jobs_of(node)
+    rows = node.ask(request, 9).responses[0].partition_responses
+    assert {row.error_code for row in rows} == {0}
+    assert len(jobs) == 20 - IN_TURN
 
 
 @pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])

@@ -7,6 +7,7 @@ from tests.handnode import Node, records
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc
+from ottla.replication.preparation import IN_TURN
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
 
 LARGE = 40_000
@@ -125,3 +126,17 @@ def test_a_compressed_record_is_at_most_as_large_as_the_topic_says(node: Node, p
     assert produce(node, b"b", value=bytes(350), codec=1).error_code == 0
     assert produce(node, b"c", value=bytes(size)).error_code == 0, "not compressed: max.message.bytes is its bound"
     assert keys(node) == [b"b", b"c"]
+
+
+def test_of_many_small_batches_a_few_are_looked_into_in_a_turn(node: Node) -> None:
+    node.create("c", partitions=40, cleanup_policy="compact")
+    jobs: list[str] = []
+    workers = node.broker._world.workers
+    run = workers.run
+    workers.run = lambda job, *more: (jobs.append(job), run(job, *more))
+    rows = ProduceRequest.PartitionProduceData
+    data = [rows(index=at, records=memoryview(bytes(batch_of(node, b"k")))) for at in range(40)]
+    topic = ProduceRequest.TopicProduceData(name="c", partition_data=data)
+    answer = node.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9).responses[0]
+    assert {row.error_code for row in answer.partition_responses} == {0}
+    assert len(jobs) == 40 // (IN_TURN + 1)

@@ -16,7 +16,7 @@ from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2
 from ottla.record.lowering import is_quick
 from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
-from ottla.replication.preparation import Item, Refused, job_error
+from ottla.replication.preparation import IN_TURN, Item, Refused, job_error
 from ottla.seams import World
 from ottla.storage.log_files import Ahead
 from ottla.types import NO_TIMESTAMP
@@ -43,6 +43,8 @@ class LoweringAhead:
         self._items: list[Item] = list(items)
         self._run = run
         self._converted: dict[int, tuple[Partition, Ahead]] = {}
+        self._quick = 0
+        """Batches of the request that are left to their appends, all of which come in one turn."""
         self._tried: dict[int, int] = {}
         """How often an item was converted, of those that were converted again."""
 
@@ -51,9 +53,11 @@ class LoweringAhead:
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
             partition = writable(self._topics, name, index)
-            if partition is not None and isinstance(records, memoryview) and _takes_long(partition, records):
-                self._start(position, partition, records)
-                return
+            if partition is not None and isinstance(records, memoryview) and _is_lowered(partition, records):
+                self._quick += 1
+                if self._quick > IN_TURN or not is_quick(records):
+                    self._start(position, partition, records)
+                    return
         for position, (partition, ahead) in list(self._converted.items()):
             if partition.log.end_offset != ahead.base:
                 self._again(position, partition, ahead.view)
@@ -97,8 +101,8 @@ class LoweringAhead:
         self._items[position] = (name, index, Refused(error))
 
 
-def _takes_long(partition: Partition, records: memoryview) -> bool:
-    """Whether the log writes an older format, and this batch is too much to convert within a turn."""
+def _is_lowered(partition: Partition, records: memoryview) -> bool:
+    """Whether the log writes an older format than the batch has."""
     if partition.log.magic == MAGIC_V2 or not partition.is_leader:
         return False
-    return len(records) >= HEADER_SIZE and records[MAGIC_POS] == MAGIC_V2 and not is_quick(records)
+    return len(records) >= HEADER_SIZE and records[MAGIC_POS] == MAGIC_V2

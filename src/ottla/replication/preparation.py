@@ -18,6 +18,8 @@ from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
 from ottla.seams import Failure, Kind, World
 
+IN_TURN: Final = 8
+"""Small batches of a request that are looked into within a turn, a millisecond each; the next one is a worker's."""
 PREPARE_JOB: Final = "ottla.record.inspection:prepared"
 _CODEC_POS: Final = 22
 _CODEC_MASK: Final = 0x07
@@ -74,10 +76,13 @@ class Preparation:
         self._topics = topics
         self._items: list[Item] = list(items)
         self._run = run
+        self._here = 0
+        """Batches that were looked into in this turn."""
 
     def go_on(self, at: int) -> None:
         """From item `at`; when all are done, run the request."""
         items = self._items
+        self._here = 0
         for position in range(at, len(items)):
             name, index, records = items[position]
             partition = writable(self._topics, name, index)
@@ -96,7 +101,8 @@ class Preparation:
         header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
         rules = Rules(partition.needs_keys, now_ms, *partition.limits[1:], partition.record_max)
         recoding = _recoding(partition, records)
-        if recoding is None and is_small(header):
+        if recoding is None and is_small(header) and self._here < IN_TURN:
+            self._here += 1
             refusal = inspect(records, rules, INLINE_EXPANDED)
             if refusal is None:
                 return False
