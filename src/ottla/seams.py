@@ -240,8 +240,13 @@ class Disk(Protocol):
 class Workers(Protocol):
     """Pure, picklable work (clean, rebuild index, deep-validate, recompress), off the loop."""
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Done[object]) -> None:
-        """Run the function named `package.module:function`; its result or a Failure comes back."""
+    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
+        """Run the function named `package.module:function`; its result or a Failure comes back.
+
+        `owner`: for whom, a connection or a partition that is read. Jobs of one owner run one after the other, in their
+        order; owners take turns, and none waits for the broker's own work (None). A job that needs more time or memory
+        than a job may have is a Failure, and so is one over which its process died.
+        """
         ...
 
 

@@ -16,6 +16,7 @@ from tests.transactions.hand import SETTINGS
 from ottla.cluster.coordinators import partition_for
 from ottla.coordinator.runner import State
 from ottla.errors import ErrorCode
+from ottla.int64 import INT64_MAX
 from ottla.record.batch import Record, encode_batch
 from ottla.sim.machine import Death
 from ottla.wire.messages import (
@@ -166,3 +167,15 @@ def test_bytes_that_have_changed_on_the_disk(house: House, topic: str, caplog: p
         assert (groups, ids) == ([(0, 7), (AWAY, -1), (0, 7), (0, 7)], [0] * 4)
     else:
         assert (groups, ids) == ([(0, 7)] * 4, [0, AWAY, 0, 0])
+
+
+@pytest.mark.parametrize("topic", ["__consumer_offsets", "__transaction_state"])
+def test_a_partition_whose_offsets_end_costs_its_own_groups_and_ids_only(house: House, topic: str) -> None:
+    log = house.node.broker.hosted.find(topic, partition_for("b", 4)).log
+    # Records behind this offset would have none. Only a made-up directory comes so far.
+    house.node.process.post(0, "jump", lambda: setattr(log, "end_offset", INT64_MAX))
+    house.node.pass_ms(10)
+    ask = house.commit if topic == "__consumer_offsets" else house.init
+    for _ in range(2):
+        assert [ask(name) != 0 for name in NAMES] == [False, True, False, False]
+        house.node.pass_ms(100)

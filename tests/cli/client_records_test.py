@@ -78,6 +78,22 @@ def test_a_group_reads_committed_records_only(ottla, brokers: str) -> None:
     assert ottla(*words, "g-uncommitted").stdout == "no\nyes\n"
 
 
+@pytest.mark.parametrize("ending", ["commit_transaction", "abort_transaction"])
+def test_a_group_that_has_read_all_has_no_lag_behind_a_marker(ottla, brokers: str, ending: str) -> None:
+    topic = f"grouped-{ending.replace('_', '-')}"
+    ottla("topic", "create", topic, "-p", "1")
+    with Producer({"bootstrap.servers": brokers, "transactional.id": topic}) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(topic, b"v")
+        producer.flush()
+        getattr(producer, ending)()
+    words = ["--from-beginning", "-e", "--isolation", "read_committed"]
+    assert ottla("consume", topic, "--group", topic, *words).exit_code == 0
+    rows = json.loads(ottla("group", "describe", topic, "-o", "json").stdout)[0]["partitions"]
+    assert [(row["current_offset"], row["lag"]) for row in rows] == [(2, 0)]
+
+
 def test_words_that_do_not_go_with_a_group_or_a_transaction(ottla) -> None:
     for words in (
         ["consume", "t", "--group", "g", "-p", "0"],

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc
+from ottla.record.batch import HEADER_SIZE, Record, encode_batch, header_at, put_header, seal_crc
+from ottla.record.compression import compress, most_expanded
 from ottla.record.errors import CorruptRecord
 from ottla.record.validation import validate_produced
 
@@ -125,3 +126,29 @@ def test_any_damage_is_a_code_never_a_traceback(data: st.DataObject) -> None:
         seal_crc(damaged, 0, len(damaged))
     view = memoryview(damaged)[: data.draw(st.integers(0, len(damaged)))]
     verdict(view)
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("count", [5_000, 1_000_000, 2**31 - 1])
+def test_a_batch_claims_no_more_records_than_its_bytes_can_hold(codec: int, count: int) -> None:
+    """Compressed or not: offsets would jump by what is claimed."""
+    batch = bytearray(encode_batch([Record(0, 5, None, b"")], codec=codec))
+    put_header(batch, header_at(batch)._replace(record_count=count, last_offset_delta=count - 1))
+    seal_crc(batch, 0, len(batch))
+    room = len(batch) - HEADER_SIZE
+    if codec == 4 and count * 7 <= room << 15:
+        validate_produced(memoryview(batch), 0, len(batch), 5)  # so many records could be in there
+    else:
+        assert verdict(memoryview(batch)) is ErrorCode.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+def test_records_that_compress_well_are_not_refused(codec: int) -> None:
+    batch = encode_batch([Record(at, 5, None, b"") for at in range(20_000)], codec=codec)
+    validate_produced(memoryview(batch), 0, len(batch), 5)
+
+
+@pytest.mark.parametrize("codec", range(1, 5))
+@pytest.mark.parametrize("size", [7, 1000, 1 << 20])
+def test_no_bytes_expand_further_than_their_codec_can(codec: int, size: int) -> None:
+    assert most_expanded(codec, len(compress(codec, bytes(size)))) >= size

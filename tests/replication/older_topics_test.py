@@ -11,6 +11,7 @@ from ottla.record.batch import Record, encode_batch
 from ottla.record.entries import entries_of, records_at
 from ottla.record.legacy import message_at
 from ottla.record.lowering import EXPANDED_MAX, RECORDS_MAX
+from ottla.replication.older_topics import IN_TURN, TRIES
 from ottla.seams import Gate
 
 CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"
@@ -187,6 +188,48 @@ def test_what_was_converted_for_another_offset_is_not_written(node) -> None:
     assert [record.offset for _, record in stored(node)] == list(range(503))
 
 
+def test_a_batch_that_others_overtake_again_and_again_is_to_be_sent_again(node) -> None:
+    """It is never converted in the loop."""
+    node.create("old", message_format_version="0.9.0")
+    jobs = jobs_of(node)
+    waiting = send(node, encode_batch(records(node, 500), codec=1))
+    for count in range(1, TRIES + 1):
+        while len(jobs) < count:
+            node.pass_ms(1)
+        assert produce(node, encode_batch(records(node, 1))).error_code == 0
+    row = node.answer(waiting).responses[0].partition_responses[0]
+    assert (row.error_code, len(jobs)) == (ErrorCode.NOT_ENOUGH_REPLICAS, TRIES)
+    assert len(stored(node)) == TRIES
+    assert produce(node, encode_batch(records(node, 500), codec=1)).error_code == 0
+
+
+def test_of_many_small_batches_a_few_are_converted_in_a_turn(node) -> None:
+    node.create("old", partitions=20, message_format_version="0.10.2")
+    request = node.produce_request("old", b"a")
+    data = request.topic_data[0].partition_data
+    for at in range(1, 20):
+        data += node.produce_request("old", b"a", partition=at).topic_data[0].partition_data
+    jobs = jobs_of(node)
+    rows = node.ask(request, 9).responses[0].partition_responses
+    assert {row.error_code for row in rows} == {0}
+    assert len(jobs) == 20 - IN_TURN
+
+
+@pytest.mark.parametrize("kind", ["CreateTime", "LogAppendTime"])
+def test_what_expands_far_is_not_converted_in_the_loop(node, kind: str) -> None:
+    node.create("old", message_format_version="0.10.2", message_timestamp_type=kind)
+    jobs = jobs_of(node)
+    now = node.process.clock.now().wall_ms
+    small = encode_batch([Record(0, now, b"k", bytes(200_000))], codec=1)
+    assert len(small) < 1000
+    row = produce(node, small)
+    assert jobs == ["ottla.record.lowering:lower_job"]
+    ((_, record),) = stored(node)
+    assert (row.error_code, record.value) == (0, bytes(200_000))
+    if kind == "LogAppendTime":
+        assert now <= row.log_append_time_ms == record.timestamp
+
+
 def test_a_worker_refuses_as_the_append_does(node) -> None:
     node.create("old", message_format_version="0.10.0")
     named = encode_batch(records(node, 500, headers=(("h", b"x"),)))
@@ -198,12 +241,12 @@ def test_a_worker_refuses_as_the_append_does(node) -> None:
     assert stored(node) == []
 
 
-def test_what_the_log_stamps_is_converted_by_its_append(node) -> None:
+def test_what_the_log_stamps_gets_its_stamp_from_the_worker(node) -> None:
     node.create("old", message_format_version="0.10.0", message_timestamp_type="LogAppendTime")
     jobs = jobs_of(node)
     row = produce(node, encode_batch(records(node, 500)))
     assert {record.timestamp for _, record in stored(node)} == {row.log_append_time_ms}
-    assert jobs == []
+    assert jobs == ["ottla.record.lowering:lower_job"]
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from tests.handnode import Node, records
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc
+from ottla.replication.preparation import IN_TURN
 from ottla.wire.messages import IncrementalAlterConfigsRequest, ProduceRequest
 
 LARGE = 40_000
@@ -114,3 +115,28 @@ def test_a_retry_of_an_idempotent_batch_is_the_same_batch(compacted: Node) -> No
     assert produce(compacted, b"b", base_sequence=1, value=b"v" * LARGE, **producer).base_offset == 1
     assert produce(compacted, b"a", base_sequence=0, **producer).base_offset == 0
     assert keys(compacted) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+@pytest.mark.parametrize("size", [500, LARGE, 100_000], ids=["in the loop", "in a worker", "beyond the loop"])
+def test_a_compressed_record_is_at_most_as_large_as_the_topic_says(node: Node, policy: str, size: int) -> None:
+    """max.decompressed.message.bytes, also where nothing else has a batch looked into."""
+    node.create("c", cleanup_policy=policy, max_decompressed_message_bytes="400")
+    assert produce(node, b"a", value=bytes(size), codec=1).error_code == ErrorCode.INVALID_RECORD
+    assert produce(node, b"b", value=bytes(350), codec=1).error_code == 0
+    assert produce(node, b"c", value=bytes(size)).error_code == 0, "not compressed: max.message.bytes is its bound"
+    assert keys(node) == [b"b", b"c"]
+
+
+def test_of_many_small_batches_a_few_are_looked_into_in_a_turn(node: Node) -> None:
+    node.create("c", partitions=40, cleanup_policy="compact")
+    jobs: list[str] = []
+    workers = node.broker._world.workers
+    run = workers.run
+    workers.run = lambda job, *more: (jobs.append(job), run(job, *more))
+    rows = ProduceRequest.PartitionProduceData
+    data = [rows(index=at, records=memoryview(bytes(batch_of(node, b"k")))) for at in range(40)]
+    topic = ProduceRequest.TopicProduceData(name="c", partition_data=data)
+    answer = node.ask(ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[topic]), 9).responses[0]
+    assert {row.error_code for row in answer.partition_responses} == {0}
+    assert len(jobs) == 40 // (IN_TURN + 1)

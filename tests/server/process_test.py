@@ -29,7 +29,7 @@ from ottla.server.listener import ConnectionLimits, Listener, Quotas
 from ottla.server.lock import DirectoryLock
 from ottla.server.shell import _connection_limits
 from ottla.server.turns import Turns
-from ottla.server.workers import RealWorkers
+from ottla.server.workers import JobLimits, RealWorkers
 from ottla.types import Endpoint
 
 HOLD = """
@@ -301,3 +301,84 @@ def test_the_descriptor_limit_is_raised_as_far_as_allowed():
         assert raise_descriptor_limit() == min(hard, 1_048_576)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- workers: bounds and turns ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def crews():
+    """`crews(limits…)`: workers, and a function that waits until so many jobs have ended."""
+    loop = asyncio.new_event_loop()
+    turns = Turns(loop)
+    made = []
+
+    def make(*limits):
+        made.append(RealWorkers(turns, *limits))
+        return made[-1]
+
+    def wait(done, count):
+        end = time.monotonic() + 180
+        while len(done) < count and time.monotonic() < end:
+            loop.call_soon(loop.stop)
+            loop.run_forever()
+        assert len(done) == count
+
+    yield make, wait
+    for workers in made:
+        workers.stop()
+    turns.stop()
+    loop.close()
+
+
+@pytest.mark.slow
+def test_a_job_that_takes_too_long_fails_and_the_next_one_runs(crews):
+    make, wait = crews
+    workers = make(JobLimits(1.0, 1 << 30, 1))
+    done = []
+    workers.run("time:sleep", (600,), done.append, "a")
+    workers.run("operator:add", (1, 2), done.append, "a")
+    wait(done, 2)
+    assert isinstance(done[0], Failure)
+    assert (done[0].kind, done[1]) == (Kind.TIMEOUT, 3)
+    assert "time:sleep took longer than 1 s" in done[0].message
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is bounded on Linux only")
+def test_a_job_that_needs_too_much_memory_fails_and_the_next_one_runs(crews):
+    make, wait = crews
+    workers = make(JobLimits(60, 1 << 28, 1))
+    done = []
+    workers.run("operator:mul", (b"x", 1 << 30), done.append, "a")
+    workers.run("operator:add", (1, 2), done.append, "a")
+    wait(done, 2)
+    assert isinstance(done[0], Failure)
+    assert (done[0].kind, done[1]) == (Kind.FULL, 3)
+
+
+@pytest.mark.slow
+def test_a_request_waits_neither_for_compaction_nor_for_another_connection(crews):
+    make, wait = crews
+    workers = make(JobLimits(60, 1 << 30, 2), JobLimits(60, 1 << 30, 1))
+    held, done = [], []
+    workers.run("time:sleep", (600,), held.append)
+    for _ in range(5):
+        workers.run("time:sleep", (600,), held.append, "hostile")
+    for n in range(3):
+        workers.run("operator:add", (n, 0), done.append, "victim")
+    wait(done, 3)
+    assert (done, held) == ([0, 1, 2], [])
+
+
+@pytest.mark.slow
+def test_owners_take_turns(crews):
+    make, wait = crews
+    workers = make(JobLimits(60, 1 << 30, 1))
+    done = []
+    for n in range(4):
+        workers.run("operator:add", (n, 0), done.append, "first")
+    for n in range(2):
+        workers.run("operator:add", (n, 100), done.append, "second")
+    wait(done, 6)
+    assert done == [0, 100, 1, 101, 2, 3]

@@ -213,6 +213,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SimWorld |
 
 
 @pytest.fixture
+def real(tmp_path: Path) -> Iterator[RealWorld]:
+    """The real machine, for what a simulated one does not have."""
+    made = RealWorld(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
 def sim() -> Iterator[SimWorld]:
     """The simulated machine, for what a real one cannot be made to suffer."""
     made = SimWorld()

@@ -8,9 +8,10 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import header_at, set_append_time
+from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc, set_append_time
 from ottla.seams import Failure, Instant
 from ottla.sim.drive_faults import DiskOperation
+from ottla.sim.workers import SimWorkers
 from ottla.storage.errors import Cold
 
 DAY_MS = 86_400_000
@@ -382,3 +383,27 @@ def test_failures_have_a_name(sim, kit) -> None:
     assert shelf.manager.offline_dirs == ("data0",)
     assert shelf.manager.get(kit.TP) is None
     assert isinstance(shelf.manager.dirs[0].offline, Failure)
+
+
+def test_time_lookup_unpacks_large_batches_in_a_worker_and_few_in_a_turn(kit, sim) -> None:
+    """What a header claims is its producer's word: a batch that claims a later time than its records have is opened."""
+    jobs: list[str] = []
+
+    class Workers(SimWorkers):
+        def run(self, job, arguments, done, owner=None) -> None:
+            jobs.append(job)
+            super().run(job, arguments, done, owner)
+
+    shelf = kit.Shelf(sim, workers=Workers(sim.process))
+
+    def lying(count: int) -> bytearray:
+        batch = encode_batch([Record(at, T0, b"k", b"v") for at in range(count)], codec=1)
+        put_header(batch, header_at(batch)._replace(max_timestamp=T0 + 5))
+        seal_crc(batch, 0, len(batch))
+        return batch
+
+    shelf.put(*(lying(2) for _ in range(20)), lying(5000), kit.batch(3, timestamp=T0 + 3))
+    before = sim.timeline.events
+    assert shelf.lookup(T0 + 4) == (T0 + 4, 5041)
+    assert jobs == ["ottla.record.entries:first_from"]
+    assert sim.timeline.events - before > 10, "two of the small ones in a turn"

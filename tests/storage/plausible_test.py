@@ -256,3 +256,22 @@ def test_an_end_that_is_not_where_the_last_stop_was_is_named(sim, kit, caplog) -
     with caplog.at_level(logging.ERROR):
         shelf.again()
     assert "its last stop was at 1" in caplog.text
+
+
+@pytest.mark.parametrize("commit", [True, False])
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_clean_start_keeps_the_snapshot_behind_a_transaction_of_version_2(sim, kit, caplog, commit, more) -> None:
+    """Its marker has the next epoch: the snapshot says nothing of the producer's batches, which have the old one."""
+    shelf = kit.Shelf(sim)
+    batch = {"producer_id": 7, "transactional": True}
+    shelf.put(kit.batch(2, producer_epoch=0, base_sequence=0, **batch), kit.marker(7, 1, commit))
+    for _ in range(more):
+        shelf.put(kit.batch(2, producer_epoch=1, base_sequence=0, **batch), kit.marker(7, 2, commit))
+    shelf.stop()
+    names = [name for name in sim.names("t-0") if name.endswith(".snapshot")]
+    assert names
+    caplog.clear()
+    again = shelf.again()
+    assert [name for name in sim.names("t-0") if name.endswith(".snapshot")] == names
+    assert caplog.messages == []
+    assert again.log.producers.get(7).epoch == 1 + more

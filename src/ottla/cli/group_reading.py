@@ -1,6 +1,7 @@
 """`ottla consume --group`: the records of the partitions that the group gives to this member.
 
-Zone: real. Positions are committed behind what was written out, and behind nothing else.
+Zone: real. Positions are committed behind what was written out. Where everything that came is written, that is the
+consumer's own position: it lies behind transaction markers and aborted records, which are never written.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class GroupReading:
         self._exit_at_end = exit_at_end
         self._done: dict[TopicPartition, int] = {}
         """Written and not committed: the next offset of each."""
+        self._noted: dict[TopicPartition, int] = {}
+        """The offset that was last put into `_done`, of each assigned partition."""
         self._committed_at = time.monotonic()
         self._assigned = False
         self._ends: dict[TopicPartition, int] = {}
@@ -66,7 +69,7 @@ class GroupReading:
         poll = PatientPoll(consumer, self._topic).poll
         while not self._printer.full and not self._at_end(consumer):
             records = poll(min(_POLL_S, self._patience_s or _POLL_S))
-            self._print(records)
+            self._print(consumer, records)
             progress.add(len(records), sum(len(each.value or b"") for each in records))
             if records or not self._assigned:
                 last = time.monotonic()
@@ -75,15 +78,23 @@ class GroupReading:
             if time.monotonic() > self._committed_at + _COMMIT_EVERY_S:
                 self._commit(consumer)
 
-    def _print(self, records: Sequence[ConsumerRecord]) -> None:
+    def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
         from ottla.client import TopicPartition
 
         for each in records:
             if self._printer.full:
-                break
+                self._printer.flush()
+                return
             self._printer.print(each.topic, each.partition, each)
-            self._done[TopicPartition(each.topic, each.partition)] = each.offset + 1
+            self._note(TopicPartition(each.topic, each.partition), each.offset + 1)
         self._printer.flush()
+        for where, position in consumer.positions().items():
+            self._note(where, position.offset)
+
+    def _note(self, where: TopicPartition, offset: int) -> None:
+        """Everything below `offset` is written, or will never be."""
+        if self._noted.get(where) != offset:
+            self._done[where] = self._noted[where] = offset
 
     def _at_end(self, consumer: Consumer) -> bool:
         """Whether everything is read that the partitions held when they were assigned."""
@@ -104,6 +115,7 @@ class GroupReading:
     def _forget(self, gone: list[TopicPartition]) -> None:
         for where in gone:
             self._done.pop(where, None)
+            self._noted.pop(where, None)
             self._ends.pop(where, None)
 
     def _commit(self, consumer: Consumer) -> None:

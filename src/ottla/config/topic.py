@@ -181,7 +181,7 @@ class TopicConfig:
         "max.decompressed.message.bytes",
         Type.INT,
         2_147_483_639,
-        "Largest size that a record batch may unpack to when the broker has to look into it.",
+        "Largest record of a compressed batch when it is produced, in bytes; the default is no limit.",
         between(1, 2_147_483_639),
         synonyms=("max.decompressed.message.bytes",),
     )

@@ -12,7 +12,7 @@ them in place and never encodes a batch anew. Produce and fetch use the header o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -218,16 +218,18 @@ def records_in(data: bytes, header: BatchHeader) -> Iterator[Record]:
 Headers = tuple[tuple[str, bytes | None], ...]
 Fields = tuple[int, int, bytes | None, bytes | None, Headers]
 """What a `Record` is made of: offset, timestamp, key, value, headers."""
+HeaderReader = Callable[[bytes, int, int, int], tuple[Headers, int]]
+"""Called as `read_headers` is, with what it returns."""
 
 
 def fields_in(data: bytes, header: BatchHeader) -> Iterator[Fields]:
     """As `records_in`, for who makes something else of them. Hot: a consumer's records all come through here."""
-    _check_header(data, header)
+    check_header(data, header)
     base_offset, base_timestamp, largest = header.base_offset, header.base_timestamp, header.last_offset_delta
     append_time = header.max_timestamp if header.is_append_time else None
     pos, last_delta = 0, -1
     for _ in range(header.record_count):
-        delta, ts_delta, key, value, headers, pos = _read_record(data, pos)
+        delta, ts_delta, key, value, headers, pos = read_record(data, pos)
         if not last_delta < delta <= largest:
             raise CorruptRecord(f"offset delta {delta} after {last_delta}, last is {largest}")
         last_delta = delta
@@ -239,7 +241,7 @@ def fields_in(data: bytes, header: BatchHeader) -> Iterator[Fields]:
         raise CorruptRecord(f"{len(data) - pos} bytes after the last record")
 
 
-def _check_header(data: bytes, header: BatchHeader) -> None:
+def check_header(data: bytes, header: BatchHeader) -> None:
     """What must hold before records are read: so many can be there, and their offsets are numbers."""
     if not 0 <= header.record_count * _RECORD_SIZE_MIN <= len(data):
         raise CorruptRecord(f"{header.record_count} records in {len(data)} bytes")
@@ -247,9 +249,12 @@ def _check_header(data: bytes, header: BatchHeader) -> None:
         raise CorruptRecord(f"offsets {header.base_offset} to {header.last_offset}")
 
 
-def _read_record(data: bytes, pos: int) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
+def read_record(
+    data: bytes, pos: int, headers_at: HeaderReader | None = None
+) -> tuple[int, int, bytes | None, bytes | None, Headers, int]:
     """(offset delta, timestamp delta, key, value, headers, end) of the record at `pos`.
 
+    `headers_at` reads the headers, where there are any; `read_headers` by default. Raises CorruptRecord.
     Hot: numbers of one byte or two that are not negative, as nearly all are, are read here rather than by a call.
     """
     try:
@@ -288,7 +293,7 @@ def _read_record(data: bytes, pos: int) -> tuple[int, int, bytes | None, bytes |
         headers: Headers = ()
         if data[pos]:
             count, pos = read_varint(data, pos)
-            headers, pos = read_headers(data, pos, end, count)
+            headers, pos = (headers_at or read_headers)(data, pos, end, count)
         else:
             pos += 1
     except IndexError:

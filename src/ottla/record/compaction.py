@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from ottla.int64 import add_saturating
 from ottla.record.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
@@ -199,7 +200,7 @@ def _shifted(data: bytes, start: int, end: int, shift: int) -> tuple[bytes, ...]
     """The record in data[start:end] where the batch's base timestamp is smaller by `shift` than it was."""
     _, at = read_varint(data, start)
     ts_delta, rest = read_varlong(data, at + 1)
-    times = encode_varint(ts_delta + shift)
+    times = encode_varint(add_saturating(ts_delta, shift))
     size = 1 + len(times) + end - rest
     return encode_varint(size), data[at : at + 1], times, data[rest:end]
 

@@ -41,6 +41,16 @@ _LENGTH = Struct(">i")
 _LZ4_DEFAULT_LEVEL = 9
 
 
+_RATIOS: Final = (1, 1032, 22, 255, 1 << 15)
+"""The most bytes that one byte can expand to: the limits of deflate, of a copy in snappy and of a length byte in LZ4; a
+run-length block of zstd has 4 bytes and expands to 128 KiB."""
+
+
+def most_expanded(codec: int, size: int) -> int:
+    """What `size` bytes can expand to at most in a codec that exists, whatever they are."""
+    return _RATIOS[codec] * size
+
+
 def codec_number(name: str) -> int:
     """The codec called `name`. Raises ValueError when there is none."""
     return CODEC_NAMES.index(name)

@@ -18,11 +18,11 @@ from ottla.record.batch import (
     BatchHeader,
     crc_ok,
     header_at,
-    records_of,
 )
 from ottla.record.compression import Codec, compress
 from ottla.record.entries import entries_of
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
+from ottla.record.lean import lean_records_of
 from ottla.record.legacy import TIMESTAMP_TYPE, Message, message_at, messages_in
 from ottla.record.lz4_header import with_wrong_checksum
 from ottla.record.validation import EXPANDED_MAX
@@ -105,7 +105,7 @@ def _batch(
         raise CorruptRecord(f"the batch at offset {header.base_offset} does not match its checksum")
     if header.record_count > RECORDS_MAX:
         raise ExpandsTooFar(f"{header.record_count} records in a batch, {RECORDS_MAX} are converted")
-    records: Iterable[Plain] = (record[:4] for record in records_of(view, pos, max_bytes=max_bytes))
+    records = lean_records_of(view, pos, max_bytes=max_bytes)
     kind = TIMESTAMP_TYPE if header.is_append_time and magic else 0
     if header.codec:
         return _wrapped(records, magic, kind, header.codec, max_bytes)

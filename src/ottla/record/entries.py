@@ -22,11 +22,11 @@ from ottla.record.batch import (
     MAGIC_POS,
     MAGIC_V2,
     Record,
-    records_of,
     unpack_header,
 )
 from ottla.record.crc import Buffer, crc32c
 from ottla.record.errors import CorruptRecord
+from ottla.record.lean import lean_records_of
 from ottla.record.legacy import OVERHEAD, SIZE_MIN, TIMESTAMP_TYPE, message_at, messages_in
 from ottla.record.validation import HeaderTuple
 
@@ -101,15 +101,29 @@ def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
 
 
 def records_at(view: Buffer, pos: int, *, max_bytes: int) -> Iterator[Record]:
-    """The records of the whole entry at `pos`, unpacked to at most `max_bytes`. Raises CorruptRecord.
+    """The records of the whole entry at `pos`, unpacked to at most `max_bytes`, without their headers.
+
+    Raises CorruptRecord.
 
     Checksums are not looked at. Records of v0 have the timestamp -1.
     """
     if view[pos + MAGIC_POS] == MAGIC_V2:
-        yield from records_of(view, pos, max_bytes=max_bytes)
+        for fields in lean_records_of(view, pos, max_bytes=max_bytes):
+            yield Record(*fields)
         return
     for message in messages_in(message_at(view, pos), max_bytes):
         yield Record(message.offset, message.timestamp, message.key, message.value)
+
+
+def first_from(entry: Buffer, timestamp: int, start_offset: int, max_bytes: int) -> tuple[int, int] | None:
+    """(timestamp, offset) of the first record in a whole entry that is at or above both. A job for workers.
+
+    Raises CorruptRecord.
+    """
+    for record in records_at(entry, 0, max_bytes=max_bytes):
+        if record.timestamp >= timestamp and record.offset >= start_offset:
+            return record.timestamp, record.offset
+    return None
 
 
 def first_offset_at(view: Buffer, pos: int, *, max_bytes: int) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CODEC_MASK, HEADER_SIZE, BatchHeader, fields_in, header_at
+from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, BatchHeader, header_at
 from ottla.record.compression import decompress
 from ottla.record.crc import Buffer
 from ottla.record.errors import CorruptRecord
-from ottla.record.validation import EXPANDED_MAX, recoded
+from ottla.record.lean import LIMIT_MAX, RecordTooLarge, lean_records_in
+from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recoded
 
 INLINE_BYTES: Final = 16 * 1024
 """A batch up to this size is looked at in the loop."""
@@ -36,6 +37,8 @@ class Rules(NamedTuple):
     before_max_ms: int
     """message.timestamp.before.max.ms; for LogAppendTime no limit. Likewise the next."""
     after_max_ms: int
+    record_max: int = LIMIT_MAX
+    """max.decompressed.message.bytes: most bytes of a record in a compressed batch."""
 
 
 class Recoding(NamedTuple):
@@ -62,16 +65,19 @@ class RefusedRecords(ApiError):
         self.records = refusal.records
 
 
-def is_small(header: BatchHeader) -> bool:
+def is_small(header: HeaderTuple) -> bool:
     """Whether a batch can be looked at in the loop."""
-    return header.size <= INLINE_BYTES and header.record_count <= INLINE_RECORDS
+    return header[1] + LOG_OVERHEAD <= INLINE_BYTES and header[12] <= INLINE_RECORDS
 
 
 def inspect(batch: Buffer, rules: Rules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
     """Why the one batch in `batch`, whose header was validated, is refused; None when every record is fine.
 
+    Headers of records are counted, not looked into.
+
     CORRUPT_MESSAGE    it cannot be decompressed, or expands to more than `max_bytes`
-    INVALID_RECORD     records that are not as the header says, offsets with gaps, records without a key
+    INVALID_RECORD     records that are not as the header says, offsets with gaps, records without a key, or larger than
+                       max.decompressed.message.bytes where the batch is compressed
     INVALID_TIMESTAMP  some timestamp lies outside of the topic's limits
     """
     found = _unpacked(batch, max_bytes)
@@ -101,7 +107,7 @@ def _unpacked(batch: Buffer, max_bytes: int) -> bytes | Refusal:
 def _judged(data: bytes, header: BatchHeader, rules: Rules) -> Refusal | None:
     try:
         wrong = _wrong_records(data, header, rules)
-    except CorruptRecord as error:  # its checksum fits: it was sent like that, and will be again
+    except (CorruptRecord, RecordTooLarge) as error:  # its checksum fits: it was sent like that, and will be again
         return Refusal(ErrorCode.INVALID_RECORD, error.message)
     if not wrong:
         return None
@@ -114,11 +120,11 @@ def _judged(data: bytes, header: BatchHeader, rules: Rules) -> Refusal | None:
 
 def _wrong_records(data: bytes, header: BatchHeader, rules: Rules) -> list[tuple[ErrorCode, int, str]]:
     """(code, index, what is wrong) of every record at fault. Raises CorruptRecord when they cannot be told apart."""
-    need_keys, now_ms, before, after = rules
+    need_keys, now_ms, before, after, record_max = rules
     wrong: list[tuple[ErrorCode, int, str]] = []
     earliest, latest = max(0, now_ms - before), now_ms + after
     base = header.base_offset
-    for index, (offset, timestamp, key, _, _) in enumerate(fields_in(data, header)):
+    for index, (offset, timestamp, key, _) in enumerate(lean_records_in(data, header, record_max)):
         if offset - base != index:
             raise CorruptRecord(f"record {index} has the offset delta {offset - base}")
         if key is None and need_keys:

@@ -6,14 +6,25 @@ conversion itself is `conversion`'s.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CODEC_MASK, BatchHeader, fields_in, header_at, open_batch, patch_offset_and_epoch
+from ottla.record.batch import (
+    CODEC_MASK,
+    BatchHeader,
+    check_header,
+    header_at,
+    open_batch,
+    patch_offset_and_epoch,
+    read_record,
+    set_append_time,
+)
 from ottla.record.compression import Codec
 from ottla.record.conversion import downgraded
+from ottla.record.errors import ExpandsTooFar
+from ottla.record.inspection import INLINE_EXPANDED, is_small
 from ottla.record.validation import HeaderTuple
-from ottla.types import NO_EPOCH
+from ottla.types import NO_EPOCH, NO_TIMESTAMP
 
 EXPANDED_MAX: Final = 16 * 1024 * 1024
 """A batch that expands beyond this is refused."""
@@ -39,15 +50,43 @@ def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     if header[12] > RECORDS_MAX:
         text = f"{header[12]} records in a batch for a topic of format v{magic}, {RECORDS_MAX} are allowed"
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, text)
-    data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
-    if any(fields[4] for fields in fields_in(data, BatchHeader._make(header))):
-        raise _unsupported("record headers", magic)
+    _refuse_headers(view, BatchHeader._make(header), magic)
     return downgraded(view, magic, max_bytes=EXPANDED_MAX)
 
 
-def lower_job(batch: bytes, magic: int, base_offset: int) -> bytes | tuple[int, str]:
-    """`lowered` as a job for workers, of a batch that will have this offset: the messages, or error code and text."""
+def _refuse_headers(view: memoryview, header: BatchHeader, magic: int) -> None:
+    def refuse(_data: bytes, _pos: int, _end: int, _count: int) -> NoReturn:
+        raise _unsupported("record headers", magic)
+
+    data, _ = open_batch(view, max_bytes=EXPANDED_MAX)
+    check_header(data, header)
+    pos = 0
+    for _ in range(header.record_count):
+        pos = read_record(data, pos, refuse)[5]
+
+
+def is_quick(view: memoryview) -> bool:
+    """Whether a v2 batch is little enough to be made messages of between two turns of the loop, also when unpacked."""
+    header = header_at(view)
+    if not is_small(header):
+        return False
+    try:
+        open_batch(view, max_bytes=INLINE_EXPANDED)
+    except ExpandsTooFar:
+        return False
+    except ApiError:
+        pass  # its append says what is wrong with it
+    return True
+
+
+def lower_job(batch: bytes, magic: int, base_offset: int, stamp_ms: int = NO_TIMESTAMP) -> bytes | tuple[int, str]:
+    """`lowered` as a job for workers, of a batch that will have this offset: the messages, or error code and text.
+
+    `stamp_ms`: the LogAppendTime that it gets; -1: none.
+    """
     view = memoryview(bytearray(batch))
+    if stamp_ms != NO_TIMESTAMP:
+        set_append_time(view, 0, stamp_ms)
     patch_offset_and_epoch(view, 0, base_offset, NO_EPOCH)
     try:
         return lowered(view, header_at(view), magic)

@@ -30,7 +30,7 @@ from ottla.record.batch import (
     seal_crc,
     unpack_header,
 )
-from ottla.record.compression import compress
+from ottla.record.compression import CODEC_NAMES, compress, most_expanded
 from ottla.record.crc import crc32c
 from ottla.record.errors import CorruptRecord
 
@@ -78,7 +78,10 @@ def validate_produced(
         or attributes & CODEC_MASK > _LAST_CODEC
         or count != last_delta + 1
         or count <= 0
-        or (count * _RECORD_SIZE_MIN > size - HEADER_SIZE and not attributes & CODEC_MASK)
+        or (
+            count * _RECORD_SIZE_MIN > size - HEADER_SIZE
+            and count * _RECORD_SIZE_MIN > most_expanded(attributes & CODEC_MASK, size - HEADER_SIZE)
+        )
         or (pid != -1 and (pid < 0 or epoch < 0 or sequence < 0))
         or (pid == -1 and attributes & TRANSACTIONAL)
         or max_ts < base_ts
@@ -130,8 +133,9 @@ def _invalid_record(header: BatchHeader) -> str | None:
         return f"attributes {header.attributes:#06x} use bits that producers may not set"
     if header.record_count <= 0 or header.record_count != header.last_offset_delta + 1:
         return f"{header.record_count} records, but the last offset delta is {header.last_offset_delta}"
-    if header.codec == 0 and header.record_count * _RECORD_SIZE_MIN > header.size - HEADER_SIZE:
-        return f"{header.record_count} records in {header.size - HEADER_SIZE} bytes"
+    room = header.size - HEADER_SIZE
+    if header.record_count * _RECORD_SIZE_MIN > most_expanded(header.codec, room):
+        return f"{header.record_count} records are more than {room} bytes of {CODEC_NAMES[header.codec]} can hold"
     return _invalid_producer(header)
 
 

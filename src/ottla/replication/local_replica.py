@@ -107,6 +107,11 @@ class LocalReplica:
         return self.config.compact
 
     @property
+    def record_max(self) -> int:
+        """Most bytes of a record in a compressed batch (max.decompressed.message.bytes); the default is no limit."""
+        return self.config.max_decompressed_message_bytes
+
+    @property
     def limits(self) -> tuple[int, int, int]:
         """What a batch is checked against: most bytes, and how far before and after now its times may be, in ms."""
         return self._max_bytes, self._before_max_ms, self._after_max_ms

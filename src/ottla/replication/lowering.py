@@ -18,7 +18,7 @@ from ottla.record.errors import ExpandsTooFar
 from ottla.replication.fetch_session import FetchPartition
 from ottla.replication.hosted import Hosted
 from ottla.replication.partition import Partition
-from ottla.seams import Failure, Gate, Peer, Region, Workers, World
+from ottla.seams import Failure, Gate, Kind, Peer, Region, Workers, World
 from ottla.storage.errors import Cold
 
 V2_VERSION: Final = 4
@@ -90,7 +90,7 @@ class Lowerings:
             self._running.pop(peer, None)
             done()
 
-        lowering = self._running[peer] = Lowering(self._world.workers, version, found, answer)
+        lowering = self._running[peer] = Lowering(self._world.workers, version, found, answer, peer)
         lowering.go_on()
 
     def gate(self, peer: Peer) -> Gate:
@@ -107,7 +107,7 @@ class Lowerings:
 class Lowering:
     """The conversion of one answer."""
 
-    __slots__ = ("_done", "_left", "_magic", "_room", "_workers", "stopped")
+    __slots__ = ("_done", "_left", "_magic", "_owner", "_room", "_workers", "stopped")
 
     def __init__(
         self,
@@ -115,9 +115,14 @@ class Lowering:
         version: int,
         partitions: Sequence[tuple[FetchPartition, Partition]],
         done: Callable[[], None],
+        owner: object = None,
     ) -> None:
-        """`partitions` have regions; `done` is called once their rows have the converted bytes instead, or errors."""
+        """`partitions` have regions; `done` is called once their rows have the converted bytes instead, or errors.
+
+        `owner`: as in `seams.Workers`.
+        """
         self._workers = workers
+        self._owner = owner
         self._magic = int(version >= _V1_VERSION)
         self._left = list(reversed(partitions))
         self._room = AT_ONCE
@@ -164,13 +169,15 @@ class Lowering:
             self._converted(each, partition, content)
             return
         arguments = (bytes(content), self._magic, each.fetch_offset)
-        self._workers.run(LOWER_JOB, arguments, lambda result: self._converted(each, partition, result))
+        self._workers.run(LOWER_JOB, arguments, lambda result: self._converted(each, partition, result), self._owner)
 
     def _converted(self, each: FetchPartition, partition: Partition, result: object) -> None:
         if self.stopped:
             return
         if not isinstance(result, tuple):
-            result = int(ErrorCode.KAFKA_STORAGE_ERROR), f"its records cannot be converted: {result}"
+            hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
+            code = ErrorCode.CORRUPT_MESSAGE if hopeless else ErrorCode.KAFKA_STORAGE_ERROR
+            result = int(code), f"its records cannot be converted: {result}"
         self._take(each, partition, *result)
         self.go_on()
 

@@ -16,7 +16,7 @@ from ottla.record.errors import ExpandsTooFar
 from ottla.record.produced import TIMESTAMP_MAX, Rules, converted, is_message_set
 from ottla.replication.hosted import HostedTopic
 from ottla.replication.partition import Partition
-from ottla.replication.preparation import Item, Refused
+from ottla.replication.preparation import Item, Refused, job_error
 from ottla.seams import World
 
 CONVERT_JOB: Final = "ottla.record.produced:convert_job"
@@ -90,10 +90,16 @@ class Conversion:
     """The message sets of one request, one after the other."""
 
     def __init__(
-        self, world: World, topics: Topics, items: Sequence[Item], run: Callable[[Sequence[Item]], None]
+        self,
+        world: World,
+        topics: Topics,
+        items: Sequence[Item],
+        run: Callable[[Sequence[Item]], None],
+        owner: object = None,
     ) -> None:
-        """`run` goes on with what has become of the items."""
+        """`run` goes on with what has become of the items; `owner` as in `seams.Workers`."""
         self._world = world
+        self._owner = owner
         self._topics = topics
         self._items: list[Item] = list(items)
         self._run = run
@@ -113,7 +119,7 @@ class Conversion:
         self._run(self._items)
 
     def _start(self, position: int, arguments: tuple[object, ...]) -> None:
-        self._world.workers.run(CONVERT_JOB, arguments, lambda result: self._done(position, result))
+        self._world.workers.run(CONVERT_JOB, arguments, lambda result: self._done(position, result), self._owner)
 
     def _done(self, position: int, result: object) -> None:
         name, index, _ = self._items[position]
@@ -131,4 +137,4 @@ def _error(result: object) -> ApiError:
     if isinstance(result, tuple):
         code, text = result
         return ApiError(ErrorCode(code), text)
-    return ApiError(ErrorCode.CORRUPT_MESSAGE, f"the message set cannot be converted: {result}")
+    return job_error(result, "the message set cannot be converted")

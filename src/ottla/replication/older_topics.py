@@ -2,7 +2,8 @@
 
 Zone: deterministic. What happens to a Produce request before it runs; `Log.append_lowered` converts what nobody has
 converted before, which is right for small batches. A larger one is a job of workers, for the offset at which the log
-ends then. If another batch has come in between, it is converted for the new end, a few times; then the append does it.
+ends then. If another batch has come in between, it is converted for the new end, a few times; then its producer has to
+try again.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2, header_at
-from ottla.record.inspection import is_small
+from ottla.record.batch import HEADER_SIZE, MAGIC_POS, MAGIC_V2
+from ottla.record.lowering import is_quick
 from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
-from ottla.replication.preparation import Item, Refused
+from ottla.replication.preparation import IN_TURN, Item, Refused, job_error
 from ottla.seams import World
 from ottla.storage.log_files import Ahead
+from ottla.types import NO_TIMESTAMP
 
 LOWER_JOB: Final = "ottla.record.lowering:lower_job"
 TRIES: Final = 4
@@ -32,53 +34,75 @@ class LoweringAhead:
         topics: Topics,
         items: Sequence[Item],
         run: Callable[[Sequence[Item]], None],
+        owner: object = None,
     ) -> None:
-        """`run` goes on with the items, in which refused ones have their error."""
+        """`run` goes on with the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
         self._world = world
+        self._owner = owner
         self._topics = topics
         self._items: list[Item] = list(items)
         self._run = run
-        self._tries = TRIES
+        self._converted: dict[int, tuple[Partition, Ahead]] = {}
+        self._quick = 0
+        """Batches of the request that are left to their appends, all of which come in one turn."""
+        self._tried: dict[int, int] = {}
+        """How often an item was converted, of those that were converted again."""
 
     def go_on(self, at: int) -> None:
-        """From item `at`; when all are done, run the request."""
+        """From item `at`; when all are done, and the logs end where they ended then, run the request."""
         for position in range(at, len(self._items)):
             name, index, records = self._items[position]
             partition = writable(self._topics, name, index)
-            if partition is not None and isinstance(records, memoryview) and _takes_long(partition, records):
-                self._tries = TRIES
-                self._start(position, partition, records)
+            if partition is not None and isinstance(records, memoryview) and _is_lowered(partition, records):
+                self._quick += 1
+                if self._quick > IN_TURN or not is_quick(records):
+                    self._start(position, partition, records)
+                    return
+        for position, (partition, ahead) in list(self._converted.items()):
+            if partition.log.end_offset != ahead.base:
+                self._again(position, partition, ahead.view)
                 return
+        for partition, ahead in self._converted.values():
+            partition.log.ahead = ahead
         self._run(self._items)
+
+    def _again(self, position: int, partition: Partition, records: memoryview) -> None:
+        del self._converted[position]
+        tried = self._tried[position] = self._tried.get(position, 1) + 1
+        if tried <= TRIES:
+            self._start(position, partition, records)
+            return
+        text = f"others wrote to {partition.tp} {TRIES} times while the batch was converted to its message format"
+        self._refuse(position, ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, text))
+        self.go_on(len(self._items))
 
     def _start(self, position: int, partition: Partition, records: memoryview) -> None:
         base, magic = partition.log.end_offset, partition.log.magic
+        append_time = partition.config.message_timestamp_type == "LogAppendTime"
+        stamp = self._world.clock.now().wall_ms if append_time else NO_TIMESTAMP
 
         def done(result: object) -> None:
-            self._done(position, partition, records, Ahead(records, base, magic, b""), result)
+            self._done(position, partition, Ahead(records, base, magic, b"", stamp), result)
 
-        self._world.workers.run(LOWER_JOB, (bytes(records), magic, base), done)
+        self._world.workers.run(LOWER_JOB, (bytes(records), magic, base, stamp), done, self._owner)
 
-    def _done(self, position: int, partition: Partition, records: memoryview, ahead: Ahead, result: object) -> None:
-        self._tries -= 1
+    def _done(self, position: int, partition: Partition, ahead: Ahead, result: object) -> None:
         if isinstance(result, bytes):
-            if partition.log.end_offset != ahead.base and self._tries:
-                self._start(position, partition, records)
-                return
-            partition.log.ahead = ahead._replace(content=result)
+            self._converted[position] = partition, ahead._replace(content=result)
         elif isinstance(result, tuple):
             code, text = result
-            name, index, _ = self._items[position]
-            self._items[position] = (name, index, Refused(ApiError(ErrorCode(code), text)))
-        self.go_on(position + 1)
+            self._refuse(position, ApiError(ErrorCode(code), text))
+        else:  # its append would convert it in the loop, which is more than a worker may do
+            self._refuse(position, job_error(result, "the batch cannot be converted"))
+        self.go_on(len(self._items) if position in self._tried else position + 1)
+
+    def _refuse(self, position: int, error: ApiError) -> None:
+        name, index, _ = self._items[position]
+        self._items[position] = (name, index, Refused(error))
 
 
-def _takes_long(partition: Partition, records: memoryview) -> bool:
-    """Whether the log writes an older format, and this batch is too much to convert within a turn.
-
-    What the log stamps itself is not known before its append.
-    """
-    log = partition.log
-    if log.magic == MAGIC_V2 or not partition.is_leader or log.config.message_timestamp_type == "LogAppendTime":
+def _is_lowered(partition: Partition, records: memoryview) -> bool:
+    """Whether the log writes an older format than the batch has."""
+    if partition.log.magic == MAGIC_V2 or not partition.is_leader:
         return False
-    return len(records) >= HEADER_SIZE and records[MAGIC_POS] == MAGIC_V2 and not is_small(header_at(records))
+    return len(records) >= HEADER_SIZE and records[MAGIC_POS] == MAGIC_V2

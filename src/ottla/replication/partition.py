@@ -216,7 +216,7 @@ class Partition(LocalReplica):
                 self._check_verified(header[9], header[10], header[11])
         stamp = NO_TIMESTAMP
         if self._append_time:
-            stamp = now.wall_ms
+            stamp = now.wall_ms if log.ahead is None else log.append_time_of(records, now.wall_ms)
             set_append_time(records, 0, stamp)
         write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
         self.shared.turn.changes = True

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import BatchHeader
 from ottla.record.inspection import INLINE_EXPANDED, Recoding, Refusal, RefusedRecords, Rules, inspect, is_small
+from ottla.record.lean import LIMIT_MAX
 from ottla.record.validation import validate_produced
 from ottla.replication.hosted import Topics, writable
 from ottla.replication.partition import Partition
-from ottla.seams import World
+from ottla.seams import Failure, Kind, World
 
+IN_TURN: Final = 8
+"""Small batches of a request that are looked into within a turn, a millisecond each; the next one is a worker's."""
 PREPARE_JOB: Final = "ottla.record.inspection:prepared"
 _CODEC_POS: Final = 22
 _CODEC_MASK: Final = 0x07
@@ -50,6 +52,13 @@ def _unless_zstd(records: memoryview | Refused | None) -> memoryview | Refused |
     return records
 
 
+def job_error(result: object, what: str) -> ApiError:
+    """What is answered when a job failed. One that needs too much time or memory will again: INVALID_RECORD, upon which
+    producers do not try again."""
+    hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
+    return ApiError(ErrorCode.INVALID_RECORD if hopeless else ErrorCode.CORRUPT_MESSAGE, f"{what}: {result}")
+
+
 class Preparation:
     """The batches of one request, prepared one after the other."""
 
@@ -59,15 +68,21 @@ class Preparation:
         topics: Topics,
         items: Sequence[Item],
         run: Callable[[Sequence[Item]], None],
+        owner: object = None,
     ) -> None:
+        """`run` goes on with the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
         self._world = world
+        self._owner = owner
         self._topics = topics
         self._items: list[Item] = list(items)
         self._run = run
+        self._here = 0
+        """Batches that were looked into in this turn."""
 
     def go_on(self, at: int) -> None:
         """From item `at`; when all are done, run the request."""
         items = self._items
+        self._here = 0
         for position in range(at, len(items)):
             name, index, records = items[position]
             partition = writable(self._topics, name, index)
@@ -84,16 +99,17 @@ class Preparation:
         """Whether a worker has to look at a batch, and was asked to. Raises ApiError when the batch is refused."""
         now_ms = self._world.clock.now().wall_ms
         header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
-        rules = Rules(partition.needs_keys, now_ms, *partition.limits[1:])
+        rules = Rules(partition.needs_keys, now_ms, *partition.limits[1:], partition.record_max)
         recoding = _recoding(partition, records)
-        if recoding is None and is_small(BatchHeader._make(header)):
+        if recoding is None and is_small(header) and self._here < IN_TURN:
+            self._here += 1
             refusal = inspect(records, rules, INLINE_EXPANDED)
             if refusal is None:
                 return False
             if refusal.code != ErrorCode.CORRUPT_MESSAGE:  # that may be as much as that it expands to too much for here
                 raise RefusedRecords(refusal)
         arguments = (bytes(records), rules, recoding)
-        self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._done(position, result))
+        self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._done(position, result), self._owner)
         return True
 
     def _done(self, position: int, result: object) -> None:
@@ -103,13 +119,16 @@ class Preparation:
         elif isinstance(result, Refusal):
             self._items[position] = (name, index, Refused(RefusedRecords(result)))
         elif result is not None:
-            error = ApiError(ErrorCode.CORRUPT_MESSAGE, f"the batch cannot be looked into: {result}")
-            self._items[position] = (name, index, Refused(error))
+            self._items[position] = (name, index, Refused(job_error(result, "the batch cannot be looked into")))
         self.go_on(position + 1)
 
 
 def _needs_preparation(partition: Partition, records: memoryview) -> bool:
-    return partition.is_leader and (partition.needs_keys or _recoding(partition, records) is not None)
+    if not partition.is_leader:
+        return False
+    compressed = len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK
+    limited = bool(compressed) and partition.record_max < LIMIT_MAX
+    return limited or partition.needs_keys or _recoding(partition, records) is not None
 
 
 def _recoding(partition: Partition, records: memoryview) -> Recoding | None:

@@ -357,16 +357,18 @@ class ProduceHandler:
             self._world.network.release(slot)
             self._run(slot, version, correlation_id, acks, timeout_ms, items)
 
-        self._prepare(version, items, run)
+        self._prepare(version, items, run, slot.peer)
         return Gate.WAIT
 
-    def _prepare(self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None]) -> None:
+    def _prepare(
+        self, version: int, items: Sequence[Item], run: Callable[[Sequence[Item]], None], owner: object
+    ) -> None:
         topics = self._topics[version]
 
         def lower(items: Sequence[Item]) -> None:
-            LoweringAhead(self._world, topics, items, run).go_on(0)
+            LoweringAhead(self._world, topics, items, run, owner).go_on(0)
 
-        Preparation(self._world, topics, items, lower).go_on(0)
+        Preparation(self._world, topics, items, lower, owner).go_on(0)
 
     # -- message sets ------------------------------------------------------------------------------------------------
 
@@ -386,13 +388,13 @@ class ProduceHandler:
             self._run(slot, version, correlation_id, acks, timeout_ms, items)
 
         def prepare(items: Sequence[Item]) -> None:
-            self._prepare(version, items, run)
+            self._prepare(version, items, run, slot.peer)
 
         ready = converted_at_once(topics, held, now_ms) if wants_preparation else None
         if ready is not None:
             prepare(ready)
         else:
-            Conversion(self._world, topics, held, prepare if wants_preparation else run).go_on(0)
+            Conversion(self._world, topics, held, prepare if wants_preparation else run, slot.peer).go_on(0)
         return Gate.WAIT
 
     # -- the first batches of a transaction ----------------------------------------------------------------------------
@@ -422,7 +424,7 @@ class ProduceHandler:
                 run(items)
 
         if self._hosted.preparing and self._wants_preparation(version, items):
-            self._prepare(version, items, prepared)
+            self._prepare(version, items, prepared, slot.peer)
         else:
             verify(items)
         return Gate.WAIT

@@ -20,6 +20,7 @@ from ottla.outcome import Turn
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import MAGIC_V2
+from ottla.record.lean import LIMIT_MAX
 from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
 from ottla.replication.fetchers import ReplicaFetchers
@@ -169,7 +170,8 @@ class ReplicaManager:
         self.throttles.mark(name, leaders, followers)
 
     def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
-        wanted = partition.needs_keys or partition.codec_and_level[0] >= 0 or partition.log.magic < MAGIC_V2
+        limited = partition.record_max < LIMIT_MAX
+        wanted = partition.needs_keys or limited or partition.codec_and_level[0] >= 0 or partition.log.magic < MAGIC_V2
         topic.prepared = wanted and not topic.internal  # no producer writes to those
         topic.direct = {} if topic.prepared else topic.writable
         self._hosted.preparing = self._hosted.preparing or topic.prepared

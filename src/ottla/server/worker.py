@@ -1,13 +1,15 @@
 """The worker process: reads jobs from its standard input, answers on its standard output, ends with its parent.
 
-Zone: real. Run as `python -m ottla.server.worker`; its other end is `ottla.server.workers`.
+Zone: real. Run as `python -m ottla.server.worker <most bytes of memory>`; its other end is `ottla.server.workers`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import os
 import pickle
+import resource
 import struct
 import sys
 from typing import IO
@@ -24,8 +26,29 @@ def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, objec
         return None, getattr(importlib.import_module(module), function)(*arguments)
     except Failure as failure:
         return failure.kind, failure.message
+    except MemoryError:
+        return Kind.FULL, _too_much(job)
     except Exception as error:  # noqa: BLE001 - whatever a job raises is the answer to it
         return Kind.IO, f"{job}: {error!r}"
+
+
+def _answer(asked: bytes) -> bytes:
+    job = "a job"
+    try:
+        job, arguments = pickle.loads(asked)  # noqa: S301 - from our own parent
+        return pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
+    except MemoryError:
+        return pickle.dumps((Kind.FULL, _too_much(job)), pickle.HIGHEST_PROTOCOL)
+
+
+def _too_much(job: str) -> str:
+    return f"{job} needs more memory than a job may have"
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Bound the address space of this process, where the system can: an allocation beyond it is a MemoryError."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
 
 
 def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
@@ -35,14 +58,18 @@ def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
         asked = requests.read(size)
         if len(asked) < size:
             return
-        job, arguments = pickle.loads(asked)  # noqa: S301 - from our own parent
-        answer = pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
+        answer = _answer(asked)
         answers.write(_SIZE.pack(len(answer)) + answer)
         answers.flush()
 
 
 def main() -> None:
-    """Keep standard output for answers: what a job prints goes to standard error."""
+    """Keep standard output for answers: what a job prints goes to standard error.
+
+    The first argument is the most bytes of address space, if there is one.
+    """
+    if len(sys.argv) > 1:
+        limit_memory(int(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     try:

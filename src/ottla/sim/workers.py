@@ -25,8 +25,9 @@ class SimWorkers:
         self._process = process
         self._random = process.entropy.stream("workers")
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Done[object]) -> None:
+    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
         """Run the job; its result or a Failure comes back as a turn. What it raises otherwise is a Failure IO."""
+        del owner  # a job takes no time here, so none waits for another
         result = _run(job, arguments)
         delay = self._random.between(MS, SLOWEST_NS)
         self._process.post_done(delay, "worker", done, lambda: result)

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan, read_file
@@ -21,6 +21,18 @@ from ottla.types import TopicPartition
 _logger = logging.getLogger(__name__)
 
 _FULL_TELL_NS: Final = 60_000_000_000
+_SHOWN_NS: Final = 500_000_000
+_SHOWN_IN_TURN: Final = 32
+"""Segments whose entries are written in a turn: two writes of some bytes each."""
+_SHOWN_PAUSE_NS: Final = 1_000_000
+
+
+class ShowsEntries(Protocol):
+    """A segment."""
+
+    def show_entries(self) -> None:
+        """Bring index entries to their files."""
+        ...
 
 
 class Home:
@@ -28,6 +40,7 @@ class Home:
 
     __slots__ = (
         "_full_told_ns",
+        "_unshown",
         "clock",
         "disk",
         "entropy",
@@ -44,6 +57,7 @@ class Home:
         "short",
         "starts_changed",
         "timers",
+        "workers",
     )
 
     def __init__(
@@ -54,7 +68,10 @@ class Home:
         timers: Timers,
         safeguards: Safeguards,
         scan: HeaderScan,
+        workers: Workers | None = None,
     ) -> None:
+        """Without workers everything is unpacked in the turn that needs it: for tools and tests."""
+        self.workers = workers
         self.disk = disk
         self.clock = clock
         self.entropy = entropy
@@ -80,6 +97,8 @@ class Home:
         self.save_cleaned: Callable[[], None] = _nothing
         """Makes durable how far each log is clean, waiting for it: one of them was cut. Raises Failure."""
         self._full_told_ns = 0
+        self._unshown: dict[ShowsEntries, None] = {}
+        """Segments with index entries that are only in memory."""
         self.starts_changed = False
         """A log start moved since the checkpoint of log starts was written."""
 
@@ -121,6 +140,20 @@ class Home:
     def unlink_later(self, path: str, delay_ms: int) -> None:
         """Remove it after `delay_ms`, so that whoever reads it now can finish."""
         self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
+
+    def show_entries_soon(self, segment: ShowsEntries) -> None:
+        """Have a segment bring its index entries to their files within a second."""
+        if not self._unshown:
+            self.timers.add(self.clock.now().mono_ns + _SHOWN_NS, self._show_entries)
+        self._unshown[segment] = None
+
+    def _show_entries(self) -> None:
+        for _ in range(min(_SHOWN_IN_TURN, len(self._unshown))):
+            segment = next(iter(self._unshown))
+            del self._unshown[segment]
+            segment.show_entries()
+        if self._unshown:
+            self.timers.add(self.clock.now().mono_ns + _SHOWN_PAUSE_NS, self._show_entries)
 
     def noted_offsets(self, name: str) -> dict[TopicPartition, int]:
         """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""

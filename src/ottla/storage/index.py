@@ -9,9 +9,10 @@ Big-endian; offsets relative to the segment's base. The offset is that of the ba
 of its first byte (files of the 1.0 era hold the base offset instead: a look-up is right for both, since it only ever
 returns a place at or before the wanted batch).
 
-The index being written lives in memory and goes to its file in lots: after a crash it is rebuilt from the log anyway,
-so an entry less on disk costs nothing. A sealed index is a read-only view of its file. A file that was not closed
-cleanly may end in zeros up to its limit, where nothing was written: they are no entries.
+The index being written lives in memory and goes to its file in lots, a second later at the latest: after a crash it is
+rebuilt from the log anyway, so an entry less on disk costs nothing. The file holds entries and nothing else, so that a
+tool can read it at any time; an entry is in it only when its batch is in the log. A sealed index is a read-only view of
+its file. A file of Apache Kafka that was not closed cleanly ends in zeros up to its limit: they are no entries.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
+from ottla.int64 import INT64_MAX
 from ottla.seams import Disk, Done, File
 from ottla.storage.errors import IndexFull, IndexOverflow, NotMonotonic
 from ottla.types import NO_TIMESTAMP
@@ -31,6 +33,8 @@ Unpack = Callable[[Buffer, int], tuple[Any, ...]]
 WARM_BYTES: Final = 8192
 """The tail that every look-up near the end of the log touches, and that the page cache therefore keeps."""
 MAX_RELATIVE_OFFSET: Final = 2**31 - 1
+LAST_OFFSET: Final = INT64_MAX - 1
+"""The largest offset that a record may have: the offset behind it, the end of its log, is a 64-bit number as well."""
 LOT_BYTES: Final = 4096
 """Entries go to the file in lots of this many bytes."""
 
@@ -115,7 +119,7 @@ class Index:
         self.path = path
         self.base_offset = base_offset
         self.max_entries = limit // self.ENTRY
-        self._file: File = disk.open(path, create, self.max_entries * self.ENTRY)
+        self._file: File = disk.open(path, create)
         self._buffer: bytearray | memoryview | None = None
         self.size = self._file.size - self._file.size % self.ENTRY
         """Bytes of the entries."""

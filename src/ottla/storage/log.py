@@ -17,7 +17,7 @@ from ottla.record.control import Marker
 from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
-from ottla.storage.index import TimestampOffset
+from ottla.storage.index import LAST_OFFSET, TimestampOffset
 from ottla.storage.log_files import LogFiles
 from ottla.storage.producer_snapshots import reload_after_cut
 from ottla.storage.producer_state import Duplicate, marker_of
@@ -55,7 +55,8 @@ class Log(LogFiles):
 
         Offset and leader epoch are patched into `view`, which is borrowed for the call. With LogAppendTime the caller
         has stamped it with `now`. `marker`: what is in a control batch, where that is known. Raises ApiError
-        KAFKA_STORAGE_ERROR (nothing was written), RECORD_LIST_TOO_LARGE (more than a segment holds).
+        KAFKA_STORAGE_ERROR (nothing was written), RECORD_LIST_TOO_LARGE (more than a segment holds,
+        or no offsets are left).
         """
         base = self.end_offset
         last = base + header[6]
@@ -67,7 +68,7 @@ class Log(LogFiles):
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(len(view), is_marker=bool(header[5] & CONTROL))
+            segment = self._make_room(len(view), last, is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
         patch_offset_and_epoch(view, 0, base, leader_epoch)
@@ -91,12 +92,18 @@ class Log(LogFiles):
             self._flush_policy.appended(now)
         return base
 
+    def append_time_of(self, view: memoryview, wall_ms: int) -> int:
+        """The LogAppendTime of a batch that is appended now: that of its messages, where a worker has made them."""
+        ahead = self.ahead
+        return ahead.stamp_ms if ahead is not None and ahead.view is view else wall_ms
+
     def append_lowered(self, view: memoryview, header: HeaderTuple, leader_epoch: int, _now: Instant) -> int:
         """`append` where an older format is written: the batch becomes messages of it. Returns their first offset.
 
         Raises ApiError as `append` and `record.lowering` do.
         """
         base = self.end_offset
+        self._check_offsets_left(base + header[6])
         patch_offset_and_epoch(view, 0, base, leader_epoch)
         ahead, self.ahead = self.ahead, None
         if ahead is not None and ahead.view is view and (ahead.base, ahead.magic) == (base, self.magic):
@@ -142,7 +149,7 @@ class Log(LogFiles):
         segment, (first, end, header) = self._active, batches[at]
         if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
             self.end_offset = header[0]
-            segment = self._make_room(end - first)
+            segment = self._make_room(end - first, header[0] + header[6])
         until = at + 1
         while segment.size and until < len(batches):  # the first batch of a segment decides when that one is full
             if self._is_full(segment, batches[until][1] - first, batches[until][2]):
@@ -188,9 +195,13 @@ class Log(LogFiles):
                 self.producers.update(header, base, now.wall_ms)
         self.end_offset = base + header[6] + 1
 
-    def _make_room(self, size: int, is_marker: bool = False) -> Segment:
-        """Roll before a batch of `size` bytes. The end of a transaction may use the reserve. Raises ApiError."""
+    def _make_room(self, size: int, last: int, is_marker: bool = False) -> Segment:
+        """Roll before a batch of `size` bytes that ends at offset `last`; a transaction's end may use the reserve.
+
+        Raises ApiError, RECORD_LIST_TOO_LARGE also where no offsets are left: nothing was written.
+        """
         self._home.check()
+        self._check_offsets_left(last)
         if self._home.short and not self.uses_reserve:
             if not is_marker:
                 raise self._home.refusal(Failure(Kind.FULL))
@@ -207,6 +218,12 @@ class Log(LogFiles):
             raise self._home.refusal(failure) from failure
         return self._active
 
+    def _check_offsets_left(self, last: int) -> None:
+        """Raises ApiError RECORD_LIST_TOO_LARGE where a batch would end above the largest offset."""
+        if last > LAST_OFFSET:
+            text = f"{self.tp} ends at offset {self.end_offset}, a batch needs offsets up to {last}: none are left"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"{text}; write to another partition or topic")
+
     def _first_in_segment(self, timestamp: int, now: Instant) -> None:
         self._active.first_timestamp = timestamp
         self._arm_active(now.wall_ms)
@@ -217,6 +234,7 @@ class Log(LogFiles):
         aborted = None if marker is None else state.end_transaction(header, base_offset, marker, wall_ms, mark)
         if aborted is not None:
             self._active.txn_index.append(aborted)
+            self._active.show_entries()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -249,11 +267,11 @@ class Log(LogFiles):
 
     def lookup_timestamp(self, timestamp: int, done: Done[TimestampOffset | None]) -> None:
         """The first record whose timestamp is ≥ `timestamp`, in a later turn; None when there is none."""
-        offset_for(self.segments, self.start_offset, timestamp, done)
+        offset_for(self.segments, self.start_offset, timestamp, done, self._home.workers)
 
     def max_timestamp_offset(self, done: Done[TimestampOffset | None]) -> None:
         """The first record with the largest timestamp of all, in a later turn; None when there is none."""
-        offset_of_largest(self.segments, self.start_offset, done)
+        offset_of_largest(self.segments, self.start_offset, done, self._home.workers)
 
     # -- trimming ------------------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from ottla.storage.tail import Tail
 from ottla.storage.trimming import Trimming
 from ottla.storage.txn_index import Sum
 from ottla.storage.txn_sums import TxnSums
-from ottla.types import INTERNAL_TOPICS, ZERO_UUID, TopicPartition
+from ottla.types import INTERNAL_TOPICS, NO_TIMESTAMP, ZERO_UUID, TopicPartition
 
 UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
@@ -44,6 +44,8 @@ class Ahead(NamedTuple):
     """The offset of its first record, if it is appended there."""
     magic: int
     content: bytes
+    stamp_ms: int = NO_TIMESTAMP
+    """The LogAppendTime that is in the messages; -1: they have their producer's times."""
 
 
 class LogFiles:
@@ -193,6 +195,7 @@ class LogFiles:
 
     def _arm_active(self, now_ms: int) -> None:
         self._active.arm(self.config, now_ms)
+        self._active.on_entries = self._home.show_entries_soon
         if self._home.offline is not None or (self._home.short and not self.uses_reserve):
             self.fence()
 

@@ -56,7 +56,7 @@ class LogManager:
         self.timers = Timers()
         scan = HeaderScan()
         safeguards = safeguards or Safeguards()
-        self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan) for disk in disks]
+        self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan, workers) for disk in disks]
         self._rooms = [Room(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""

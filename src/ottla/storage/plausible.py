@@ -18,6 +18,7 @@ from ottla.storage.producer_state import SnapshotEntry
 from ottla.storage.scan import walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.txn_index import AbortedTransaction
+from ottla.types import NO_OFFSET
 
 _ENTRIES_LOOKED_AT: Final = 16
 """Of leader epochs and of aborted transactions: the newest ones, of which most is asked."""
@@ -182,6 +183,7 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
         return False
     known = {entry.producer_id: entry for entry in entries}
     newest: dict[int, int] = {}
+    epochs: dict[int, int] = {}
     ended: dict[int, int] = {}
     for segment in [each for each in segments if each.base_offset < offset][-2:]:
         before = segment.index.lookup(offset - 1).position
@@ -189,8 +191,15 @@ def snapshot_right(entries: Sequence[SnapshotEntry], offset: int, segments: Sequ
         for _, header in walk_headers(segment.file, start, min(segment.size, before + 2 * _BYTES_LOOKED_AT)):
             if header[0] >= offset:
                 break
-            if header[9] >= 0:
-                (ended if header[5] & CONTROL else newest)[header[9]] = header[0] + header[6]
+            producer, last = header[9], header[0] + header[6]
+            if producer < 0:
+                continue
+            if not header[5] & CONTROL:
+                newest[producer], epochs[producer] = last, header[10]
+                continue
+            ended[producer] = last
+            if header[10] > epochs.get(producer, header[10]):  # transaction version 2: its marker begins an epoch
+                newest[producer] = NO_OFFSET
     for producer, last in ended.items():
         if producer not in known or 0 <= known[producer].current_txn_first_offset < last:
             return False

@@ -48,6 +48,7 @@ from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, draw_jitter, retire
 from ottla.storage.segments import Segments
+from ottla.storage.splitting import split_at, split_sealed
 from ottla.storage.txn_index import Sum
 from ottla.storage.txn_sums import name_of
 from ottla.storage.undamaged import valid_batches
@@ -140,8 +141,10 @@ class _Opening:
         if not self.segments:
             self._begin_at(self.found.start_offset)
         elif self.found.clean or not self.home.safeguards.recovery_scan:
+            split_sealed(self.home, self.segments, self.config)
             self._trust()
         else:
+            split_sealed(self.home, self.segments, self.config)
             self._recover()
         if self.end_offset < max(self.found.recovery_point, self.found.high_watermark):
             self._misses(Lack.END)
@@ -253,8 +256,9 @@ class _Opening:
             return
         active.activate(self.config)
         end, self.end_offset = active.walk_tail()
-        if (end != active.size or not begins_right(active)) and self.home.safeguards.recovery_scan:
-            _logger.warning("%s: %s does not end with a batch, it is recovered", self.tp, active.path)
+        right = end == active.size and begins_right(active) and self.end_offset <= active.max_offset + 1
+        if not right and self.home.safeguards.recovery_scan:
+            _logger.warning("%s: %s does not end with a batch that fits, it is recovered", self.tp, active.path)
             self._recover_from(len(self.segments) - 1)
             return
         if self.found.recovery_point not in (0, self.end_offset):
@@ -277,7 +281,7 @@ class _Opening:
         for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
             if segment.txn_index.emptied or not self._indexes_right(segment, following.base_offset):
                 self._rebuild(segment)
-            wrong = edges(segment, following.base_offset, self.compacted)
+            wrong = edges(segment, following.base_offset, self.compacted or following.base_offset > segment.max_offset)
             if wrong:
                 _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
                 self._misses(Lack.WITHIN)
@@ -354,6 +358,8 @@ class _Opening:
                 self.segments[kept - 1].seal()
             valid = self._go_through(segment, self.recovery_point)
             kept += 1
+            if valid < segment.size and split_at(self.home, self.segments, kept - 1, valid, self.config):
+                continue
             if valid < segment.size:
                 torn = segment, valid
                 break
@@ -368,6 +374,8 @@ class _Opening:
         base = self.segments[slot].base_offset
         if base <= self.end_offset:
             return base == self.end_offset
+        if base > self.segments[slot - 1].max_offset:  # the two were one before they were split
+            return True
         if "compact" not in self.config.cleanup_policy and base > self.found.cleaned_until:
             return False
         if self._lost_before(base):

@@ -12,6 +12,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at, is_wrapper
 from ottla.record.validation import HeaderTuple
+from ottla.storage.index import LAST_OFFSET
 from ottla.types import NO_EPOCH
 
 ANY_EPOCH: Final = 2**31 - 1
@@ -62,7 +63,7 @@ def _whole(
             return batches, _corrupt(f"no batch and no message begins where offset {log_end} is due")
         end = at + header[1] + LOG_OVERHEAD
         last = header[0] + header[6]
-        if last < log_end:
+        if last < log_end or last > LAST_OFFSET:
             return batches, _corrupt(f"offsets {header[0]} to {last} in {end - at} bytes where {log_end} is due")
         if end > size or header[2] > newest_epoch:
             break

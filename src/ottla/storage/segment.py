@@ -14,7 +14,7 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2
 from ottla.seams import Disk, Failure, File
-from ottla.storage.index import LOT_BYTES, MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
+from ottla.storage.index import LAST_OFFSET, LOT_BYTES, MAX_RELATIVE_OFFSET, OffsetIndex, TimeIndex, TimestampOffset
 from ottla.storage.layout import INDEX, LOG, TIME_INDEX, TXN_INDEX, file_name
 from ottla.storage.scan import magic_at, walk_headers
 from ottla.storage.txn_index import TxnIndex
@@ -35,6 +35,7 @@ class Segment:
         "base_offset",
         "bytes_since_index",
         "directory",
+        "entries_wait",
         "file",
         "first_timestamp",
         "hot_from",
@@ -44,6 +45,7 @@ class Segment:
         "max_offset",
         "max_timestamp",
         "offset_of_max_timestamp",
+        "on_entries",
         "open_index",
         "path",
         "roll_size",
@@ -67,6 +69,9 @@ class Segment:
         """`index`, where it is open: a call less for every fetch of older records."""
         self._time_index: TimeIndex | None = None
         self._txn_index: TxnIndex | None = None
+        self.on_entries: Callable[[Segment], None] | None = None
+        """Told when the first entry waits in memory: `show_entries` is to be called soon."""
+        self.entries_wait = False
         self.index_state = ""
         """Behind the names of the index files while they are built anew."""
         self._index_limit = config.segment_index_bytes
@@ -76,7 +81,7 @@ class Segment:
         self.offset_of_max_timestamp = base_offset
         self.first_timestamp = NO_TIMESTAMP
         """Largest timestamp of the first batch: the age of a segment counts from it."""
-        self.max_offset = base_offset + MAX_RELATIVE_OFFSET
+        self.max_offset = min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
         self.roll_size = self.roll_timestamp = self.roll_wall_ms = NEVER
         self.jitter_ms = 0
 
@@ -208,11 +213,15 @@ class Segment:
         if index.size >= index.limit or time_index.size >= time_index.limit:
             self.roll_size = -1
         if index.size % LOT_BYTES == 0:
-            self._write_lot()
+            self.show_entries()
+        elif self.on_entries is not None and not self.entries_wait:
+            self.entries_wait = True
+            self.on_entries(self)
 
-    def _write_lot(self) -> None:
-        """Bring entries to their files now and then. A failure is found again by the next flush or roll: the batch
-        that was just written must not be refused for its index."""
+    def show_entries(self) -> None:
+        """Bring entries to their files, where readers see them. A failure is found again by the next flush or roll: the
+        batch that was just written must not be refused for its index."""
+        self.entries_wait = False
         with contextlib.suppress(Failure):
             self.write_out()
 

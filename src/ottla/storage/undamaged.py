@@ -11,7 +11,7 @@ from typing import Final
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.entries import ENTRY_MIN, checksum, covered_from, entry_at
 from ottla.record.validation import HeaderTuple
-from ottla.storage.index import MAX_RELATIVE_OFFSET
+from ottla.storage.index import LAST_OFFSET, MAX_RELATIVE_OFFSET
 from ottla.storage.scan import Readable
 
 CHUNK: Final = 4 * 1024 * 1024
@@ -23,7 +23,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
     Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
     """
     view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
-    position, expected, bound = 0, base_offset, base_offset + MAX_RELATIVE_OFFSET
+    position, expected, bound = 0, base_offset, min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
     while position + ENTRY_MIN <= size:
         got = file.read_now(position, view[: min(len(view), size - position)])
         at, stop = 0, got - (HEADER_SIZE if position + got < size else ENTRY_MIN)
@@ -37,7 +37,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
             if end > got:
                 if at:
                     break  # read again, from this entry on
-                if check_crc and not _large_crc_ok(file, position, header, view):
+                if check_crc and not large_crc_ok(file, position, header, view):
                     return
             elif check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
                 return
@@ -49,7 +49,7 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
         position += at
 
 
-def _large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
+def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
     """The checksum of an entry that is larger than the buffer, piece by piece."""
     at = position + covered_from(header)
     end = position + header[1] + LOG_OVERHEAD

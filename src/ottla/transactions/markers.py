@@ -35,6 +35,8 @@ _HAS_IT: Final = (
     # Nothing of the transaction can be there.
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
     ErrorCode.UNSUPPORTED_VERSION,
+    # No offsets are left there: it takes no marker now or later, and its last transaction stays open.
+    ErrorCode.RECORD_LIST_TOO_LARGE,
 )
 
 

@@ -192,12 +192,12 @@ class DyingWorkers(SimWorkers):
         super().__init__(process)
         self.deaths = deaths
 
-    def run(self, job: str, arguments: tuple[object, ...], done: Any) -> None:
+    def run(self, job: str, arguments: tuple[object, ...], done: Any, owner: object = None) -> None:
         if self.deaths:
             self.deaths -= 1
             self._process.post_done(1000, "worker", done, lambda: Failure(Kind.UNKNOWN, "the worker process died"))
         else:
-            super().run(job, arguments, done)
+            super().run(job, arguments, done, owner)
 
 
 @pytest.mark.parametrize("deaths", [LOSSES_MAX - 1, LOSSES_MAX])
@@ -452,3 +452,28 @@ def test_random_logs_through_many_passes(sim: SimWorld) -> None:
         found = latest(records(shelf))
         assert {key: found.get(key) for key in told} == told
         assert shelf.log.cleaned_until > 0
+
+
+@pytest.mark.parametrize("keep_ms", [2**63 - 1, 2**63 - 2, 2**62])
+def test_tombstones_that_are_kept_for_ever_do_not_end_compaction(sim: SimWorld, keep_ms: int) -> None:
+    shelf = start(sim, replace(SMALL, delete_retention_ms=keep_ms))
+    fill(shelf, 1)
+    before = latest(records(shelf))
+    go_on(shelf)
+    assert shelf.log.cleaning.uncleanable is None
+    assert shelf.log.cleaned_until == shelf.log.segments.active.base_offset
+    assert latest(records(shelf)) == before, "with every tombstone, and its timestamp"
+    assert None in before.values()
+
+
+def test_a_record_of_the_smallest_timestamp_does_not_end_compaction(sim: SimWorld) -> None:
+    """A topic that was not compacted when the record came has it: only headers are looked at there."""
+    shelf = start(sim)
+    shelf.put(encode_batch([Record(0, 5, b"old", None), Record(1, 10 - 2**63, b"older", b"v")]))
+    fill(shelf, 1)
+    before = {key: value for key, value in latest(records(shelf)).items() if key != b"older"}
+    go_on(shelf)
+    assert shelf.log.cleaning.uncleanable is None
+    found = latest(records(shelf))
+    assert found.pop(b"older") == b"v"
+    assert found == before

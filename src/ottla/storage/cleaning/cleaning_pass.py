@@ -320,7 +320,7 @@ class CleaningPass:
         except Failure as failure:
             if failure.kind is Kind.IO:
                 raise Damaged(f"{self._task.tp}: {failure.message}") from failure
-            if failure.kind is Kind.UNKNOWN:
+            if failure.kind in (Kind.UNKNOWN, Kind.TIMEOUT, Kind.FULL):
                 raise WorkerLost(failure.kind, failure.message) from failure
             raise
         self._looked_at = 0

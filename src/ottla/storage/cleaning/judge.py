@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from ottla.int64 import add_saturating
 from ottla.record.batch import BatchHeader
 from ottla.record.compaction import Keys
 from ottla.record.control import Marker
@@ -157,7 +158,7 @@ class Judge:
         return Verdict(Fate.REWRITE, bytes(keep), horizon)
 
     def _horizon(self) -> int:
-        return self._bounds.now_ms + self._bounds.delete_retention_ms
+        return add_saturating(self._bounds.now_ms, self._bounds.delete_retention_ms)
 
     def _is_due(self, header: BatchHeader) -> bool:
         """Whether tombstones and needless markers of a batch may go."""
