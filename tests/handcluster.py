@@ -24,6 +24,7 @@ class Member(Node):
 
     def __init__(self, cluster: HandCluster, node_id: int, properties: dict[str, str]) -> None:
         self.cluster = cluster
+        self.broker_secret = cluster.broker_secret
         super().__init__({**properties, "node.id": str(node_id)}, cluster.timeline)
 
     @property
@@ -88,7 +89,10 @@ class Member(Node):
 class HandCluster:
     """Brokers 1, 2 and 3."""
 
-    def __init__(self, properties: dict[str, str] | None = None, brokers: int = 3) -> None:
+    def __init__(
+        self, properties: dict[str, str] | None = None, brokers: int = 3, broker_secret: bytes | None = None
+    ) -> None:
+        self.broker_secret = broker_secret
         self.timeline = Timeline()
         streams = Streams(1)
         self.ensemble = Ensemble(self.timeline, Network(self.timeline, streams.stream("net")), streams.stream("store"))

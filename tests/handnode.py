@@ -10,6 +10,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.record.batch import Record, encode_batch
 from ottla.record.entries import entries_of, records_at
 from ottla.seams import Failure, Kind, Region, World
+from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.sim.disk import SimDisk
 from ottla.sim.drive import Drive
 from ottla.sim.drive_faults import DriveFaults
@@ -44,9 +45,9 @@ class Place:
 
 
 class Caller:
-    """Another broker, or the broker itself, at the other end of a lane."""
+    """Another broker, or the broker itself, at the other end of a lane: it has logged in, where brokers do."""
 
-    principal = "User:ANONYMOUS"
+    principal = BROKER_PRINCIPAL
     host = "127.0.0.1"
 
     def __init__(self, listener: str) -> None:
@@ -204,6 +205,9 @@ def bytes_of(part) -> bytes:
 class Node:
     """One broker and its askers."""
 
+    broker_secret: bytes | None = None
+    """What brokers of its cluster prove to know."""
+
     def __init__(self, properties: dict[str, str] | None = None, timeline: Timeline | None = None) -> None:
         self.properties = {"log.dirs": "data", "node.id": "1", **(properties or {})}
         self.node_id = int(self.properties["node.id"])
@@ -228,7 +232,7 @@ class Node:
         self.network = HandNetwork(self.process, self.node_id, self.wire())
         self.disk = SimDisk(self.drive, self.faults, self.process)
         world = World(self.process.clock, self.process.entropy, [self.disk], self.network, SimWorkers(self.process))
-        self.broker = Broker(config, world._replace(store=self.open_store()))
+        self.broker = Broker(config, world._replace(store=self.open_store(), broker_secret=self.broker_secret))
         self.process.inputs = self.broker
         self.process.post(0, "start", self.broker.start, self.endpoints())
 

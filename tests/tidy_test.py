@@ -45,7 +45,8 @@ ZONE_OF_ROOM: Final = {
     # What a room may be at most; a file may be stricter than its room.
     "broker": "deterministic", "cluster": "deterministic", "config": "real", "coordinator": "deterministic",
     "groups": "deterministic", "purgatory": "deterministic", "record": "pure", "replication": "deterministic",
-    "storage": "deterministic", "transactions": "deterministic", "wire": "pure", "znodes": "deterministic",
+    "security": "deterministic", "storage": "deterministic", "transactions": "deterministic", "wire": "pure",
+    "znodes": "deterministic",
 }  # fmt: skip
 REAL_IN_STRICT_ROOM: Final[dict[str, str]] = {
     "src/ottla/storage/dump": "a tool for people: reads ordinary files, never runs inside a broker",

@@ -253,10 +253,11 @@ class Workers(Protocol):
 class Peer(Protocol):
     """The other end of a connection."""
 
+    principal: str
+    """Who has authenticated on this connection; set when that is done."""
+
     @property
     def listener(self) -> str: ...
-    @property
-    def principal(self) -> str: ...
     @property
     def host(self) -> str: ...
 
@@ -412,3 +413,5 @@ class World(NamedTuple):
     workers: Workers
     store: MetadataStore | None = None
     """The metadata store outside; None: the broker keeps its own on its first disk."""
+    broker_secret: bytes | None = None
+    """What brokers of this cluster prove to know before a connection counts as a broker's; None: its listener tells."""

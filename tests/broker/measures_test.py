@@ -23,11 +23,17 @@ def test_topics_count_what_goes_in_and_out(node) -> None:
 
 def test_everything_renders(node) -> None:
     node.create("safe", min_insync_replicas="2")
+    assert node.broker.metrics.value("kafka_server_replicamanager_underminisrpartitioncount") == 0, "one replica is all"
+    assert node.broker.metrics.value("kafka_server_replicamanager_atminisrpartitioncount") == 2
+    safe = node.broker.hosted.find("safe", 0)
+    safe.replicas = (1, 2)
+    safe.configure(safe.config)
     text = node.broker.metrics.render()
     assert "kafka_server_replicamanager_partitioncount 2\n" in text
     assert "kafka_server_replicamanager_underminisrpartitioncount 1\n" in text
     assert "kafka_server_replicamanager_leadercount 2\n" in text
-    for name in ("underreplicatedpartitions", "offlinereplicacount", "isrshrinks_total", "isrexpands_total"):
+    assert "kafka_server_replicamanager_underreplicatedpartitions 1\n" in text
+    for name in ("offlinereplicacount", "isrshrinks_total", "isrexpands_total"):
         assert f"kafka_server_replicamanager_{name} 0\n" in text
     assert "kafka_server_replicamanager_atminisrpartitioncount 1\n" in text
     assert "kafka_log_logmanager_offlinelogdirectorycount 0\n" in text

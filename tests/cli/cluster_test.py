@@ -5,6 +5,11 @@ from __future__ import annotations
 import json
 import os
 
+import pytest
+
+from ottla.cli.cluster_views import at_min_isr, under_min_isr
+from ottla.client.metadata import PartitionView
+from ottla.errors import ErrorCode
 from ottla.server.embedded import EmbeddedBroker
 
 
@@ -65,12 +70,28 @@ def test_topics_that_are_not_well(ottla) -> None:
     def named(flag: str) -> list[str]:
         return ottla("topic", "describe", flag, "-o", "name").stdout.splitlines()
 
-    assert named("--under-min-isr-partitions") == ["strict"]
-    assert "easy" in named("--at-min-isr-partitions")
-    assert "strict" not in named("--at-min-isr-partitions")
+    assert named("--under-min-isr-partitions") == [], "a topic with one replica takes acks=all"
+    assert {"easy", "strict"} <= set(named("--at-min-isr-partitions"))
     assert named("--under-replicated-partitions") == named("--unavailable-partitions") == []
-    (document,) = json.loads(ottla("topic", "describe", "strict", "easy", "--under-min-isr", "-o", "json").stdout)
-    assert [part["partition"] for part in document["partitions"]] == [0, 1]
+    strict, _ = json.loads(ottla("topic", "describe", "strict", "easy", "--at-min-isr", "-o", "json").stdout)
+    assert [part["partition"] for part in strict["partitions"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("isr", "replicas", "min_isr", "under", "at"),
+    [
+        ((1,), (1,), 2, False, True),
+        ((1,), (1, 2), 2, True, False),
+        ((1, 2), (1, 2), 2, False, True),
+        ((1, 2, 3), (1, 2, 3), 2, False, False),
+        ((1, 2), (1, 2, 3), 9, True, False),
+    ],
+)
+def test_no_more_replicas_are_asked_for_than_there_are(
+    isr: tuple[int, ...], replicas: tuple[int, ...], min_isr: int, under: bool, at: bool
+) -> None:
+    part = PartitionView(0, 1, 0, replicas, isr, (), ErrorCode.NONE)
+    assert (under_min_isr(part, min_isr), at_min_isr(part, min_isr)) == (under, at)
 
 
 def test_wrong_words(ottla, tmp_path) -> None:

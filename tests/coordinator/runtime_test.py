@@ -73,6 +73,7 @@ def test_a_refused_append_drops_the_whole_outcome():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 60_000)
+    bench.partition.replicas = (1, 2)  # and one of them is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     assert bench.ask("put", "a", 7) == "COORDINATOR_NOT_AVAILABLE"
     assert bench.said == [(("put", "a", 7), "COORDINATOR_NOT_AVAILABLE")], "the guest waits as before"
@@ -250,6 +251,7 @@ def test_what_is_due_and_refused_is_tried_again():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 100)
+    bench.partition.replicas = (1, 2)  # and one of them is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     bench.pass_ms(200)
     assert "a" in bench.ledger.guests

@@ -79,15 +79,15 @@ class Core:
             cluster.safeguards,
         )
         sessions = FetchSessions(clock, world.entropy)
-        heard = (self.effects.later, NoLeaders(), None, self.replicas.throttles.leader)
-        self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch = Dispatch(world.network)
+        heard = (self.effects.later, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)
+        self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
         self.control = ControlHandlers(
             self.replicas, self.fence, clock, self.purgatory, self.prepare, cluster.safeguards
         )
-        log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders())
+        log_handlers = LogHandlers(self.hosted, self.purgatory, NoLeaders(), is_broker=self.dispatch.is_broker)
         epochs = EpochHandlers(self.hosted, NoLeaders(), self.replicas.removals, self.dispatch.is_broker)
         self.dispatch.add([self.control, epochs, log_handlers])
 

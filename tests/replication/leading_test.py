@@ -7,7 +7,7 @@ from tests.replication.members import DURABLE, TWO, bounds_hold, led, refusal
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.state import EpochEnd
+from ottla.replication.state import EpochEnd, PartitionState, effective_min_isr
 from ottla.sim.machine import Death
 
 # -- acknowledgements ----------------------------------------------------------------------------------------------
@@ -85,11 +85,39 @@ def test_acks_all_needs_min_insync_replicas_before_and_after_the_append(guarded:
 
 
 def test_a_smaller_min_insync_replicas_lets_the_high_watermark_move_at_once() -> None:
-    leader = led(1, isr=(1,), config=TWO).members[1]
+    leader = led(2, isr=(1,), config=TWO).members[1]
     leader.produce(b"m0")
     assert leader.hw == 0
     leader.partition.configure(TopicConfig())
     assert leader.hw == 1
+
+
+def test_min_insync_replicas_counts_at_most_the_replicas_that_there_are() -> None:
+    leader = led(1, isr=(1,), config=TWO).members[1]
+    _, _, required = leader.produce(b"m0", acks=-1)
+    assert leader.partition.settled(required, -1)
+    assert (leader.hw, leader.partition.spare_in_sync, leader.partition.isr_too_small) == (1, 0, False)
+
+
+def test_a_reassignment_does_not_raise_the_number_of_replicas_that_acks_all_needs() -> None:
+    cluster = led(2, isr=(1,), config=TWO)
+    leader = cluster.members[1]
+    state = PartitionState(1, 2, (1,), 9, (2, 1), (2,), (1,))
+    leader.partition.make_leader(state, leader.clock.now())
+    leader.produce(b"m0", acks=-1)
+    assert leader.hw == 1
+    leader.partition.make_leader(PartitionState(1, 2, (1,), 10, (2, 1)), leader.clock.now())
+    assert refusal(lambda: leader.produce(b"m1", acks=-1)) is ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+@pytest.mark.parametrize(
+    ("configured", "replicas", "adding", "needed"),
+    [(2, (1,), (), 1), (2, (1, 2, 3), (), 2), (9, (1, 2, 3), (), 3), (2, (1, 2, 3), (2, 3), 1), (1, (1, 2), (), 1)],
+)
+def test_the_effective_min_isr(
+    configured: int, replicas: tuple[int, ...], adding: tuple[int, ...], needed: int
+) -> None:
+    assert effective_min_isr(configured, replicas, adding) == needed
 
 
 # -- KIP-966: last replica standing (RELIABILITY 3, 9) -----------------------------------------------------------------

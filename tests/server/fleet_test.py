@@ -57,12 +57,17 @@ def test_a_broker_has_its_own_port_and_the_shared_one_leads_to_it():
     fleet = Fleet("/data", "127.0.0.1", 9092, [1, 2, 3], {"log.retention.hours": "1", "min.insync.replicas": "1"})
     config, warnings = BrokerConfig.from_properties(properties_of(fleet, 2, 9094, 9092, "127.0.0.1:5", "127.0.0.1"))
     assert warnings == []
-    assert [(one.listener, one.port) for one in config.endpoints] == [("PLAINTEXT", 9094), ("BOOTSTRAP", 9092)]
+    assert [(one.listener, one.port) for one in config.endpoints] == [
+        ("PLAINTEXT", 9094),
+        ("BOOTSTRAP", 9092),
+        ("BROKERS", 0),
+    ]
     assert [(one.listener, one.port) for one in config.advertised_endpoints or ()] == [
         ("PLAINTEXT", 9094),
         ("BOOTSTRAP", 9094),
+        ("BROKERS", -1),
     ]
-    assert config.inter_broker_listener == "PLAINTEXT"
+    assert config.inter_broker_listener == "BROKERS"
     assert (config.node_id, config.log_dirs, config.zookeeper_connect) == (2, ("/data/broker-2",), "127.0.0.1:5")
     assert (config.default_replication_factor, config.min_insync_replicas) == (3, 1)
 
@@ -70,8 +75,8 @@ def test_a_broker_has_its_own_port_and_the_shared_one_leads_to_it():
 def test_every_interface_is_told_by_name():
     fleet = Fleet("/data", "::", 9092, [1], {})
     told = properties_of(fleet, 1, 9093, 9092, "x:1", "::1")
-    assert told["listeners"] == "PLAINTEXT://[::]:9093,BOOTSTRAP://[::]:9092"
-    assert told["advertised.listeners"] == "PLAINTEXT://[::1]:9093,BOOTSTRAP://[::1]:9093"
+    assert told["listeners"] == "PLAINTEXT://[::]:9093,BOOTSTRAP://[::]:9092,BROKERS://127.0.0.1:0"
+    assert told["advertised.listeners"] == ("PLAINTEXT://[::1]:9093,BOOTSTRAP://[::1]:9093,BROKERS://127.0.0.1:*")
     assert (told["default.replication.factor"], told["min.insync.replicas"]) == ("1", "1")
 
 

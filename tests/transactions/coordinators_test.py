@@ -79,6 +79,7 @@ def test_a_coordinator_whose_log_takes_nothing(hand: Hand) -> None:
     config = hand.node.broker.cluster.topic_config(topic)
     for index in range(4):
         partition = hand.node.broker.hosted.find(topic, index)
+        partition.replicas = (1, 2)  # and one of them is in sync
         partition.configure(config.with_overrides({"min.insync.replicas": "2"}))
     away = ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert hand.init().error_code == away

@@ -326,6 +326,7 @@ def test_a_coordinator_that_is_about_to_be_one() -> None:
 
 def test_a_journal_that_takes_nothing(service: Service) -> None:
     service.init()
+    service.partition.replicas = (1, 2)  # and one of them is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     assert service.add(0, T0).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert service.status() is Status.EMPTY
@@ -366,6 +367,7 @@ def test_markers_that_cannot_be_noted_are_noted_later(service: Service) -> None:
     service.init()
     service.add(0, T0)
     service.end(0)
+    service.partition.replicas = (1, 2)  # and one of them is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     service.pass_ms(300)
     assert service.status() is Status.PREPARE_COMMIT

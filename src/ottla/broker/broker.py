@@ -54,6 +54,7 @@ from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.selector import selector_named
 from ottla.replication.verifier import Verifier
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
+from ottla.security.broker_login import BrokerLogin
 from ottla.storage.checkpoints import CorruptCheckpoint
 from ottla.storage.cleaning.measures import declare as declare_cleaner
 from ottla.storage.errors import WrongDirectory
@@ -112,7 +113,10 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own, self._turn)
+        secret = world.broker_secret
+        listener, is_alone = config.inter_broker_listener, self._stores.is_own
+        self._dispatch = Dispatch(world.network, listener, is_alone, self._turn, brokers_log_in=secret is not None)
+        self._login = None if secret is None else BrokerLogin(secret, world.entropy, world.network)
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
@@ -171,6 +175,7 @@ class Broker:
             self._purgatory,
             FetchSessions(world.clock, world.entropy, slots),
             self._effects.later,
+            self._dispatch.is_broker,
             self._leaders,
             selector_named(self.config.replica_selector_class),
             self._replicas.throttles.leader,
@@ -217,7 +222,8 @@ class Broker:
         self._coordinators = self._coordinate(control)
         control.membership.start(endpoints)
         self._dispatch.add(control.handlers(self._dispatch.ranges))
-        log_handlers = LogHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders)
+        is_broker = self._dispatch.is_broker
+        log_handlers = LogHandlers(self.hosted, self._purgatory, self._world.clock, self._leaders, is_broker)
         log_dirs = LogDirHandlers(self.logs, self._replicas.moves)
         orders = ControlHandlers(
             self._replicas,
@@ -228,8 +234,10 @@ class Broker:
             self._safeguards.replication,
         )
         markers = self._marker_handlers()
-        epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, self._dispatch.is_broker)
+        epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, is_broker)
         self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers])
+        if self._login is not None:
+            self._dispatch.add([self._login])
         self._dispatch.add(self._coordinators.handlers())
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here
@@ -419,6 +427,8 @@ class Broker:
         """A connection is over."""
         self._fetch.on_gone(peer)
         self._dispatch.on_gone(peer)
+        if self._login is not None:
+            self._login.on_gone(peer)
         self.end_turn()
 
     def on_alarm(self) -> None:

@@ -22,6 +22,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.outcome import Turn
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
 from ottla.seams import Failure, Gate, Network, Peer, Slot
+from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
 from ottla.wire.codec import decode, encode
 from ottla.wire.errors import MalformedMessage
@@ -78,17 +79,20 @@ class Dispatch:
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
         turn: Turn | None = None,
+        brokers_log_in: bool = False,
     ) -> None:
         """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
 
         is_alone: there can be no other broker, so they come from this one or are forged.
         turn: marked by whatever changes state.
+        brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
         self._network = network
         self._turn = turn or Turn()
         self.contained = Containment(network)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
+        self._brokers_log_in = brokers_log_in
         self._early: list[tuple[Slot, memoryview]] | None = None
         """Requests of clients that came while only brokers are served; None when everybody is."""
         self.hot: dict[int, HotApi] = {}
@@ -211,7 +215,11 @@ class Dispatch:
 
     def is_broker(self, peer: Peer) -> bool:
         """Whether a broker asks. One's call to itself comes through no listener."""
-        return not peer.listener or (not self._is_alone and self._broker_listener in (None, peer.listener))
+        if not peer.listener:
+            return True
+        if self._is_alone or self._broker_listener not in (None, peer.listener):
+            return False
+        return not self._brokers_log_in or peer.principal == BROKER_PRINCIPAL
 
     def _answer(self, context: Context, response: object) -> None:
         assert not context.answered, f"API {context.api_key} answered twice"

@@ -17,7 +17,7 @@ from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.partition import Partition
 from ottla.requests import Context, handles
-from ottla.seams import Clock, Failure
+from ottla.seams import Clock, Failure, Peer
 from ottla.storage.index import TimestampOffset
 from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
@@ -66,8 +66,19 @@ class _Asked(NamedTuple):
 class LogHandlers:
     """Answers out of the logs of this broker."""
 
-    def __init__(self, hosted: Hosted, purgatory: Purgatory, clock: Clock, leaders: Leaders | None = None) -> None:
-        """`leaders`: the cluster's view, for those who came to the wrong broker."""
+    def __init__(
+        self,
+        hosted: Hosted,
+        purgatory: Purgatory,
+        clock: Clock,
+        leaders: Leaders | None = None,
+        is_broker: Callable[[Peer], bool] | None = None,
+    ) -> None:
+        """`leaders`: the cluster's view, for requests that came to the wrong broker.
+
+        `is_broker`: whose replica ids count; None: no one's.
+        """
+        self._is_broker = is_broker
         self._hosted = hosted
         self._purgatory = purgatory
         self._clock = clock
@@ -88,6 +99,8 @@ class LogHandlers:
         if request.isolation_level not in (0, _READ_COMMITTED):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
         check_count(len(topic.partitions) for topic in request.topics)
+        # A client that names a replica is a client all the same: it reads up to the high watermark.
+        as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
         gather: Gather[tuple[str, _Offset]] = Gather(
             lambda results: context.reply(
@@ -108,7 +121,7 @@ class LogHandlers:
                     one.current_leader_epoch,
                     one.timestamp,
                     one.max_num_offsets,
-                    request.replica_id >= 0,
+                    as_replica,
                 )
                 try:
                     if counts[asked.topic, asked.partition] > 1:

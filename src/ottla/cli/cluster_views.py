@@ -141,13 +141,16 @@ def under_replicated(part: PartitionView) -> bool:
 
 
 def under_min_isr(part: PartitionView, min_isr: int) -> bool:
-    """Whether acks=all is refused. A partition without a leader counts, whatever its last in-sync replicas were."""
-    return len(part.isr) < min_isr or part.leader < 0
+    """Whether acks=all is refused. A partition without a leader counts, whatever its last in-sync replicas were.
+
+    The broker asks for no more replicas in sync than the partition has.
+    """
+    return len(part.isr) < min(min_isr, len(part.replicas)) or part.leader < 0
 
 
 def at_min_isr(part: PartitionView, min_isr: int) -> bool:
     """Whether one more loss would make acks=all be refused."""
-    return len(part.isr) == min_isr
+    return len(part.isr) == min(min_isr, len(part.replicas))
 
 
 def unavailable(part: PartitionView) -> bool:

@@ -355,11 +355,14 @@ def decode_epoch(path: str, data: bytes) -> int:
 
 
 def decode_controller(path: str, data: bytes) -> int:
-    """The controller's number, of any version of the node. Raises BrokenNode."""
+    """The controller's number, of any version of the node. Raises BrokenNode when it names no broker."""
     try:
-        return int(_object(path, data)["brokerid"])
-    except (KeyError, TypeError, ValueError):
+        found = int(_object(path, data)["brokerid"])
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise BrokenNode(f"{path} lacks brokerid") from None
+    if not 0 <= found < 1 << 31:
+        raise BrokenNode(f"{path} names broker {found}, which cannot exist")
+    return found
 
 
 def decode_reassignment(path: str, data: bytes) -> dict[TopicPartition, tuple[int, ...]]:

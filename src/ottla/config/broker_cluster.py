@@ -187,6 +187,12 @@ class ReplicationConfig(LogConfig):
         None,
         "Credentials for ZooKeeper as user:password; not a key of Kafka, which takes them from a JAAS file.",
     )
+    ottla_inter_broker_secret_file: str | None = key(
+        "ottla.inter.broker.secret.file",
+        Type.STRING,
+        None,
+        "File with a secret that all brokers share; a connection that does not prove to know it is a client's.",
+    )
     ottla_adopt_logs: bool = key(
         "ottla.adopt.logs",
         Type.BOOLEAN,

@@ -253,7 +253,7 @@ class TopicConfig:
         "min.insync.replicas",
         Type.INT,
         1,
-        "In-sync replicas without which acks=all is refused and the high watermark stands.",
+        "In-sync replicas (all, if a topic has fewer) without which acks=all is refused and the high watermark stands.",
         at_least(1),
         synonyms=("min.insync.replicas",),
     )

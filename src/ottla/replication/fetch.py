@@ -62,6 +62,7 @@ DECLARATION: Final = Declaration(
 )
 """Followers need the right to act in the cluster, and none on topics."""
 MAX_VERSION: Final = DECLARATION.max_version
+_ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
 _FOLLOWER_VERSION: Final = 11
 """From here on consumers know that they may read from a follower."""
@@ -179,15 +180,16 @@ class FetchHandler:
         purgatory: Purgatory,
         sessions: FetchSessions,
         later: Callable[[Callable[[], None]], None],
+        is_broker: Callable[[Peer], bool],
         leaders: Leaders | None = None,
         selector: Selector | None = None,
         throttle: Throttle | None = None,
     ) -> None:
-        """`leaders` and `selector` (replica.selector.class): for answers that send somebody elsewhere.
-
-        `throttle`: what followers that catch up may be given (leader.replication.throttled.*).
+        """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
+        for answers that name other brokers. `throttle`: what followers may be given (leader.replication.throttled.*).
         """
         self._throttle = throttle
+        self._is_broker = is_broker
         self._world = world
         self._now = world.clock.now
         self._leaders: Leaders = leaders or NoLeaders()
@@ -211,8 +213,13 @@ class FetchHandler:
         try:
             by_id = version >= _TOPIC_ID_VERSION
             of_replica = request.replica_id > _NO_REPLICA
+            if of_replica and not self._is_broker(slot.peer):
+                raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
             session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
+            if version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
+                self._world.network.close(slot.peer, f"Fetch failed: {error}")
+                return Gate.WAIT
             self._send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
         except Exception:

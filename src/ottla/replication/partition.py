@@ -28,6 +28,7 @@ from ottla.replication.state import (
     IsrOutcome,
     IsrProposal,
     PartitionState,
+    effective_min_isr,
     next_high_watermark,
 )
 from ottla.seams import Failure, Instant
@@ -49,6 +50,7 @@ class Partition(LocalReplica):
         "_refusals",
         "adding",
         "guards",
+        "min_isr",
         "partition_epoch",
         "removing",
         "replicas",
@@ -90,12 +92,12 @@ class Partition(LocalReplica):
 
     @property
     def spare_in_sync(self) -> int:
-        """Replicas in sync beyond min.insync.replicas; negative: too few of them."""
-        return len(self._in_sync.isr) - self.config.min_insync_replicas
+        """Replicas in sync beyond those that min.insync.replicas asks for; negative: too few of them."""
+        return len(self._in_sync.isr) - self.min_isr
 
     @property
     def isr_too_small(self) -> bool:
-        """Whether fewer replicas are in sync than min.insync.replicas."""
+        """Whether fewer are in sync."""
         return self.spare_in_sync < 0
 
     @property
@@ -129,10 +131,9 @@ class Partition(LocalReplica):
         return newly
 
     def make_follower(self, state: PartitionState, now: Instant) -> bool:
-        """Follow, as the controller says; whether the leader or its epoch changed.
+        """Follow, as the controller says; whether the leader or its epoch changed. Older states: see `make_leader`.
 
-        Cutting the log where it parts from the leader's is the fetcher's work. A state of an older leader epoch or
-        partition epoch than the present one is the caller's to refuse.
+        Cutting the log where it parts from the leader's is the fetcher's work.
         """
         assert state.leader != self.node_id, f"{self.tp} is led here"
         changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
@@ -174,6 +175,7 @@ class Partition(LocalReplica):
 
     def _rearm(self) -> None:
         """Note for the hot path what the slow one has decided."""
+        self.min_isr = effective_min_isr(self.config.min_insync_replicas, self.replicas, self.adding)
         self._guarded = not self.is_leader or self.isr_too_small
         self._alone = not self._guarded and not self.syncs and len(self.replicas) == 1
 
@@ -373,7 +375,7 @@ class Partition(LocalReplica):
         return duplicate.timestamp if self._append_time else NO_TIMESTAMP
 
     def _too_few(self) -> str:
-        return f"{self.tp} has the ISR {list(self.isr)}, min.insync.replicas is {self.config.min_insync_replicas}"
+        return f"{self.tp} has the ISR {list(self.isr)}, min.insync.replicas asks for {self.min_isr} replicas"
 
     # -- the high watermark --------------------------------------------------------------------------------------------
 
@@ -387,13 +389,13 @@ class Partition(LocalReplica):
     def _advance(self) -> None:
         """Move the high watermark if the replicas allow it, and tell who waits."""
         lowest = self._in_sync.lowest(self._own_end())
-        min_isr = self.config.min_insync_replicas if self.shared.safeguards.min_isr_on_hw else 0
-        mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), min_isr)
+        least = self.min_isr if self.shared.safeguards.min_isr_on_hw else 0
+        mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), least)
         if mark != self.high_watermark:
             self._move_high_watermark(mark)
 
     def _synced(self) -> None:
-        """A flush has ended that somebody may wait for."""
+        """A flush has ended."""
         if self.is_leader:
             self._advance()
         self.shared.check(self)

@@ -5,7 +5,7 @@ Zone: pure. Numbers in, numbers out; no log, no clock. Who keeps these values is
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from ottla.errors import ErrorCode
@@ -127,11 +127,20 @@ def maximal_isr(isr: tuple[int, ...], proposed: Iterable[int]) -> tuple[int, ...
     return isr + tuple(each for each in proposed if each not in isr)
 
 
+def effective_min_isr(configured: int, replicas: Collection[int], adding: Collection[int]) -> int:
+    """How many in-sync replicas acks=all and the high watermark need: min.insync.replicas, or all if there are fewer.
+
+    Replicas that a reassignment is adding do not count: otherwise a topic with one replica would refuse acks=all from
+    the beginning of its reassignment until the first added replica is in sync. Kafka counts them.
+    """
+    return min(configured, max(1, len(replicas) - len(adding)))
+
+
 def next_high_watermark(current: int, end_offsets: Iterable[int], isr_size: int, min_isr: int) -> int:
     """The high watermark after some end offset moved.
 
     `end_offsets` are those of the *maximal* ISR. The watermark never goes back, and does not move while the ISR is
-    smaller than `min.insync.replicas` (KIP-966).
+    smaller than `effective_min_isr` (KIP-966).
     """
     if isr_size < min_isr:
         return current

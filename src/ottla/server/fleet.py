@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple
 
 from ottla.znodes.tree import Tree
 
-OWN, SHARED = "PLAINTEXT", "BOOTSTRAP"
-"""Listeners of a broker: its own port, and the one that all share."""
+OWN, SHARED, BROKERS = "PLAINTEXT", "BOOTSTRAP", "BROKERS"
+"""Listeners of a broker: its own port, the one that all share, and one for other brokers, which no client is told."""
 SESSION_MS: Final = 6_000
 """A dead broker's session is ended at once; this is for one that stands still. Kafka's default suits a network."""
 _HTTP: Final = "ottla.http.listener"
@@ -20,7 +20,8 @@ _DIRECTORY: Final = "broker-"
 _OURS: Final = frozenset(
     {
         "node.id", "broker.id", "log.dirs", "log.dir", "listeners", "advertised.listeners", "zookeeper.connect",
-        "inter.broker.listener.name", "listener.security.protocol.map",
+        "inter.broker.listener.name", "listener.security.protocol.map", "ottla.inter.broker.secret.file",
+        "ottla.zookeeper.digest", "zookeeper.set.acl",
     }
 )  # fmt: skip
 """Keys that follow from where the brokers are."""
@@ -104,10 +105,10 @@ def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: str,
         **_pages(fleet.settings.get(_HTTP, ""), broker),
         "node.id": str(broker),
         "log.dirs": directory_of(fleet.data, broker),
-        "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared}",
-        "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port}",
-        "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT",
-        "inter.broker.listener.name": OWN,
+        "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared},{BROKERS}://127.0.0.1:0",
+        "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port},{BROKERS}://127.0.0.1:*",
+        "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT,{BROKERS}:PLAINTEXT",
+        "inter.broker.listener.name": BROKERS,
         "zookeeper.connect": store,
     }
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 import struct
 import time
@@ -19,9 +20,12 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from ottla.seams import Done, Failure, Kind
+from ottla.server.broker_handshake import NotABroker, prove_to_broker
 from ottla.server.buffers import BufferPool
 from ottla.server.poller import Watch
 from ottla.server.turns import Turns
+
+log = logging.getLogger(__name__)
 
 SETUP_S: Final = 2.0
 """Time for a connection to stand; a lost SYN is sent again, by trying again, before the kernel would."""
@@ -54,6 +58,8 @@ class Wiring(NamedTuple):
     pool: BufferPool
     scratch: memoryview
     """Where answers arrive; whoever reads is through with it before anybody else reads."""
+    secret: bytes | None = None
+    """What brokers prove to know before anything else is sent; None: they do not log in."""
 
 
 class Line:
@@ -102,7 +108,12 @@ class Line:
     async def _open(self) -> None:
         try:
             async with asyncio.timeout(SETUP_S):
-                sock = await _connected(self._wiring.loop, *self._address)
+                sock = await self._connected()
+        except NotABroker as error:
+            log.error("broker %d at %s:%d is not used: %s", self._node, *self._address, error)
+            self._opening = None
+            self._fail(f"broker {self._node} did not log in: {error}")
+            return
         except (OSError, TimeoutError) as error:
             self._opening = None
             self._fail(f"broker {self._node} cannot be reached: {str(error) or 'no answer'}")
@@ -111,6 +122,18 @@ class Line:
         self._sock = sock
         self._wiring.watch.read(sock.fileno(), self._on_readable)
         self._send()
+
+    async def _connected(self) -> socket.socket:
+        """A connection on which requests may be sent. Raises OSError, NotABroker."""
+        loop, secret = self._wiring.loop, self._wiring.secret
+        sock = await _connected(loop, *self._address)
+        if secret is not None:
+            try:
+                await prove_to_broker(loop, sock, secret)
+            except BaseException:
+                sock.close()
+                raise
+        return sock
 
     def give_up(self, why: str) -> None:
         """Close; what was sent may have happened."""

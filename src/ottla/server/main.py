@@ -55,14 +55,21 @@ def run_broker(
     config: BrokerConfig,
     on_ready: Callable[[Service], None],
     listening: Mapping[str, socket.socket] | None = None,
+    broker_secret: bytes | None = None,
 ) -> bool:
     """Run a broker until a signal; returns whether the end was an orderly one. Raises Failure when it cannot start.
 
-    `listening`: sockets that are bound already, by listener name.
+    `listening`: sockets that are bound already, by listener name. `broker_secret`: see `Service`.
     """
     descriptors = raise_descriptor_limit()
     # Half for files; connections and mappings need the rest.
-    service = Service(config, descriptors=max(64, descriptors // 2), own_process=True, listening=listening)
+    service = Service(
+        config,
+        descriptors=max(64, descriptors // 2),
+        own_process=True,
+        listening=listening,
+        broker_secret=broker_secret,
+    )
     _handle_signals(service)
     return service.run(lambda: on_ready(service))
 

@@ -4,7 +4,7 @@ Zone: real. It starts, signals and buries; when, is `ottla.server.supervisor`'s 
 milliseconds, and what all of them have imported is in memory once. Nothing else runs here: no loop, no thread.
 
 It has a socket to the supervisor, and both write lines of JSON.
-To it: {"start": broker, "properties": {…}, "log": [level, style], "listening": {listener: descriptor}},
+To it: {"start": broker, "properties": {…}, "log": [level, style], "listening": {listener: descriptor}, "secret": hex},
 {"signal": broker, "number": n}. From it: {"started": broker, "pid": n}, {"ready": broker, "address": "host:port"},
 {"failed": broker, "why": text}, {"exited": broker, "status": exit code, or minus the signal}.
 
@@ -155,9 +155,10 @@ def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
     _name(f"ottla-broker-{broker}")
     config, _ = BrokerConfig.from_properties(order["properties"])  # the supervisor has told the warnings
     listening = {name: socket.socket(fileno=os.dup(fd)) for name, fd in order["listening"].items()}
+    secret = bytes.fromhex(order["secret"])
     try:
         orderly = run_broker(
-            config, lambda service: _tell(channel, {"ready": broker, "address": service.bootstrap}), listening
+            config, lambda service: _tell(channel, {"ready": broker, "address": service.bootstrap}), listening, secret
         )
     except Failure as failure:
         log.error("cannot start: %s", failure.message)

@@ -22,6 +22,7 @@ from typing import Any, Final
 from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
+from ottla.server.broker_handshake import read_secret
 from ottla.server.http import HttpServer, Page, add_process_metrics, health_page, metrics_page, parse_address
 from ottla.server.lock import DirectoryLock
 from ottla.server.os_errors import failure_of
@@ -48,16 +49,20 @@ class Service:
         descriptors: int = 1000,
         own_process: bool = False,
         listening: Mapping[str, socket.socket] | None = None,
+        broker_secret: bytes | None = None,
     ) -> None:
         """own_process: nobody else's objects live here, so garbage collection is ours to time.
 
         listening: sockets that are bound already, by listener name; they are closed at the end.
+        broker_secret: what brokers of this cluster prove to each other to know; None: what
+        `ottla.inter.broker.secret.file` holds.
         """
         self._config = config
         self._make_broker = make_broker
         self._descriptors = descriptors
         self._own_process = own_process
         self._listening = dict(listening or {})
+        self._broker_secret = broker_secret
         self._loop, self._watch = new_loop()
         self._broker: Served | None = None
         self._accepting = False
@@ -90,7 +95,7 @@ class Service:
             for directory in self._config.log_dirs:
                 undo.callback(_locked(directory).release)
             self._loop.set_exception_handler(self._on_error)
-            shell = Shell(self._loop, self._watch, self._config, self._descriptors, self._own_process, self._listening)
+            shell = self._new_shell()
             undo.callback(shell.stop)
             self._start(shell)
             undo.callback(self._open_pages().stop)
@@ -101,6 +106,14 @@ class Service:
                 raise failed
             self._stop(shell)
         return not (self._crashed or self._gave_up)
+
+    def _new_shell(self) -> Shell:
+        """Raises Failure when the file with the brokers' secret cannot be used."""
+        secret, path = self._broker_secret, self._config.ottla_inter_broker_secret_file
+        if secret is None and path is not None:
+            secret = read_secret(path)
+        listening = self._listening
+        return Shell(self._loop, self._watch, self._config, self._descriptors, self._own_process, listening, secret)
 
     def ask_to_stop(self, hand_over: bool = True) -> None:
         """Stop in order; from any thread, and at any time. Without handing leaderships over where nobody stays to take

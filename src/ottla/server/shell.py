@@ -71,10 +71,11 @@ class Shell:
         descriptors: int,
         collect_garbage: bool = False,
         listening: Mapping[str, socket.socket] | None = None,
+        broker_secret: bytes | None = None,
     ) -> None:
         """`descriptors`: how many files may be open at once; connections come on top.
 
-        `listening`: sockets that are bound already, by listener name.
+        `listening`: sockets that are bound already, by listener name. `broker_secret`: see `World`.
         """
         self.loop = loop
         self._watch = watch
@@ -84,14 +85,17 @@ class Shell:
         )
         self.traffic = Traffic(loop, watch, self._turns.clock, limits, collect_garbage)
         traffic = self.traffic
-        wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view)
+        wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
         self._calls = Calls(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         kept = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.branch(), kept) for directory in config.log_dirs]
         network = RealNetwork(self._calls)
         self._store = outside_store(config, loop, self._turns)
-        self.world = World(self._turns.clock, RealEntropy(), disks, network, self._workers, self._store)
+        entropy = RealEntropy()
+        self.world = World(
+            self._turns.clock, entropy, disks, network, self._workers, self._store, broker_secret=broker_secret
+        )
         self._quotas = Quotas(self.traffic, _connection_limits(config))
         self._listening = listening or {}
         self._listeners: list[Listener] = []

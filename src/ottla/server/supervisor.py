@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from ottla.seams import Failure, Kind
 from ottla.server.board import Board, remove_pid, write_pid
+from ottla.server.broker_handshake import new_secret
 from ottla.server.fleet import (
     SHARED,
     Fleet,
@@ -109,6 +110,8 @@ class Supervisor:
         self._fleet = fleet
         self._board = board
         self._store = ZnodeServer(loop, fleet.data)
+        self._secret = new_secret()
+        """What the brokers prove to each other to know. It goes to them through the nursery's socket."""
         self._shared: socket.socket | None = None
         self._keepers: dict[int, Keeper] = {}
         self._nurseries: list[NurseryLink] = []
@@ -210,6 +213,7 @@ class Supervisor:
             properties=properties,
             log=self._fleet.log,
             listening={SHARED: self._shared.fileno()},
+            secret=self._secret.hex(),
         )
 
     async def _all_ready(self) -> None:

@@ -81,19 +81,36 @@ def test_the_epoch_is_taken_away_by_hand(house):
     controller.create("t", {0: (1, 2)})
 
 
-def test_nonsense_in_the_nodes_is_not_believed(house):
+def test_nonsense_in_the_epoch_node_is_not_believed(house):
     house.write(Op("create", CONTROLLER_EPOCH, b"many"))
     house.broker(1)
     seat = house.candidate(1).seat
     assert seat.controller is None
     house.write(Op("put", CONTROLLER_EPOCH, b"6"), Op("create", CONTROLLER, b"nonsense"))
-    other = house.candidate(2)
-    assert other.seat.controller is None
-    assert other.seat.controller_id == -1
-    house.write(Op("delete", CONTROLLER))
     house.settle()
-    seated = [each for each in house.candidates if each.seat.controller is not None]
-    assert [each.controller.epoch for each in seated] == [7]
+    assert seat.controller.epoch == 7
+
+
+BROKEN = (b"", b"nonsense", b"[1]", b"{}", b'{"brokerid":-1}', b'{"brokerid":null}', b'{"brokerid":1e999}', b"[" * 9999)
+
+
+@pytest.mark.parametrize("content", BROKEN)
+def test_a_controller_node_that_names_no_broker_is_replaced_by_an_election(house, caplog, content):
+    controller = house.cluster(1, 2)
+    other = house.candidate(2)
+    house.write(Op("delete", CONTROLLER), Op("create", CONTROLLER, content))
+    house.settle()
+    seated = [each for each in (controller, other) if each.seat.controller is not None]
+    assert [each.controller.epoch for each in seated] == [2]
+    assert controller.seat.controller_id == other.seat.controller_id == seated[0].node
+    assert json.loads(house.data(CONTROLLER))["brokerid"] == seated[0].node
+    assert "electing a controller" in caplog.text
+
+
+def test_a_controller_node_that_names_no_broker_is_replaced_at_the_start(house):
+    house.write(Op("create", CONTROLLER, b'{"brokerid":-1}'))
+    house.broker(1)
+    assert house.candidate(1).seat.controller.epoch == 1
 
 
 @pytest.mark.parametrize("lost", [1, 2])

@@ -31,7 +31,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.metrics import Registry
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
-from ottla.seams import Clock, Entropy, Failure, Kind, Network, Op
+from ottla.seams import Clock, Entropy, Failure, Kind, Network, Node, Op
 
 logger = logging.getLogger(__name__)
 
@@ -161,28 +161,33 @@ class ControllerSeat:
                 )  # an office that was lost, or never known
                 continue
             if node is not None:
-                return self._read(node.data)
-            office = yield from self._try()
+                try:
+                    return decode_controller(CONTROLLER, node.data)
+                except BrokenNode as broken:
+                    logger.warning("%s; deleting the node and electing a controller", broken)
+            office = yield from self._try(node)
             if office is not None:
                 return office
 
-    def _read(self, data: bytes) -> int:
-        try:
-            return decode_controller(CONTROLLER, data)
-        except BrokenNode as broken:
-            logger.warning("the controller is not known: %s", broken)
-            return NOBODY
+    def _try(self, broken: Node | None) -> Script[Office | None]:
+        """Take the next epoch and the seat in one multi; None: somebody was faster, or it is not known: look again.
 
-    def _try(self) -> Script[Office | None]:
-        """Take the next epoch and the seat in one multi; None: somebody was faster, or it is not known: look again."""
+        `broken`: content of /controller that names no broker, which is deleted in the same multi.
+        """
         node = yield from get(CONTROLLER_EPOCH)
+        if broken is not None:
+            seat = yield from get(CONTROLLER)  # another broker may have replaced it before the epoch was read
+            if seat is None or seat.czxid != broken.czxid or seat.version != broken.version:
+                return None
         try:
             epoch = 0 if node is None else decode_epoch(CONTROLLER_EPOCH, node.data)
-        except BrokenNode as broken:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(broken)) from None
+        except BrokenNode as wrong:
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(wrong)) from None
         version = 0 if node is None else node.version
         claim = self._claim = encode_controller(self._node_id, self._clock.now().wall_ms)
-        first = [Op("create", CONTROLLER_EPOCH, b"0")] if node is None else []
+        first = [] if broken is None else [Op("delete", CONTROLLER, version=broken.version)]
+        if node is None:
+            first.append(Op("create", CONTROLLER_EPOCH, b"0"))
         content = str(epoch + 1).encode()
         ops = [*first, Op("put", CONTROLLER_EPOCH, content, version), Op("ephemeral", CONTROLLER, claim)]
         try:

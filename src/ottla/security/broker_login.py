@@ -1,0 +1,73 @@
+"""SaslHandshake and SaslAuthenticate where brokers of a cluster share a secret: which connections are brokers'.
+
+Zone: deterministic. The accepting side of the exchange that `broker_proof` describes. A connection that has completed
+it gets BROKER_PRINCIPAL as its principal; `ottla.broker.dispatch` asks for that before it carries out what only brokers
+may ask for.
+
+API 17, version 1: tokens come in SaslAuthenticate. API 36, versions 0-2.
+"""
+
+from __future__ import annotations
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.requests import Context, handles
+from ottla.seams import Entropy, Network, Peer
+from ottla.security.broker_proof import (
+    BROKER_PRINCIPAL,
+    MECHANISM,
+    NONCE,
+    matches,
+    proof_of_accepting,
+    proof_of_connecting,
+)
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+
+
+class BrokerLogin:
+    """Lets brokers prove that they are brokers."""
+
+    def __init__(self, secret: bytes, entropy: Entropy, network: Network) -> None:
+        self._secret = secret
+        self._entropy = entropy
+        self._network = network
+        self._begun: dict[Peer, bytes] = {}
+        """Proof that a connection has to show next; empty: its nonce comes next."""
+
+    @handles(ApiKey.SASL_HANDSHAKE, 1, 1, early=True)
+    def begin_login(self, context: Context, request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+        """Agree on the mechanism. Errors: UNSUPPORTED_SASL_MECHANISM."""
+        self._begun.pop(context.peer, None)
+        if request.mechanism != MECHANISM:
+            return SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM, mechanisms=[MECHANISM])
+        self._begun[context.peer] = b""
+        return SaslHandshakeResponse(mechanisms=[MECHANISM])
+
+    @handles(ApiKey.SASL_AUTHENTICATE, 0, 2, early=True)
+    def authenticate(self, context: Context, request: SaslAuthenticateRequest) -> SaslAuthenticateResponse | None:
+        """One step of the exchange. Raises ApiError ILLEGAL_SASL_STATE for one that was not begun.
+
+        A proof that is wrong, or a nonce of another size, closes the connection with one line.
+        """
+        peer, content = context.peer, bytes(request.auth_bytes)
+        expected = self._begun.pop(peer, None)
+        if expected is None:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "SaslHandshake comes first")
+        if not expected and len(content) == NONCE:
+            own = self._entropy.octets("broker logins", NONCE)
+            self._begun[peer] = proof_of_connecting(self._secret, content, own)
+            return SaslAuthenticateResponse(auth_bytes=own + proof_of_accepting(self._secret, content, own))
+        if expected and matches(content, expected):
+            peer.principal = BROKER_PRINCIPAL
+            return SaslAuthenticateResponse()
+        self._network.close(peer, "does not know the secret that brokers of this cluster share")
+        return None
+
+    def on_gone(self, peer: Peer) -> None:
+        """A connection is over."""
+        self._begun.pop(peer, None)
