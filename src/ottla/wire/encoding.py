@@ -10,19 +10,25 @@ length's first byte and a closing empty tag section (one zero byte) included::
      put(S3(o.error_code, n1) if n1 < 128 else S4(o.error_code) + uvarint(n1)); put(x1)
      …
 
-Record data is never joined: `keep` moves the pieces before it into `parts`, then the Part itself.
+The pieces of long arrays are joined as they come (`gather`). Record data is never joined: `keep` moves the pieces
+before it into `parts`, then the Part itself.
 """
 
 from __future__ import annotations
 
 from struct import Struct as Packing
 from struct import pack
+from typing import Final
 
 from ottla.seams import Part, Region
 from ottla.wire import primitives
 from ottla.wire.errors import FieldNotInVersion
 from ottla.wire.layout import Scope
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
+
+
+MANY: Final = 2_000
+"""Small pieces of an array after which they are joined."""
 
 
 class EncoderSource:
@@ -39,6 +45,7 @@ class EncoderSource:
             "write_tags": primitives.write_tags,
             "size_of": size_of,
             "keep": keep,
+            "gather": gather,
             "pack": pack,
             "refuse": _refuse,
         }
@@ -206,6 +213,8 @@ class EncoderSource:
         else:
             self._text(field.of, item, null=False, indent=indent + " ")
         self._flush(indent + " ")
+        if self._put == "put":  # not inside a tagged field, whose length comes first
+            self.lines.append(f"{indent} if len(pieces) > {MANY}: gather(parts, pieces)")
 
 
 def size_of(part: Part) -> int:
@@ -213,10 +222,15 @@ def size_of(part: Part) -> int:
     return part.size if isinstance(part, Region) else len(part)
 
 
-def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
-    """Move the pieces so far into `parts` as one, then a part that stays as it is."""
+def gather(parts: list[Part], pieces: list[bytes]) -> None:
+    """Move the pieces so far into `parts` as one: each costs some forty bytes besides its content."""
     parts.append(b"".join(pieces))
     pieces.clear()
+
+
+def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
+    """Move the pieces so far into `parts` as one, then a part that stays as it is."""
+    gather(parts, pieces)
     parts.append(part)
 
 
