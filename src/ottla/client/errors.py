@@ -121,7 +121,7 @@ class RefusedError(ClientError):
 
 
 class CommitFailedError(ClientError):
-    """Positions were not committed: the group has given the partitions to others meanwhile."""
+    """Positions were not committed: the consumer is not in its group, which may have given its partitions to others."""
 
 
 class LogTruncatedError(ClientError):
@@ -208,5 +208,9 @@ _NEXT_STEPS = {
     ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT: "Use record batches of format version 2",
     ErrorCode.INVALID_TIMESTAMP: "Use a timestamp within the topic's message.timestamp.before/after.max.ms",
     ErrorCode.INVALID_TXN_STATE: "The transaction was ended meanwhile, mostly by transaction.timeout.ms: write again",
+    ErrorCode.FENCED_INSTANCE_ID: "Another consumer has this group.instance.id: close this one, or subscribe again",
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Use a partition.assignment.strategy that all members of the group have",
+    ErrorCode.INVALID_SESSION_TIMEOUT: "Use a session.timeout.ms between the broker's group.min and group.max",
+    ErrorCode.GROUP_MAX_SIZE_REACHED: "Wait until a member leaves, or raise the broker's group.max.size",
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers",
 }

@@ -36,7 +36,7 @@ from typing import Final
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer.record import ConsumerRecord
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import ClientError, CommitFailedError, RefusedError
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
@@ -349,7 +349,10 @@ class Mover:
         if not items:
             return 0
         generations = {where: self._scheduler.generation(where) for where in {each.where for each in items}}
-        outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
+        try:
+            outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
+        except CommitFailedError as error:  # the next poll says which partitions are lost
+            outcome = Outcome(error=error)
         if outcome.error is not None:
             self._not_handed(items, outcome.error)
             return 0

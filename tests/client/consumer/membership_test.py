@@ -119,8 +119,40 @@ def test_the_leader_assigns_for_everybody() -> None:
 
 def test_an_assignor_that_nobody_offered_is_the_brokers_mistake() -> None:
     machine = begin(EAGER)
-    with pytest.raises(MalformedReplyError, match="not offered"):
-        machine.on_join(0, JoinGroupResponse(generation_id=1, protocol_name="x", leader="me", member_id="me"))
+    machine.on_join(0, JoinGroupResponse(generation_id=1, protocol_name="x", leader="me", member_id="me"))
+    left, failed = machine.actions()
+    assert isinstance(left, Leave)
+    assert isinstance(failed, Failed)
+    assert isinstance(failed.error, MalformedReplyError)
+    assert (machine.failure, machine.member) == (failed.error, NOBODY)
+
+
+def test_a_leader_gives_nothing_to_a_member_that_it_cannot_read() -> None:
+    machine = begin(EAGER)
+    whole = encode_subscription(Subscription(("t",)))
+    rows = [
+        JoinGroupResponse.JoinGroupResponseMember(member_id=name, metadata=data)
+        for name, data in (("me", whole), ("broken", b"\0\1\xff"))
+    ]
+    machine.on_join(
+        0, JoinGroupResponse(generation_id=1, protocol_name="range", leader="me", member_id="me", members=rows)
+    )
+    assert list(only(machine, Assign).members) == ["me"]
+
+
+def test_an_assignment_that_cannot_be_read_is_none_and_costs_no_rebalance() -> None:
+    machine = begin(EAGER)
+    join(machine, 0, 1)
+    machine.on_sync(0, SyncGroupResponse(assignment=b"\0\0\xff"))
+    failed, assigned = machine.actions()
+    assert isinstance(failed, Failed)
+    assert assigned == Assigned((), ())
+    assert (machine.phase, machine.member, machine.failure) == (Phase.STABLE, Member(1, "me"), failed.error)
+    machine.rejoin("the next rebalance")
+    machine.prepared(1, ())
+    machine.actions()
+    join(machine, 1, 2)
+    assert machine.failure is None
 
 
 def test_heartbeats_go_out_in_their_interval_one_at_a_time() -> None:
@@ -276,14 +308,37 @@ def test_a_join_that_is_answered_after_the_end_is_taken_back() -> None:
 @pytest.mark.parametrize(
     "code", [ErrorCode.FENCED_INSTANCE_ID, ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED]
 )
-def test_what_no_retry_helps_is_told_and_then_it_rests(code: ErrorCode) -> None:
-    machine = begin(EAGER)
-    machine.on_join(0, JoinGroupResponse(error_code=code))
-    assert only(machine, Failed).error.code is code
+def test_what_no_retry_helps_is_told_and_nothing_is_kept(code: ErrorCode) -> None:
+    machine = stable(EAGER, T0)
+    lost, failed = beat(machine, 3, code)
+    assert lost == Prepare((T0,), lost=True)
+    assert isinstance(failed, Failed)
+    assert machine.failure is failed.error
+    assert machine.member == NOBODY
+    machine.prepared(3, ())
     machine.tick(1000)
     assert machine.actions() == []
-    machine.subscribe(1000, ["t"])
+    machine.poll(1000)
+    if code is ErrorCode.FENCED_INSTANCE_ID:  # its successor would be fenced in turn
+        assert machine.actions() == []
+        machine.on_match(1000, ["t", "u"])
+        assert machine.actions() == []
+        machine.subscribe(1000, ["t"])
     only(machine, Prepare)
+    machine.prepared(1000, ())
+    only(machine, Join)
+    assert (machine.failure is None) == (code is ErrorCode.FENCED_INSTANCE_ID)
+    join(machine, 1000, 7)
+    assert machine.failure is None
+
+
+def test_a_refused_commit_of_an_earlier_generation_says_nothing_of_the_present_one() -> None:
+    machine = stable(EAGER, T0)
+    for code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):
+        machine.on_commit_refused(0, Member(0, "me"), code)
+        assert (machine.actions(), machine.member) == ([], Member(1, "me"))
+    machine.on_commit_refused(0, Member(1, "me"), ErrorCode.UNKNOWN_MEMBER_ID)
+    assert only(machine, Prepare) == Prepare((T0,), lost=True)
 
 
 def test_topics_that_change_during_a_join_lead_to_one_more() -> None:

@@ -19,6 +19,7 @@ from ottla.client.consumer.protocol import (
     encode_generation,
     encode_sticky,
     encode_subscription,
+    readable_members,
 )
 from ottla.client.errors import MalformedReplyError
 from ottla.types import TopicPartition
@@ -70,7 +71,26 @@ def test_bytes_of_others_are_read_or_refused(data: bytes) -> None:
     assert decode_generation(data) in (NO_GENERATION, int.from_bytes(data[:4], "big", signed=True))
 
 
-@pytest.mark.parametrize("data", [b"\0", b"\0\1\0\0\0\1", b"\0\0\x7f\xff\xff\xff"])
+BROKEN = [b"", b"\0", b"\0\1\0\0\0\1", b"\0\0\x7f\xff\xff\xff", b"\xff\xff\0\0\0\0\0\0\0\0"]
+
+
+@pytest.mark.parametrize("data", BROKEN)
 def test_broken_subscriptions_are_errors_that_say_so(data: bytes) -> None:
-    with pytest.raises(MalformedReplyError, match="subscription that is none"):
+    with pytest.raises(MalformedReplyError, match="subscription that cannot be decoded"):
         decode_subscription(data)
+
+
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_subscription_that_ends_before_the_fields_of_its_version_has_their_defaults(version: int) -> None:
+    old = encode_subscription(Subscription(("t",), b"data"), 0)
+    assert decode_subscription(version.to_bytes(2, "big") + old[2:]) == Subscription(("t",), b"data")
+
+
+def test_a_member_that_cannot_be_read_costs_the_others_nothing() -> None:
+    fine = encode_subscription(Subscription(("t",)))
+    rows = [
+        ("first", fine, None),
+        *((f"broken-{at}", data, None) for at, data in enumerate(BROKEN)),
+        ("last", fine, "i"),
+    ]
+    assert list(readable_members(rows)) == ["first", "last"]

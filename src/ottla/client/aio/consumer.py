@@ -126,8 +126,9 @@ class Consumer:
         """
         self._check_not_telling("poll")
         async with self._polling:
-            if self._ahead:
+            if self._ahead and not await self._call(self._blocking.has_news):
                 return self._ahead.take()
+            self._give_back()
             return await self._until(timeout_s, self._blocking.poll, self._rewind, list)
 
     async def poll_table(self, timeout_s: float = 0.0, *, headers: bool = False) -> pa.Table:
@@ -232,7 +233,7 @@ class Consumer:
         return await self._call(lambda: self._blocking.committed(partitions, timeout_s))
 
     async def group_metadata(self) -> GroupMetadata:
-        """For `send_offsets_to_transaction`."""
+        """For `send_offsets_to_transaction`. Raises CommitFailedError: it subscribed, and is not in the group."""
         return await self._call(self._blocking.group_metadata)
 
     async def enforce_rebalance(self, reason: str = "the application asked for it") -> None:

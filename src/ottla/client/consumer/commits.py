@@ -58,6 +58,14 @@ def commit_refusal(answer: OffsetCommitResponse) -> RefusedError | None:
     return min(found, key=lambda error: error.retriable, default=None)
 
 
+def not_a_member(group_id: str) -> CommitFailedError:
+    """The error of a subscribed consumer outside of its group: nothing is sent, for an empty group would take it."""
+    return CommitFailedError(
+        f"this consumer is not a member of group {group_id}, which may have given its partitions to others",
+        "Call poll, which joins the group or says why it cannot, and commit what is assigned then",
+    )
+
+
 def commit_error(error: ClientError) -> ClientError:
     """As the application is to see it."""
     code = error.code if isinstance(error, RefusedError) else None

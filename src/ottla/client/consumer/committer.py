@@ -23,14 +23,15 @@ from ottla.client.consumer.commits import (
     commit_request,
     fetch_refusal,
     fetch_request,
+    not_a_member,
     positions_in,
 )
 from ottla.client.consumer.group import Group
+from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.settings import ConsumerConfig
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, RefusedError
+from ottla.client.errors import ClientError, CommitFailedError, RefusedError
 from ottla.client.retry import Deadline
-from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetCommitRequest, OffsetCommitResponse, OffsetFetchResponse
@@ -61,11 +62,16 @@ class Committer:
         """Whether commits are those of a member, or of a consumer that assigns itself."""
         self._subscribed = subscribed
 
-    def _member(self) -> Member:
-        return self._group().member if self._subscribed else NOBODY
+    def member(self) -> Member:
+        """In whose name commits are made. Raises CommitFailedError: it subscribed, and is not in the group."""
+        if not self._subscribed:
+            return NOBODY
+        member = self._group().member
+        if member.generation == NO_GENERATION:
+            raise not_a_member(self._id)
+        return member
 
-    def _request(self, offsets: Offsets) -> OffsetCommitRequest:
-        member = self._member()
+    def _request(self, member: Member, offsets: Offsets) -> OffsetCommitRequest:
         return commit_request(self._id, member, self._instance if self._subscribed else None, offsets)
 
     def sync(self, offsets: Offsets, deadline: Deadline) -> None:
@@ -74,35 +80,42 @@ class Committer:
             self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
         if not offsets:
             return
+        member = self.member()
+        request = self._request(member, offsets)  # retries too are those of the member that it was then
         try:
             self._calls.ask(
                 self._id,
                 ApiKey.OFFSET_COMMIT,
-                lambda _: self._request(offsets),
+                lambda _: request,
                 OffsetCommitResponse,
                 commit_refusal,
                 deadline,
                 BY_NAME,
             )
         except ClientError as error:
-            self._hear(error)
+            self._hear(member, error)
             raise commit_error(error) from error
 
     def send(self, offsets: Offsets, callback: OnCommit | None) -> None:
         """Commit in passing; `deliver` calls the callback."""
+        try:
+            member = self.member()
+        except CommitFailedError as error:
+            self._answers.append((callback, offsets, error))
+            return
         with self._arrived:
             self._on_their_way += 1
 
         def answered(answer: Any) -> None:
             error = answer if isinstance(answer, ClientError) else commit_refusal(answer)
             if error is not None:
-                self._hear(error)
+                self._hear(member, error)
             with self._arrived:
                 self._on_their_way -= 1
                 self._answers.append((callback, offsets, None if error is None else commit_error(error)))
                 self._arrived.notify_all()
 
-        request = self._request(offsets)
+        request = self._request(member, offsets)
         self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, answered)
 
     def deliver(self) -> None:
@@ -147,7 +160,8 @@ class Committer:
         )
         return positions_in(answer, wanted)
 
-    def _hear(self, error: ClientError) -> None:
+    def _hear(self, member: Member, error: ClientError) -> None:
         code = error.code if isinstance(error, RefusedError) else None
-        if self._subscribed and code in MOVED_ON and code is not ErrorCode.FENCED_INSTANCE_ID:
-            self._group().forgotten()
+        if self._subscribed and code in MOVED_ON:
+            assert code is not None
+            self._group().on_commit_refused(member, code)

@@ -13,15 +13,17 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.client.cluster import Cluster
+from ottla.client.consumer.actions import Failed
 from ottla.client.consumer.ahead import Ahead, first_of
 from ottla.client.consumer.committer import Committer, Offsets, OnCommit
 from ottla.client.consumer.group import Group
 from ottla.client.consumer.guard import Guard
+from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.reader import Reader
 from ottla.client.consumer.rebalances import Listener, OnPartitions, Rebalances, finishing
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.consumer.reset import EARLIEST_RESET, LATEST_RESET
-from ottla.client.consumer.settings import ConsumerConfig, Setting
+from ottla.client.consumer.settings import ConsumerConfig, Setting, topic_names
 from ottla.client.consumer.wake import Wake
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError, WakeupError
 from ottla.client.metadata import TopicView
@@ -67,6 +69,8 @@ class Consumer:
         self._subscription: tuple[str, ...] | re.Pattern[str] | None = None
         self._rebalances = Rebalances(self._reader, self._group, self._auto_commit_now)
         self._ahead = Ahead()
+        self._refused = False
+        """Whether the last `poll` raised a refusal of the group."""
 
     def __enter__(self) -> Consumer:
         return self
@@ -93,7 +97,7 @@ class Consumer:
         every rebalance with what is new. What a callback raises, `poll` raises, when the rebalance is done.
         """
         with self._guard:
-            wanted = topics if isinstance(topics, re.Pattern) else _topics(topics)
+            wanted = topics if isinstance(topics, re.Pattern) else topic_names(topics)
             if self._subscription is None and self._reader.assigned:
                 raise UsageError("partitions were assigned by hand", "Call unsubscribe first")
             if self.config.group_id is None:
@@ -163,8 +167,9 @@ class Consumer:
         `default.api.timeout.ms`. The position does not move past what was not returned.
         """
         with self._guard:
-            if self._ahead:
+            if self._ahead and not self.has_news():
                 return self._ahead.take()
+            self._give_back()
             records = self._read(timeout_s, self._reader.read)
             for each in self.config.interceptor_classes if records else ():
                 if hasattr(each, "on_consume"):
@@ -312,11 +317,10 @@ class Consumer:
             return self._need_group().committed(partitions, self._deadline(timeout_s))
 
     def group_metadata(self) -> GroupMetadata:
-        """For `send_offsets_to_transaction`."""
+        """For `send_offsets_to_transaction`. Raises CommitFailedError: it subscribed, and is not in the group."""
         with self._guard:
-            self._need_group()
+            member = self._need_group().member()
             assert self.config.group_id is not None
-            member = self._group().member
             return GroupMetadata(
                 self.config.group_id, member.generation, member.member_id, self.config.group_instance_id
             )
@@ -327,6 +331,12 @@ class Consumer:
             if self._subscription is None:
                 raise UsageError("there is no subscription", "subscribe first")
             self._group().rejoin(reason)
+
+    def has_news(self) -> bool:
+        """Whether the group has something for the next `poll`: a rebalance, a refusal. Says that we are alive."""
+        with self._guard:
+            subscribed = self._group_thread is not None and self._subscription is not None
+            return subscribed and self._group().attend()
 
     def close(self, timeout_s: float = _CLOSE_S) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
@@ -407,7 +417,7 @@ class Consumer:
         while True:
             self._wake.clear()
             self._check_wakeup()
-            self._turn()
+            self._turn(deadline)
             found = self._read_once(deadline, read)
             if found or deadline.expired:
                 if not found:
@@ -420,15 +430,23 @@ class Consumer:
             if where in self._reader.assigned:
                 self._reader.seek(where, offset)
 
-    def _turn(self) -> None:
+    def _turn(self, deadline: Deadline) -> None:
         """What is due besides reading."""
         if self._committer is not None:
             self._committer.deliver()
         if self._group_thread is not None and self._subscription is not None:
-            for event in self._group_thread.poll():
-                self._rebalances.on_event(event)
+            self._follow(self._group_thread, deadline)
         if self._committer is not None and self.config.auto_commit:
             self._committer.auto(self._reader.positions)
+
+    def _follow(self, group: Group, deadline: Deadline) -> None:
+        """Carry out what the group wants. A refusal that was raised before is raised again, after a short wait."""
+        events = group.poll()
+        refused = bool(events) and isinstance(events[-1], Failed)
+        if refused and self._refused:
+            self._wake.wait(min(deadline.remaining_s(), _SLICE_MS / 1000))
+        self._refused = refused
+        self._rebalances.on_events(events)
 
     def _read_once(self, deadline: Deadline, read: Callable[[Deadline], list[T]]) -> list[T]:
         try:
@@ -455,6 +473,7 @@ class Consumer:
         self._give_back()
         owned = tuple(self._reader.assigned)
         subscribed, self._subscription = self._subscription is not None, None
+        lost = subscribed and self._group().member.generation == NO_GENERATION
         with finishing(lambda: self._left(subscribed)):
             if owned:
                 self._auto_commit_now()
@@ -462,7 +481,7 @@ class Consumer:
                 self._committer.sync({}, deadline)
                 self._committer.deliver()
             if subscribed:
-                self._rebalances.give_up(owned)
+                self._rebalances.give_up(owned, lost=lost)
 
     def _left(self, subscribed: bool) -> None:
         self._reader.assign(())
@@ -471,13 +490,3 @@ class Consumer:
             self._committer.as_member(subscribed=False)
         if subscribed:
             self._group().unsubscribe("the application unsubscribed")
-
-
-def _topics(topics: Iterable[str]) -> tuple[str, ...]:
-    if isinstance(topics, str):
-        raise UsageError("subscribe takes a list of topics", f"Use [{topics!r}]")
-    found = tuple(dict.fromkeys(topics))
-    for each in found:
-        if not each.strip():
-            raise UsageError(f"{each!r} is no name of a topic")
-    return found

@@ -109,6 +109,7 @@ class Group:
             self._pattern = pattern
             self._wanted = frozenset(topics)
             self._look_at = 0.0
+            self._machine.reset()
             if pattern is None:
                 self._machine.subscribe(time.monotonic(), self._wanted)
             self._share()
@@ -124,8 +125,19 @@ class Group:
             self._share()
         self._wake.set()
 
+    def attend(self) -> bool:
+        """The application is alive; whether `poll` has something for it."""
+        with self._lock:
+            if self._broken is None:
+                self._machine.poll(time.monotonic())
+                self._share()
+            return bool(self._events) or self._machine.failure is not None or self._broken is not None
+
     def poll(self) -> list[Event]:
-        """The application is alive; what has happened meanwhile. Raises what ended the thread."""
+        """The application is alive; what has happened meanwhile, and each time why the group refused the member.
+
+        Raises what ended the thread.
+        """
         with self._lock:
             if self._broken is not None:
                 raise self._broken
@@ -133,6 +145,8 @@ class Group:
             self._share()
             events = list(self._events)
             self._events.clear()
+            if self._machine.failure is not None:
+                events.append(Failed(self._machine.failure))
             busy = bool(self._todo)
         if busy:
             self._wake.set()
@@ -145,10 +159,10 @@ class Group:
             self._share()
         self._wake.set()
 
-    def forgotten(self) -> None:
-        """A commit was refused."""
+    def on_commit_refused(self, member: Member, code: ErrorCode) -> None:
+        """See Membership.on_commit_refused."""
         with self._lock:
-            self._machine.forgotten()
+            self._machine.on_commit_refused(time.monotonic(), member, code)
             self._share()
         self._wake.set()
 
@@ -196,7 +210,9 @@ class Group:
     def _share(self) -> None:
         """Sort the machine's actions: for the application, for the thread. Under the lock."""
         for action in self._machine.actions():
-            if isinstance(action, Prepare | Assigned | Failed):
+            if isinstance(action, Failed):
+                self._notify()  # `poll` raises the machine's failure for as long as it lasts
+            elif isinstance(action, Prepare | Assigned):
                 if isinstance(action, Prepare):  # lost meanwhile: there is nothing to be given up any more
                     self._events = deque(each for each in self._events if not isinstance(each, Prepare))
                 self._events.append(action)
@@ -412,7 +428,7 @@ class Group:
                 self._look_at = 0.0
                 return
             if pattern is not None:
-                self._machine.subscribe(time.monotonic(), wanted)
+                self._machine.on_match(time.monotonic(), wanted)
             if led is not None and counts != led:
                 self._machine.rejoin("the partitions of the topics changed")
             self._share()

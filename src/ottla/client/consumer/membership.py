@@ -32,11 +32,11 @@ from ottla.client.consumer.protocol import (
     NO_GENERATION,
     Subscription,
     decode_assignment,
-    decode_subscription,
     encode_assignment,
     encode_subscription,
+    readable_members,
 )
-from ottla.client.errors import MalformedReplyError, RefusedError, error_code
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, error_code
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.messages import (
@@ -67,9 +67,11 @@ class Phase(Enum):
     SYNCING = auto()
     STABLE = auto()
     FAILED = auto()
-    """An error that no retry helps; `subscribe` again, or close."""
+    """It was refused, for a reason that time alone does not remove; it is in no group, and has nothing."""
 
 
+_FOR_GOOD: Final = {ErrorCode.FENCED_INSTANCE_ID}
+"""Refusals that the application has to act on: to join again would take the place from the successor."""
 _GONE: Final = {ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 _FORGOTTEN: Final = {ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION}
 
@@ -84,6 +86,8 @@ class Membership:
         """What requests carry: generation and member id as far as they are valid."""
         self.owned: tuple[TopicPartition, ...] = ()
         """What the application has."""
+        self.failure: ClientError | None = None
+        """Why the group refused it, until it is taken in or the application acts; `poll` raises it each time."""
         self._topics: tuple[str, ...] = ()
         self._actions: list[Action] = []
         self._coordinator = False
@@ -113,12 +117,25 @@ class Membership:
         topics = tuple(sorted(topics))
         changed = topics != self._topics
         self._topics = topics
-        if self.phase in (Phase.IDLE, Phase.FAILED):
-            self.phase = Phase.IDLE
+        self.reset()
+        if self.phase is Phase.IDLE:
             self._last_poll = now
             self._rejoin(reason)
         elif changed:
             self.rejoin(reason)
+
+    def reset(self) -> None:
+        """The application acts on a refusal: it wants another attempt, or nothing any more."""
+        self.failure = None
+        if self.phase is Phase.FAILED:
+            self.phase = Phase.IDLE
+
+    def on_match(self, now: float, topics: Iterable[str]) -> None:
+        """These topics match the subscription's pattern by now. A member that was refused stays refused."""
+        if self.phase is Phase.FAILED:
+            self._topics = tuple(sorted(topics))
+        else:
+            self.subscribe(now, topics, "other topics match the pattern")
 
     def rejoin(self, reason: str) -> None:
         """Something changed that the assignment depends on: the partitions of a topic, for instance."""
@@ -131,7 +148,14 @@ class Membership:
         """The application called `poll`: it is alive."""
         self._last_poll = now
         self._overslept = False
+        if self.phase is Phase.FAILED and now >= self._not_before and not self._is_out_for_good:
+            self.phase = Phase.IDLE
+            self._rejoin("the group refused it before")
         self.tick(now)
+
+    @property
+    def _is_out_for_good(self) -> bool:
+        return isinstance(self.failure, RefusedError) and self.failure.code in _FOR_GOOD
 
     def prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
         """The application has given up what it had to, and owns this still."""
@@ -144,6 +168,7 @@ class Membership:
         """Leave the group, and want nothing any more."""
         self._leave(reason)
         self.phase = Phase.IDLE
+        self.failure = None
         self._topics = self.owned = ()
         self._history, self._history_generation = None, NO_GENERATION
 
@@ -224,7 +249,7 @@ class Membership:
         elif error.retriable:
             self._not_before = now + self.settings.retry_backoff
         else:
-            self._fail(error)
+            self._refuse(now, error)
 
     def on_disconnect(self, now: float) -> None:
         """The connection to the coordinator is gone; what was on its way will not be answered."""
@@ -267,9 +292,7 @@ class Membership:
         code = error_code(answer.error_code)
         if code is ErrorCode.NONE:
             self._last_answer = now
-            partitions = decode_assignment(answer.assignment)
-            self._handover.taken(partitions, now + self.settings.max_poll_interval)
-            self._take(partitions)
+            self._take(now, answer.assignment)
             return
         self._join_failed(now, code)
         if self.phase is Phase.SYNCING:
@@ -291,11 +314,15 @@ class Membership:
             self._forget()
             self._rejoin(f"the coordinator said {code.name}")
         elif not code.retriable:
-            self._fail(code)
+            self._refuse(now, code)
 
-    def forgotten(self) -> None:
-        """A commit was refused because the member is not in the group any more."""
-        if self.phase is Phase.STABLE:
+    def on_commit_refused(self, now: float, member: Member, code: ErrorCode) -> None:
+        """A commit of `member` was refused: the group does not know it, or has given its place to another one."""
+        if member != self.member:
+            return  # an answer to what it was before it joined again
+        if code in _FOR_GOOD:
+            self._refuse(now, code)
+        elif self.phase is Phase.STABLE:
             self._forget()
             self._rejoin("a commit was refused")
 
@@ -309,13 +336,21 @@ class Membership:
     def _do(self, action: Action) -> None:
         self._actions.append(action)
 
-    def _fail(self, code: ErrorCode) -> None:
-        self.phase = Phase.FAILED
-        self._forget()
+    def _refuse(self, now: float, code: ErrorCode) -> None:
         subject = f"group {self.settings.group_id}"
         if self.settings.instance_id is not None:
             subject += f", instance {self.settings.instance_id}"
-        self._do(Failed(RefusedError(code, subject)))
+        self._fail(now, RefusedError(code, subject))
+
+    def _fail(self, now: float, error: ClientError) -> None:
+        """It is in no group any more: what it had is lost. The next `poll` tries again, unless it is out for good."""
+        self.phase = Phase.FAILED
+        self.failure = error
+        self._not_before = now + self.settings.retry_backoff
+        self._forget()
+        if self.owned:
+            self._do(Prepare(self.owned, lost=True))
+        self._do(Failed(error))
 
     def _forget(self) -> None:
         self.member = NOBODY
@@ -375,7 +410,7 @@ class Membership:
         elif code is ErrorCode.REBALANCE_IN_PROGRESS or code.retriable:
             self._not_before = now + self.settings.retry_backoff
         else:
-            self._fail(code)
+            self._refuse(now, code)
 
     def _joined(self, now: float, answer: JoinGroupResponse) -> None:
         self.member = Member(answer.generation_id, answer.member_id)
@@ -383,14 +418,18 @@ class Membership:
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
         self._handover.clear()
+        self.failure = None
         if answer.leader != answer.member_id:
             self._sync(now, {})
             return
         assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
-            raise MalformedReplyError(f"the coordinator chose the assignor {self._protocol!r}, which was not offered")
+            what = f"the coordinator chose the assignor {self._protocol!r}, which was not offered"
+            self._leave("the assignor that the group uses is not known here")
+            self._fail(now, MalformedReplyError(what))
+            return
         rows = answer.members
-        self._members = {row.member_id: decode_subscription(row.metadata, row.group_instance_id) for row in rows}
+        self._members = readable_members((row.member_id, row.metadata, row.group_instance_id) for row in rows)
         self._back = answer.member_id if answer.skip_assignment else ""
         self.phase = Phase.ASSIGNING
         self._do(Assign(assignor, self._members))
@@ -415,8 +454,18 @@ class Membership:
             )
         )
 
-    def _take(self, partitions: tuple[TopicPartition, ...]) -> None:
-        """The assignment is here; under the cooperative protocol what is given up means one more rebalance."""
+    def _take(self, now: float, assignment: bytes | memoryview) -> None:
+        """The assignment is here; under the cooperative protocol what is given up means one more rebalance.
+
+        One that cannot be decoded is none: the member stays in the group with nothing, and `poll` says why.
+        """
+        try:
+            partitions = decode_assignment(assignment)
+        except MalformedReplyError as error:
+            partitions = ()
+            self.failure = error
+            self._do(Failed(error))
+        self._handover.taken(partitions, now + self.settings.max_poll_interval)
         before = set(self.owned)
         revoked = tuple(where for where in self.owned if where not in set(partitions))
         added = tuple(where for where in partitions if where not in before)

@@ -7,6 +7,7 @@ Zone: pure. The bytes are those of Java's ConsumerProtocol and of its sticky ass
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple
@@ -18,6 +19,7 @@ from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, 
 from ottla.record.internal.parsing import parse_versioned
 from ottla.types import TopicPartition
 from ottla.wire.codec import encode_bytes
+from ottla.wire.schema import Message
 
 NO_GENERATION: Final = -1
 HIGHEST_VERSION: Final = 3
@@ -56,15 +58,41 @@ def encode_subscription(wanted: Subscription, version: int = HIGHEST_VERSION) ->
 
 
 def decode_subscription(data: bytes | memoryview, instance_id: str | None = None) -> Subscription:
-    """Inverse of `encode_subscription`, for every version. Raises MalformedReplyError."""
-    try:
-        _, found = parse_versioned(ConsumerProtocolSubscription, bytes(data))
-    except CorruptRecord as error:
-        raise MalformedReplyError(f"a member of the group sent a subscription that is none: {error.message}") from error
+    """Inverse of `encode_subscription`, for every version. Raises MalformedReplyError.
+
+    Versions only add fields at the end, so that bytes that end too early for their version are read as an earlier one:
+    some clients write the number of a version without its fields.
+    """
+    found = _parsed_subscription(bytes(data))
     assert isinstance(found, ConsumerProtocolSubscription)
     owned = tuple(TopicPartition(each.topic, number) for each in found.owned_partitions for number in each.partitions)
     user_data = None if found.user_data is None else bytes(found.user_data)
     return Subscription(tuple(found.topics), user_data, owned, found.generation_id, found.rack_id or None, instance_id)
+
+
+def _parsed_subscription(data: bytes) -> Message:
+    try:
+        return parse_versioned(ConsumerProtocolSubscription, data)[1]
+    except CorruptRecord as error:
+        for earlier in (2, 1, 0):
+            with suppress(CorruptRecord):
+                if _INT16.pack(earlier) < data[:2] < b"\x80":
+                    return parse_versioned(ConsumerProtocolSubscription, _INT16.pack(earlier) + data[2:])[1]
+        cause = f"a member of the group sent a subscription that cannot be decoded: {error.message}"
+        raise MalformedReplyError(cause) from error
+
+
+def readable_members(rows: Iterable[tuple[str, bytes | memoryview, str | None]]) -> dict[str, Subscription]:
+    """The members that a leader assigns for, of rows of (member id, subscription, instance id).
+
+    A member whose subscription cannot be decoded is left out: it gets nothing, and the others what they would get
+    without it. An error would end the leader's membership, and with it that of all of them.
+    """
+    found = {}
+    for member_id, data, instance_id in rows:
+        with suppress(MalformedReplyError):
+            found[member_id] = decode_subscription(data, instance_id)
+    return found
 
 
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = HIGHEST_VERSION) -> bytes:
@@ -86,7 +114,9 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
     try:
         _, found = parse_versioned(ConsumerProtocolAssignment, bytes(data))
     except CorruptRecord as error:
-        raise MalformedReplyError(f"the group's leader sent an assignment that is none: {error.message}") from error
+        raise MalformedReplyError(
+            f"the group's leader sent an assignment that cannot be decoded: {error.message}"
+        ) from error
     assert isinstance(found, ConsumerProtocolAssignment)
     return tuple(TopicPartition(row.topic, number) for row in found.assigned_partitions for number in row.partitions)
 

@@ -35,8 +35,18 @@ class Rebalances:
         self._group = group
         self._commit = commit
 
-    def on_event(self, event: Event) -> None:
-        """Raises what a callback raises, and the error of a Failed."""
+    def on_events(self, events: Sequence[Event]) -> None:
+        """Carry all of them out. Raises the first error of a callback or a Failed, when that is done."""
+        first: BaseException | None = None
+        for event in events:
+            try:
+                self._on_event(event)
+            except BaseException as error:  # noqa: BLE001  raised below: a rebalance is carried out to its end
+                first = first or error
+        if first is not None:
+            raise first
+
+    def _on_event(self, event: Event) -> None:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Prepare):
@@ -44,9 +54,9 @@ class Rebalances:
         else:
             self._take(event)
 
-    def give_up(self, partitions: Sequence[TopicPartition]) -> None:
-        """At the end of a subscription."""
-        self._call(self.listener.revoked, partitions, then=[])
+    def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
+        """At the end of a subscription. lost: the member is not in the group any more."""
+        self._call(self.listener.lost if lost else self.listener.revoked, partitions, then=[])
 
     def _prepare(self, event: Prepare) -> None:
         """Give up partitions before a rebalance, or hear that they are lost."""

@@ -5,7 +5,7 @@ Zone: pure. Keys that all clients share are in `client.settings`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from ottla.client.consumer.actions import GroupSettings
 from ottla.client.consumer.assignors import Assignor, Range, RoundRobin
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.consumer.sticky import CooperativeSticky, Sticky
-from ottla.client.errors import ConfigError
+from ottla.client.errors import ConfigError, UsageError
 from ottla.client.security.settings import SECURITY_KEYS
 from ottla.client.settings import ClientConfig, is_shared, nearest
 
@@ -121,6 +121,17 @@ class ConsumerConfig:
             retry_backoff=self.client.retry_backoff_ms / 1000,
             rack=self.client_rack or None,
         )
+
+
+def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
+    """Topics to subscribe to, each once. Raises UsageError for what cannot be the name of one."""
+    if isinstance(topics, str):
+        raise UsageError("subscribe takes a list of topics", f"Use [{topics!r}]")
+    found = tuple(dict.fromkeys(topics))
+    for each in found:
+        if not each.strip():
+            raise UsageError(f"{each!r} is not the name of a topic")
+    return found
 
 
 def _parse(key: str, name: str, raw: Setting) -> Any:

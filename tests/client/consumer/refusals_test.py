@@ -1,0 +1,337 @@
+"""What a consumer does when its group refuses it: two polls and two commits after each error code of a coordinator.
+
+A member that is refused delivers nothing, and commits nothing by any path; it says why each time. kafka-python and
+librdkafka are put in the same situation beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from tests.client.consumer.coordinator import TOPIC, ScriptedGroup
+
+from ottla.client import ClientError, CommitFailedError, Consumer, MalformedReplyError, RefusedError, TopicPartition
+from ottla.client.aio import Consumer as AioConsumer
+from ottla.errors import ErrorCode
+from ottla.wire.apis import ApiKey
+
+WHERE = TopicPartition(TOPIC, 0)
+FENCED = ErrorCode.FENCED_INSTANCE_ID
+REFUSALS = [
+    ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+    ErrorCode.INVALID_SESSION_TIMEOUT,
+    ErrorCode.INVALID_GROUP_ID,
+    ErrorCode.GROUP_MAX_SIZE_REACHED,
+    ErrorCode.UNSUPPORTED_VERSION,
+    ErrorCode.UNKNOWN_SERVER_ERROR,
+    FENCED,
+]
+"""What no waiting helps."""
+FORGETTING = [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION]
+"""After these a member joins again."""
+PASSING = [
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.REBALANCE_IN_PROGRESS,
+]
+_WITHIN_S = 60.0
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def group() -> Iterator[ScriptedGroup]:
+    made = ScriptedGroup()
+    yield made
+    made.close()
+
+
+def settings(group: ScriptedGroup, **more: object) -> dict[str, Any]:
+    words = {"bootstrap.servers": group.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
+    quick = {"heartbeat.interval.ms": 50, "session.timeout.ms": 6000, "max.poll.records": 1, "retry.backoff.ms": 10}
+    return words | quick | {key.replace("_", "."): value for key, value in more.items()}
+
+
+@pytest.fixture
+def member(group: ScriptedGroup) -> Iterator[Consumer]:
+    """It has read something in generation 1, and commits by itself all the time."""
+    with Consumer(settings(group, auto_commit_interval_ms=0)) as consumer:
+        consumer.lost = []  # type: ignore[attr-defined]
+        consumer.subscribe([TOPIC], on_lost=consumer.lost.extend)  # type: ignore[attr-defined]
+        until(lambda: bool(consumer.poll(0.05)))
+        yield consumer
+
+
+def until(true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _WITHIN_S
+    while not true():
+        assert time.monotonic() < deadline
+
+
+def refused(call: Callable[[], object]) -> ClientError | None:
+    try:
+        call()
+    except ClientError as error:
+        return error
+    return None
+
+
+def refuse(group: ScriptedGroup, code: ErrorCode) -> None:
+    for key in (ApiKey.HEARTBEAT, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP):
+        group.codes[key] = code
+
+
+def check_that_it_commits_nothing(group: ScriptedGroup, consumer: Consumer) -> None:
+    """By any path."""
+    before = group.asked(ApiKey.OFFSET_COMMIT)
+    told: list[Exception | None] = []
+    for _ in range(2):
+        with pytest.raises(CommitFailedError, match="not a member of group g"):
+            consumer.commit({WHERE: 5})
+        consumer.commit_async({WHERE: 5}, lambda _offsets, error: told.append(error))
+        with pytest.raises(CommitFailedError, match="not a member of group g"):
+            consumer.group_metadata()
+    consumer.commit_async({WHERE: 5})  # calls back for those before it
+    assert [type(error) for error in told] == [CommitFailedError] * 2
+    assert group.asked(ApiKey.OFFSET_COMMIT) == before
+
+
+@pytest.mark.parametrize("code", REFUSALS, ids=lambda code: code.name)
+def test_a_refused_member_delivers_and_commits_nothing_and_says_why_each_time(
+    group: ScriptedGroup, member: Consumer, code: ErrorCode
+) -> None:
+    refuse(group, code)
+    until(lambda: refused(lambda: member.poll(0.05)) is not None)
+    for _ in range(2):
+        with pytest.raises(RefusedError) as raised:
+            member.poll(0.05)
+        assert raised.value.code is code
+        with pytest.raises(RefusedError):
+            member.poll_table(0.05)
+    assert member.lost == [WHERE]  # type: ignore[attr-defined]
+    assert member.assignment() == set()
+    check_that_it_commits_nothing(group, member)
+    group.codes.clear()
+    if code is FENCED:  # a successor has its place: it does not take it back by itself
+        joins = group.asked(ApiKey.JOIN_GROUP)
+        for _ in range(3):
+            assert isinstance(refused(lambda: member.poll(0.05)), RefusedError)
+        assert group.asked(ApiKey.JOIN_GROUP) == joins
+        member.subscribe([TOPIC])
+    found: list[Any] = []
+    until(lambda: refused(lambda: found.extend(member.poll(0.05))) is None and bool(found))
+    member.commit()
+    assert group.commits[-1][0] == group.generation
+
+
+@pytest.mark.parametrize("code", FORGETTING, ids=lambda code: code.name)
+@pytest.mark.parametrize("how", ["heartbeat", "commit"])
+def test_a_forgotten_member_delivers_and_commits_nothing_before_it_is_in_again(
+    group: ScriptedGroup, member: Consumer, code: ErrorCode, how: str
+) -> None:
+    group.codes[ApiKey.JOIN_GROUP] = ErrorCode.UNKNOWN_MEMBER_ID  # it stays outside for as long as the test wants
+    if how == "heartbeat":
+        group.codes[ApiKey.HEARTBEAT] = code
+        until(lambda: not member.poll(0.05) and not member.assignment())
+    else:
+        group.codes[ApiKey.OFFSET_COMMIT] = code
+        with pytest.raises(CommitFailedError):
+            member.commit({WHERE: 5})
+    assert [member.poll(0.05) for _ in range(2)] == [[], []]
+    assert member.lost == [WHERE]  # type: ignore[attr-defined]
+    check_that_it_commits_nothing(group, member)
+    group.codes.clear()
+    until(lambda: bool(member.poll(0.05)))
+    member.commit()
+    assert group.commits[-1][0] == group.generation > 1
+
+
+def test_a_member_fenced_by_a_commit_is_out_at_once(group: ScriptedGroup, member: Consumer) -> None:
+    group.codes[ApiKey.OFFSET_COMMIT] = FENCED
+    with pytest.raises(CommitFailedError):
+        member.commit({WHERE: 5})
+    for _ in range(2):
+        assert getattr(refused(lambda: member.poll(0.05)), "code", None) is FENCED
+    check_that_it_commits_nothing(group, member)
+
+
+@pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
+def test_what_passes_costs_nothing(group: ScriptedGroup, member: Consumer, code: ErrorCode) -> None:
+    group.codes[ApiKey.HEARTBEAT] = code
+    beats = group.asked(ApiKey.HEARTBEAT)
+    until(lambda: group.asked(ApiKey.HEARTBEAT) > beats and member.poll(0.05) is not None)
+    group.codes.clear()
+    for _ in range(2):
+        until(lambda: bool(member.poll(0.05)))
+        until(lambda: refused(lambda: member.commit({WHERE: 5})) is None or member.poll(0.05) is None)
+    assert group.commits
+
+
+@pytest.mark.parametrize("call", [Consumer.close, Consumer.unsubscribe], ids=["close", "unsubscribe"])
+def test_a_refused_member_that_ends_commits_nothing_and_gives_up_what_is_lost(
+    group: ScriptedGroup, member: Consumer, call: Callable[[Consumer], None]
+) -> None:
+    refuse(group, FENCED)
+    until(lambda: refused(member.group_metadata) is not None)
+    before = group.asked(ApiKey.OFFSET_COMMIT)
+    call(member)
+    assert group.asked(ApiKey.OFFSET_COMMIT) == before
+    assert member.lost == [WHERE]  # type: ignore[attr-defined]
+
+
+def test_what_an_iteration_left_is_not_delivered_by_a_member_that_is_refused(group: ScriptedGroup) -> None:
+    with Consumer(settings(group) | {"max.poll.records": 500}) as consumer:
+        consumer.subscribe([TOPIC])
+        for _ in consumer:
+            break
+        refuse(group, FENCED)
+        until(lambda: refused(consumer.group_metadata) is not None)
+        assert isinstance(refused(lambda: consumer.poll(0.05)), RefusedError)
+        assert isinstance(refused(lambda: consumer.poll(0.05)), RefusedError)
+
+
+def test_an_assignment_that_cannot_be_decoded_is_said_each_time_and_got_over(group: ScriptedGroup) -> None:
+    group.assignment = b"\0\0\0\7"
+    with Consumer(settings(group)) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: isinstance(refused(lambda: consumer.poll(0.05)), MalformedReplyError))
+        for _ in range(2):
+            with pytest.raises(MalformedReplyError, match="assignment that cannot be decoded"):
+                consumer.poll(0.05)
+        assert group.generation == 1  # it does not make the others join again and again
+        group.assignment = None
+        consumer.enforce_rebalance()
+        found: list[Any] = []
+        until(lambda: refused(lambda: found.extend(consumer.poll(0.05))) is None and bool(found))
+
+
+@pytest.mark.parametrize("code", [FENCED, ErrorCode.GROUP_AUTHORIZATION_FAILED], ids=lambda code: code.name)
+def test_so_it_is_with_asyncio(group: ScriptedGroup, code: ErrorCode) -> None:
+    async def scenario() -> None:
+        async with AioConsumer(settings(group, auto_commit_interval_ms=0) | {"max.poll.records": 100}) as consumer:
+            await consumer.subscribe([TOPIC])
+            async for _ in consumer:
+                break
+            refuse(group, code)
+            group_thread = consumer._blocking._group()
+            await asyncio.to_thread(until, lambda: group_thread.member.generation < 0)
+            before = group.asked(ApiKey.OFFSET_COMMIT)
+            for _ in range(2):
+                with pytest.raises(RefusedError) as raised:
+                    await consumer.poll(0.05)
+                assert raised.value.code is code
+                with pytest.raises(CommitFailedError):
+                    await consumer.commit({WHERE: 5})
+                with pytest.raises(CommitFailedError):
+                    await consumer.group_metadata()
+            assert group.asked(ApiKey.OFFSET_COMMIT) == before
+            group.codes.clear()
+            if code is not FENCED:
+                async with asyncio.timeout(_WITHIN_S):
+                    while True:
+                        with contextlib.suppress(RefusedError):
+                            if await consumer.poll(0.05):
+                                break
+
+    asyncio.run(scenario())
+
+
+class Afterwards(NamedTuple):
+    """What a client did in two polls and two commits after it was refused."""
+
+    delivered: int
+    taken: int
+    """Commits that an indifferent coordinator took."""
+
+
+def ottla_afterwards(group: ScriptedGroup, out: Callable[[], None]) -> Afterwards:
+    with Consumer(settings(group) | {"group.instance.id": "a", "enable.auto.commit": False}) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: bool(consumer.poll(0.05)))
+        out()
+        until(lambda: refused(lambda: consumer.poll(0.05)) is not None)
+        found: list[Any] = []
+        for _ in range(2):
+            refused(lambda: found.extend(consumer.poll(0.2)))
+            refused(lambda: consumer.commit({WHERE: 5}))
+        return Afterwards(len(found), len(group.commits))
+
+
+def hear_refusal(group: ScriptedGroup, out: Callable[[], None]) -> None:
+    """A heartbeat is refused."""
+    out()
+    beats = group.asked(ApiKey.HEARTBEAT)
+    until(lambda: group.asked(ApiKey.HEARTBEAT) > beats)
+
+
+def librdkafka_afterwards(group: ScriptedGroup, out: Callable[[], None]) -> Afterwards:
+    import confluent_kafka as ck
+
+    words = {key: value for key, value in settings(group).items() if key != "max.poll.records"}
+    consumer = ck.Consumer(words | {"group.instance.id": "a", "enable.auto.commit": False, "log_level": 0})
+    consumer.subscribe([TOPIC])
+    until(lambda: (message := consumer.poll(0.05)) is not None and not message.error())
+    hear_refusal(group, out)
+    for _ in range(20):  # what its queue held already
+        consumer.poll(0.05)
+    delivered = 0
+    for _ in range(2):
+        message = consumer.poll(0.2)
+        delivered += message is not None and not message.error()
+        with contextlib.suppress(ck.KafkaException):
+            consumer.commit(offsets=[ck.TopicPartition(TOPIC, 0, 5)], asynchronous=False)
+    consumer.close()
+    return Afterwards(delivered, len(group.commits))
+
+
+def kafka_python_afterwards(group: ScriptedGroup, out: Callable[[], None]) -> Afterwards:
+    import kafka
+
+    consumer = kafka.KafkaConsumer(
+        TOPIC, bootstrap_servers=group.bootstrap, group_id="g", auto_offset_reset="earliest", enable_auto_commit=False,
+        group_instance_id="a", heartbeat_interval_ms=50, session_timeout_ms=6000, max_poll_records=1,
+    )  # fmt: skip
+    until(lambda: bool(consumer.poll(50)))
+    hear_refusal(group, out)
+
+    def poll() -> int:
+        try:
+            return sum(map(len, consumer.poll(200).values()))
+        except kafka.errors.KafkaError:
+            return 0
+
+    for _ in range(5):
+        poll()
+    delivered = 0
+    for _ in range(2):
+        delivered += poll()
+        with contextlib.suppress(kafka.errors.KafkaError):
+            consumer.commit(
+                {kafka.TopicPartition(TOPIC, 0): kafka.structs.OffsetAndMetadata(5, "", -1)}, timeout_ms=500
+            )
+    consumer.close(autocommit=False)
+    return Afterwards(delivered, len(group.commits))
+
+
+@pytest.mark.interop
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of kafka-python's own
+@pytest.mark.parametrize("code", [FENCED, ErrorCode.GROUP_AUTHORIZATION_FAILED], ids=lambda code: code.name)
+def test_no_other_client_delivers_or_commits_less(code: ErrorCode) -> None:
+    """kafka-python 3.0 reads and commits after both; librdkafka 2.16 after the second, and stops after the first."""
+    found = {}
+    for client in (ottla_afterwards, librdkafka_afterwards, kafka_python_afterwards):
+        group = ScriptedGroup()
+        try:
+            found[client] = client(group, lambda group=group: refuse(group, code))  # type: ignore[misc]
+        finally:
+            group.close()
+    assert found[ottla_afterwards] == Afterwards(0, 0), found
+    if code is FENCED:
+        assert found[librdkafka_afterwards].taken == 0, found
