@@ -222,9 +222,6 @@ class FetchHandler:
                 return Gate.WAIT
             self._send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
-        except Exception:
-            self._sessions.close(session_id)  # half changed, and it is this reader's alone
-            raise
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0

@@ -240,7 +240,11 @@ class FetchSessions:
             self._use(session)
             return session, True
         session = self._continue(session_id, epoch, by_id)
-        session.update(asked, forgotten)
+        try:
+            session.update(asked, forgotten)
+        except Exception:
+            self.close(session_id)  # half changed, and it is this reader's alone
+            raise
         return session, False
 
     def _continue(self, session_id: int, epoch: int, by_id: bool) -> FetchSession:

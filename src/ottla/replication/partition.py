@@ -197,8 +197,7 @@ class Partition(LocalReplica):
         """
         if self._guarded:
             self._check_append(acks, records, now)
-        size = len(records)
-        before_ms, after_ms = self._before_max_ms, self._after_max_ms
+        size, before_ms, after_ms = len(records), self._before_max_ms, self._after_max_ms
         try:
             header = validate_produced(records, 0, size, now[1], self._max_bytes, before_ms, after_ms)
         except ApiError as error:
