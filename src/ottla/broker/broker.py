@@ -233,9 +233,8 @@ class Broker:
         )
         markers = self._marker_handlers()
         epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, is_broker)
-        self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers])
-        if self._login is not None:
-            self._dispatch.add([self._login])
+        logins = [] if self._login is None else [self._login]
+        self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers, *logins])
         self._dispatch.add(self._coordinators.handlers())
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here
