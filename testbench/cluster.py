@@ -252,6 +252,11 @@ class OttlaUp(ManagedProcess):
         """`host:port` at which the metadata store speaks ZooKeeper's protocol; on the loopback of its host."""
         return str(self._status()["store"])
 
+    @property
+    def digest(self) -> str:
+        """What clients of the metadata store show to it."""
+        return (self.directory / "store.digest").read_text().strip()
+
     def _status(self) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((self.directory / "status.json").read_text())
         return found

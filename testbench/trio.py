@@ -39,19 +39,23 @@ class Znode(NamedTuple):
 class Trio:
     """A running cluster."""
 
-    def __init__(self, bootstrap: str, brokers: list[Broker], store: str, directory: Path) -> None:
+    def __init__(
+        self, bootstrap: str, brokers: list[Broker], store: str, directory: Path, digest: str | None = None
+    ) -> None:
         self.bootstrap = bootstrap
         self.brokers = brokers
         """Broker N is at index N - 1."""
         self.store = store
         """`host:port[/chroot]` of the metadata store."""
+        self.digest = digest
+        """What clients of the store show to it, where they have to."""
         self._directory = directory
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0, "socket.timeout.ms": 5_000})
 
     @contextlib.contextmanager
     def zookeeper(self) -> Iterator[KazooClient]:
         """A ZooKeeper client of the store."""
-        client = KazooClient(self.store)
+        client = KazooClient(self.store, auth_data=[("digest", self.digest)] if self.digest else [])
         client.start(20)
         try:
             yield client
@@ -165,7 +169,7 @@ def trio(engine: str, directory: Path, settings: dict[str, str] | None = None) -
         if engine == "embedded":
             up = _up(directory, own)
             stack.callback(up.kill_all)
-            yield Trio(up.bootstrap, list(up.brokers), up.store, up.directory.parent)
+            yield Trio(up.bootstrap, list(up.brokers), up.store, up.directory.parent, up.digest)
         else:
             ensemble = stack.enter_context(ZooKeeper(directory / "zookeeper", 1))
             store = ensemble.chroot("/ottla")

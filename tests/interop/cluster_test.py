@@ -288,6 +288,11 @@ def test_broker_ids_in_zookeepers_own_shell(cluster: Trio) -> None:
     from testbench.zookeeper import shell
 
     done = subprocess.run(
-        shell(cluster.store, "ls", "/brokers/ids"), capture_output=True, text=True, check=False, timeout=60
+        shell(cluster.store),
+        input=f"addauth digest {cluster.digest or 'anyone:any'}\nls /brokers/ids\nquit\n",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
     assert "[1, 2, 3]" in done.stdout, done.stderr

@@ -20,8 +20,8 @@ JARS = [Path("/usr/share/java/slf4j-simple.jar"), Path("/usr/share/java/zookeepe
 
 
 @pytest.fixture
-def store(tmp_path) -> Iterator[str]:
-    """host:port of the store of three running brokers."""
+def store(tmp_path) -> Iterator[tuple[str, str]]:
+    """The store of three running brokers: host:port, and what a client shows to it."""
     missing = [str(jar) for jar in JARS if not jar.exists()]
     assert not missing, f"{missing} missing: testbench/setup installs the package zookeeper"
     words = ["up", "--data", str(tmp_path / "data"), "--brokers", "3", "--port", "0"]
@@ -33,19 +33,20 @@ def store(tmp_path) -> Iterator[str]:
             break
     else:
         raise AssertionError((tmp_path / "log").read_text())
-    yield found.group(1)
+    yield found.group(1), (tmp_path / "data/store.digest").read_text().strip()
     process.send_signal(signal.SIGTERM)
     assert process.wait(180) == 0
     process.stdout.close()
     log.close()
 
 
-def shell(store: str, *lines: str) -> str:
+def shell(store: tuple[str, str], *lines: str) -> str:
     """What the shell prints for these commands."""
-    words = ["java", "-cp", ":".join(map(str, JARS)), "org.apache.zookeeper.ZooKeeperMain", "-server", store]
+    address, digest = store
+    words = ["java", "-cp", ":".join(map(str, JARS)), "org.apache.zookeeper.ZooKeeperMain", "-server", address]
     return subprocess.run(
         words,
-        input="\n".join([*lines, "quit", ""]),
+        input="\n".join([f"addauth digest {digest}", *lines, "quit", ""]),
         check=False,  # its status is that of the last command
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -22,6 +22,10 @@ class Proposals(list):
 class Replicated(Node):
     """A broker that is told by hand who else has a replica of what it hosts."""
 
+    def start(self) -> None:
+        super().start()
+        self.broker._dispatch._is_alone = False  # else nobody who comes over a listener is a broker
+
     def partition(self, name: str = "t", index: int = 0) -> Partition:
         found = self.broker.hosted.find(name, index)
         assert found is not None

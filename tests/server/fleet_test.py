@@ -11,6 +11,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.server.fleet import (
     Fleet,
     Layout,
+    Store,
     WrongFleet,
     brokers_of,
     controller_of,
@@ -55,7 +56,9 @@ def test_data_of_a_broker_that_runs_alone_is_not_taken():
 
 def test_a_broker_has_its_own_port_and_the_shared_one_leads_to_it():
     fleet = Fleet("/data", "127.0.0.1", 9092, [1, 2, 3], {"log.retention.hours": "1", "min.insync.replicas": "1"})
-    config, warnings = BrokerConfig.from_properties(properties_of(fleet, 2, 9094, 9092, "127.0.0.1:5", "127.0.0.1"))
+    config, warnings = BrokerConfig.from_properties(
+        properties_of(fleet, 2, 9094, 9092, Store("127.0.0.1:5", "u:p"), "127.0.0.1")
+    )
     assert warnings == []
     assert [(one.listener, one.port) for one in config.endpoints] == [
         ("PLAINTEXT", 9094),
@@ -68,13 +71,14 @@ def test_a_broker_has_its_own_port_and_the_shared_one_leads_to_it():
         ("BROKERS", -1),
     ]
     assert config.inter_broker_listener == "BROKERS"
+    assert config.ottla_zookeeper_digest == "u:p"
     assert (config.node_id, config.log_dirs, config.zookeeper_connect) == (2, ("/data/broker-2",), "127.0.0.1:5")
     assert (config.default_replication_factor, config.min_insync_replicas) == (3, 1)
 
 
 def test_every_interface_is_told_by_name():
     fleet = Fleet("/data", "::", 9092, [1], {})
-    told = properties_of(fleet, 1, 9093, 9092, "x:1", "::1")
+    told = properties_of(fleet, 1, 9093, 9092, Store("x:1", "u:p"), "::1")
     assert told["listeners"] == "PLAINTEXT://[::]:9093,BOOTSTRAP://[::]:9092,BROKERS://127.0.0.1:0"
     assert told["advertised.listeners"] == ("PLAINTEXT://[::1]:9093,BOOTSTRAP://[::1]:9093,BROKERS://127.0.0.1:*")
     assert (told["default.replication.factor"], told["min.insync.replicas"]) == ("1", "1")
@@ -82,13 +86,13 @@ def test_every_interface_is_told_by_name():
 
 def test_keys_that_follow_from_the_place_are_refused():
     with pytest.raises(WrongFleet, match="--set listeners"):
-        properties_of(Fleet("/data", "h", 1, [1], {"listeners": "X://:1"}), 1, 2, 1, "x:1", "h")
+        properties_of(Fleet("/data", "h", 1, [1], {"listeners": "X://:1"}), 1, 2, 1, Store("x:1", "u:p"), "h")
 
 
 def test_every_broker_has_pages_of_its_own():
     def pages(listener: str, broker: int) -> str | None:
         fleet = Fleet("/data", "h", 1, [1, 2], {"ottla.http.listener": listener})
-        return properties_of(fleet, broker, 2, 1, "x:1", "h").get("ottla.http.listener")
+        return properties_of(fleet, broker, 2, 1, Store("x:1", "u:p"), "h").get("ottla.http.listener")
 
     assert [pages("[::1]:9200", broker) for broker in (1, 2)] == ["[::1]:9201", "[::1]:9202"]
     assert pages(":0", 2) == ":0"

@@ -5,6 +5,7 @@ Zone: real.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -17,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
 pytestmark = pytest.mark.slow
 
@@ -128,6 +131,17 @@ def runs(pid: int) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def kazoo(store: str, **options) -> Iterator[KazooClient]:
+    client = KazooClient(store, **options)
+    client.start(60)
+    try:
+        yield client
+    finally:
+        client.stop()
+        client.close()
+
+
 def wait_until(holds: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + WAIT_S
     while not holds():
@@ -151,7 +165,17 @@ def test_it_starts_tells_where_everything_is_and_stops_in_order(up, tmp_path):
     with socket.create_connection((host, int(port)), 10) as sock:
         sock.sendall(b"ruok")
         assert sock.recv(4) == b"imok"
+    with pytest.raises(NoAuthError), kazoo(ready["store"]) as stranger:
+        stranger.get_children("/")
+    digest = one.data / "store.digest"
+    assert digest.stat().st_mode & 0o777 == 0o600
+    with kazoo(ready["store"], auth_data=[("digest", digest.read_text().strip())]) as operator:
+        assert sorted(operator.get_children("/brokers/ids")) == ["1", "2", "3"]
+        endpoints = json.loads(operator.get("/brokers/ids/1")[0])["endpoints"]
     assert one.stop() == 0
+    assert not digest.exists()
+    (theirs,) = [int(text.rpartition(":")[2]) for text in endpoints if text.startswith("BROKERS://127.0.0.1:")]
+    assert theirs not in {broker["port"] for broker in status["brokers"]}
     assert not any(runs(pid) for pid in pids)
     assert not ready_file.exists()
     assert not list(one.data.glob("**/pid"))

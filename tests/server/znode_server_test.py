@@ -267,6 +267,102 @@ def test_connections_have_a_bound(served, monkeypatch):
     assert served.raw().ended
 
 
+# -- a store that asks for credentials ---------------------------------------------------------------------------------
+
+DIGEST = b"ottla:secret"
+
+
+def test_without_credentials_nothing_is_read_or_written(make_served):
+    served = make_served(digest=DIGEST)
+    broker = served.kazoo(auth_data=[("digest", "ottla:secret")])
+    broker.create("/a", b"1")
+    raw = served.raw()
+    raw.connect()
+    records = {
+        OpCode.GET_DATA: PathWatch("/a", True),
+        OpCode.EXISTS: PathWatch("/b", True),
+        OpCode.GET_CHILDREN: PathWatch("/", False),
+        OpCode.CREATE: Create("/c", b"", OPEN_ACL, 1),
+        OpCode.DELETE: PathVersion("/a", -1),
+        OpCode.SET_DATA: SetData("/a", b"2", -1),
+        OpCode.MULTI: Multi([(OpCode.DELETE, PathVersion("/a", -1))]),
+        OpCode.SYNC: Path("/"),
+        OpCode.SET_WATCHES: SetWatches(0, ["/a"], [], []),
+        OpCode.WHO_AM_I: Nothing(),
+    }
+    for op, record in records.items():
+        assert raw.ask(op, record) == (ZkError.NO_AUTH, b""), op
+    assert raw.ask(OpCode.PING, Nothing())[0] == ZkError.OK
+    assert broker.get("/a")[0] == b"1"
+    assert broker.get_children("/") == ["a"]
+    assert served.ask(lambda server: sum(client.client.watches for client in server.connections)) == 0
+
+
+def test_credentials_open_the_store_to_their_connection_only(make_served):
+    served = make_served(digest=DIGEST)
+    raw, other = served.raw(), served.raw()
+    for each in (raw, other):
+        each.connect()
+    assert raw.ask(OpCode.AUTH, Auth(0, "digest", b"ottla:secret"))[0] == ZkError.OK
+    assert raw.ask(OpCode.EXISTS, PathWatch("/", False))[0] == ZkError.OK
+    assert other.ask(OpCode.EXISTS, PathWatch("/", False))[0] == ZkError.NO_AUTH
+
+
+@pytest.mark.parametrize(
+    ("scheme", "shown"), [("digest", b"ottla:other"), ("digest", b""), ("digest", None), ("world", b"ottla:secret")]
+)
+def test_other_credentials_cost_the_connection(make_served, scheme, shown, caplog):
+    raw = make_served(digest=DIGEST).raw()
+    raw.connect()
+    assert raw.ask(OpCode.AUTH, Auth(0, scheme, shown))[0] == ZkError.AUTH_FAILED
+    assert raw.ended
+    assert "other credentials" in caplog.text
+
+
+def test_a_session_that_is_taken_up_shows_the_credentials_again(make_served):
+    served = make_served(digest=DIGEST)
+    raw, thief = served.raw(), served.raw()
+    _, session, password = raw.connect()
+    assert raw.ask(OpCode.AUTH, Auth(0, "digest", b"ottla:secret"))[0] == ZkError.OK
+    thief.connect(session=session, password=password)
+    assert thief.ask(OpCode.EXISTS, PathWatch("/", False))[0] == ZkError.NO_AUTH
+
+
+def test_a_large_message_before_the_credentials_costs_the_connection(make_served, caplog):
+    raw = make_served(digest=DIGEST).raw()
+    raw.connect()
+    raw.sock.sendall(struct.pack(">i", 5_000))
+    assert raw.ended
+    assert "a message of 5000 bytes" in caplog.text
+
+
+def test_connections_without_credentials_make_room_for_others(make_served, monkeypatch):
+    monkeypatch.setattr(znode_server, "MAX_STRANGERS", 2)
+    served = make_served(digest=DIGEST)
+    first, second = served.raw(), served.raw()
+    for each in (first, second):
+        each.connect()
+    broker = served.kazoo(auth_data=[("digest", "ottla:secret")])
+    assert broker.get_children("/") == []
+    assert first.ended
+    assert second.ask(OpCode.PING, Nothing())[0] == ZkError.OK
+
+
+def test_a_connection_that_shows_no_credentials_is_closed_after_a_while(make_served, monkeypatch):
+    monkeypatch.setattr(znode_server, "AUTHENTICATE_S", 0.05)
+    raw = make_served(digest=DIGEST).raw()
+    raw.connect()
+    assert raw.ended
+
+
+def test_words_tell_numbers_only_where_credentials_are_asked_for(make_served):
+    served = make_served(digest=DIGEST)
+    assert served.word(b"ruok") == "imok"
+    assert "zk_znode_count\t1\n" in served.word(b"mntr")
+    for word in (b"conf", b"stat"):
+        assert "not executed" in served.word(word)
+
+
 def test_a_port_that_is_taken_is_named(served, tmp_path):
     loop = asyncio.new_event_loop()
     other = ZnodeServer(loop, str(tmp_path / "other"))

@@ -114,7 +114,7 @@ def _several(data: str, count: int, words: _Words) -> int:
     from importlib.util import find_spec
 
     from ottla.server.board import Board
-    from ottla.server.fleet import Fleet, WrongFleet, brokers_of, properties_of
+    from ottla.server.fleet import Fleet, Store, WrongFleet, brokers_of, properties_of
     from ottla.server.up import supervise
 
     if find_spec("kazoo") is None:
@@ -122,7 +122,7 @@ def _several(data: str, count: int, words: _Words) -> int:
     try:
         brokers = brokers_of(count, _layout(data), data)
         fleet = Fleet(os.path.abspath(data), words.host, words.port, brokers, words.settings, words.log)
-        configured(properties_of(fleet, brokers[0], 1, 2, "127.0.0.1:1", "localhost"))
+        configured(properties_of(fleet, brokers[0], 1, 2, Store("127.0.0.1:1", "ottla:none"), "localhost"))
     except WrongFleet as wrong:
         raise click.UsageError(str(wrong)) from None
     return supervise(fleet, Board(fleet.data, words.output), words.ready_file)

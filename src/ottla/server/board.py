@@ -17,6 +17,8 @@ from typing import Any, Final, TextIO
 
 STATUS: Final = "status.json"
 PID: Final = "pid"
+DIGEST: Final = "store.digest"
+"""Credentials for the metadata store, for people: `addauth digest "$(cat store.digest)"` in ZooKeeper's shell."""
 
 
 class Board:
@@ -49,6 +51,21 @@ def remove_pid(directory: str) -> None:
     """No process works there any more."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{directory}/{PID}")
+
+
+def write_digest(data: str, digest: str) -> None:
+    """Keep the store's credentials where only this user reads them. Raises OSError."""
+    descriptor = os.open(f"{data}/{DIGEST}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(f"{digest}\n")
+    os.replace(f"{data}/{DIGEST}.tmp", f"{data}/{DIGEST}")
+
+
+def remove_digest(data: str) -> None:
+    """The store that they were for is closed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{data}/{DIGEST}")
 
 
 def read_status(data: str) -> dict[str, Any] | None:

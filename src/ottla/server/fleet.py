@@ -81,8 +81,17 @@ def directory_of(data: str, broker: int) -> str:
     return f"{data}/{_DIRECTORY}{broker}"
 
 
-def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: str, reached: str) -> dict[str, str]:
-    """The configuration of one broker. `port` is its own, `shared` the bootstrap port, `store` host:port.
+class Store(NamedTuple):
+    """How brokers reach the metadata store."""
+
+    address: str
+    """host:port"""
+    digest: str
+    """user:password"""
+
+
+def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: Store, reached: str) -> dict[str, str]:
+    """The configuration of one broker. `port` is its own, `shared` the bootstrap port.
 
     `reached`: the host that clients are told, where the listener's is every interface.
 
@@ -109,7 +118,8 @@ def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: str,
         "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port},{BROKERS}://127.0.0.1:*",
         "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT,{BROKERS}:PLAINTEXT",
         "inter.broker.listener.name": BROKERS,
-        "zookeeper.connect": store,
+        "zookeeper.connect": store.address,
+        "ottla.zookeeper.digest": store.digest,
     }
 
 

@@ -105,3 +105,5 @@ WORDS: Final[Mapping[bytes, Callable[[Status], str]]] = {
     b"conf": _conf,
 }
 """Words that are served."""
+OPEN_WORDS: Final = frozenset({b"ruok", b"srvr", b"mntr"})
+"""Those that are answered where clients show credentials: numbers only, no paths and no addresses."""

@@ -22,11 +22,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from ottla.seams import Failure, Kind
-from ottla.server.board import Board, remove_pid, write_pid
+from ottla.server.board import Board, remove_digest, remove_pid, write_digest, write_pid
 from ottla.server.broker_handshake import new_secret
 from ottla.server.fleet import (
     SHARED,
     Fleet,
+    Store,
     controller_of,
     directory_of,
     properties_of,
@@ -37,6 +38,7 @@ from ottla.server.listener import ConnectionLimits, bound_socket, reachable
 from ottla.server.lock import DirectoryLock
 from ottla.server.nursery_link import NurseryLink
 from ottla.server.os_errors import failure_of
+from ottla.server.znode_client import Limits
 from ottla.server.znode_server import ZnodeServer
 from ottla.types import Endpoint
 from ottla.znodes.records import CorruptStore
@@ -109,7 +111,9 @@ class Supervisor:
         self.loop = loop
         self._fleet = fleet
         self._board = board
-        self._store = ZnodeServer(loop, fleet.data)
+        self._digest = f"ottla:{new_secret().hex()}"
+        """What the brokers, and people who look into the store, show to it."""
+        self._store = ZnodeServer(loop, fleet.data, Limits(digest=self._digest.encode()))
         self._secret = new_secret()
         """What the brokers prove to each other to know. It goes to them through the nursery's socket."""
         self._shared: socket.socket | None = None
@@ -174,6 +178,10 @@ class Supervisor:
     async def _start(self) -> None:
         fleet = self._fleet
         await self._store.listen("127.0.0.1", 0)
+        try:
+            write_digest(fleet.data, self._digest)
+        except OSError as error:
+            raise failure_of(error, fleet.data) from None
         self._shared = bound_socket(Endpoint(SHARED, fleet.host, fleet.port), ConnectionLimits())
         self._shared.listen(BACKLOG)
         self._shared.set_inheritable(True)
@@ -205,7 +213,7 @@ class Supervisor:
         keeper.nursery = self._nurseries[-1]
         keeper.turn("starting")
         keeper.why = ""
-        store = f"127.0.0.1:{self._store.port}"
+        store = Store(f"127.0.0.1:{self._store.port}", self._digest)
         first = self._shared.getsockname()[1]
         properties = properties_of(self._fleet, keeper.broker, keeper.port, first, store, reachable(self._fleet.host))
         keeper.nursery.order(
@@ -402,6 +410,7 @@ class Supervisor:
             await self._store.stop()
         finally:
             remove_pid(self._fleet.data)
+            remove_digest(self._fleet.data)
             self._show()
         self._say("stopped", "stopped")
 

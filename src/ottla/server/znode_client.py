@@ -7,6 +7,7 @@ never says what the disk does not hold, and a watch is told before any answer th
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +23,7 @@ from ottla.server.znode_ops import (
     written,
 )
 from ottla.server.zookeeper_records import (
+    Auth,
     Connect,
     Multi,
     OpCode,
@@ -45,6 +47,8 @@ MAX_WATCHES: Final = 200_000
 _CHILDREN, _DATA, _ANY = 1, 2, 3
 """Kinds of watches, as clients name them to take them back."""
 _WRITES: Final = (OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK)
+_OPEN: Final = (OpCode.PING, OpCode.AUTH, OpCode.CLOSE)
+"""Requests of a client that has not shown its credentials yet."""
 _WATCHED: Final = (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
 
 
@@ -53,6 +57,8 @@ class Limits(NamedTuple):
 
     least_timeout_ms: int = 1_000
     most_timeout_ms: int = 60_000
+    digest: bytes | None = None
+    """`user:password` that a connection shows (`addauth digest`) before it reads or writes; None: all may."""
 
 
 class Wire(NamedTuple):
@@ -77,6 +83,7 @@ class ZnodeClient:
         "_watches",
         "_wire",
         "answered",
+        "is_trusted",
         "received",
         "session",
         "timeout_ms",
@@ -91,6 +98,8 @@ class ZnodeClient:
         self._limits = limits
         self._watches = Watches()
         self._connected = self._over = self._lost = False
+        self.is_trusted = limits.digest is None
+        """Whether it may read and write."""
         self.session = 0
         self.timeout_ms = 0
         self.received = self.answered = 0
@@ -181,6 +190,8 @@ class ZnodeClient:
             self._fail(xid, failure)
 
     def _dispatch(self, xid: int, op: int, record: Any) -> None:
+        if not self.is_trusted and op not in _OPEN:
+            raise RequestError(ZkError.NO_AUTH)
         if op in READS:
             self._read(xid, op, record)
         elif op == OpCode.PING:
@@ -204,8 +215,7 @@ class ZnodeClient:
         elif op in (OpCode.REMOVE_WATCHES, OpCode.CHECK_WATCHES):
             self._answer(xid, self._unwatch(record, op == OpCode.REMOVE_WATCHES))
         elif op == OpCode.AUTH:
-            # Who somebody is decides nothing here: every node is open to all.
-            self._answer(xid, ZkError.OK if record.scheme == "digest" else ZkError.AUTH_FAILED)
+            self._authenticate(xid, record)
         elif op == OpCode.GET_EPHEMERALS:
             own = sorted(self._store.tree.ephemerals.get(self.session, ()))
             self._answer(xid, answer=("T", ([path for path in own if path.startswith(record.path)],)))
@@ -213,6 +223,15 @@ class ZnodeClient:
             self._answer(xid, answer=("T", ([],)))
         else:
             raise RequestError(ZkError.UNIMPLEMENTED)
+
+    def _authenticate(self, xid: int, record: Auth) -> None:
+        """Compare what the client shows. Where nothing has to be shown every node is open to all."""
+        expected = self._limits.digest
+        shown = record.scheme == "digest" and (expected is None or hmac.compare_digest(record.data or b"", expected))
+        self.is_trusted = self.is_trusted or shown
+        self._answer(xid, ZkError.OK if shown else ZkError.AUTH_FAILED)
+        if not self.is_trusted:
+            self._store.enqueue(lambda _: self._end("it showed other credentials than this store's"))
 
     def _multi(self, xid: int, record: Multi) -> None:
         try:

@@ -19,7 +19,7 @@ from ottla.outcome import Effects
 from ottla.seams import Failure, Kind
 from ottla.server.disk import RealDisk
 from ottla.server.entropy import RealEntropy
-from ottla.server.four_letters import CLOSED_WORD, WORDS, Status
+from ottla.server.four_letters import CLOSED_WORD, OPEN_WORDS, WORDS, Status
 from ottla.server.jute import BadMessage
 from ottla.server.turns import Turns
 from ottla.server.znode_client import Limits, Wire, ZnodeClient
@@ -40,6 +40,10 @@ MAX_OWED: Final = 64 * 1024 * 1024
 """Bytes that a connection may leave unread before it is closed: answers to MAX_ASKED requests, and watches."""
 CONNECT_S: Final = 10.0
 """Time for a connection to say what it wants."""
+MAX_STRANGERS: Final = 100
+"""Connections that have not shown the store's credentials: one more, and the oldest of them is closed."""
+AUTHENTICATE_S: Final = 60.0
+"""Time for a connection to show them: a person who looks into the store types them."""
 
 
 class ZnodeServer:
@@ -132,6 +136,12 @@ class ZnodeServer:
         self.store.expire_due()
         self.end_turn()
 
+    def close_oldest_stranger(self) -> None:
+        """Connections without credentials never take the places of brokers."""
+        strangers = [one for one in self.connections if not one.client.is_trusted]
+        if len(strangers) > MAX_STRANGERS:
+            strangers[0].close("there are too many connections that have not shown the store's credentials")
+
     def flush_soon(self, connection: ZnodeConnection) -> None:
         """Something is to be sent when this turn ends: all of it with one call."""
         self._flushing[connection] = None
@@ -170,7 +180,9 @@ class ZnodeConnection(asyncio.Protocol):
         transport.set_write_buffer_limits(MAX_OWED)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.connections[self] = None
-        self._deadline = self._server.loop.call_later(CONNECT_S, self._too_late)
+        wait_s = CONNECT_S if self.client.is_trusted else AUTHENTICATE_S
+        self._deadline = self._server.loop.call_later(wait_s, self._too_late)
+        self._server.close_oldest_stranger()
 
     def data_received(self, data: bytes) -> None:
         """Run every whole message; each is a turn."""
@@ -207,7 +219,7 @@ class ZnodeConnection(asyncio.Protocol):
             if not self.client.received and bytes(received[pos : pos + 4]).isalpha():
                 self._speak(bytes(received[pos : pos + 4]))
                 return
-            if not 0 <= size <= (MAX_MESSAGE if self.client.received else MAX_CONNECT):
+            if not 0 <= size <= (MAX_MESSAGE if self.client.received and self.client.is_trusted else MAX_CONNECT):
                 self.close(f"a message of {size} bytes")
                 return
             if len(received) - pos - 4 < size:
@@ -222,7 +234,7 @@ class ZnodeConnection(asyncio.Protocol):
             self.client.on_message(message)
         except BadMessage as bad:
             self.close(f"not understood: {bad}")
-        if self._deadline is not None:
+        if self._deadline is not None and self.client.is_trusted:
             self._deadline.cancel()
             self._deadline = None
         self._server.end_turn()
@@ -237,7 +249,8 @@ class ZnodeConnection(asyncio.Protocol):
 
     def _speak(self, word: bytes) -> None:
         """A person asks: four letters, an answer, the end."""
-        answer = WORDS.get(word)
+        closed = self._server.limits.digest is not None and word not in OPEN_WORDS
+        answer = None if closed else WORDS.get(word)
         text = CLOSED_WORD.format(word.decode()) if answer is None else answer(self._server.status())
         assert self._transport is not None
         self._transport.write(text.encode())
@@ -246,7 +259,10 @@ class ZnodeConnection(asyncio.Protocol):
 
     def _too_late(self) -> None:
         self._deadline = None
-        self.close(f"nothing was asked within {CONNECT_S:g} s")
+        if self.client.is_trusted:
+            self.close(f"nothing was asked within {CONNECT_S:g} s")
+        else:
+            self.close(f"the store's credentials were not shown within {AUTHENTICATE_S:g} s")
 
     # -- out ---------------------------------------------------------------------------------------------------------
 

@@ -61,12 +61,13 @@ def _ottla(directory: Path) -> Iterator[Racks]:
     brokers: list[OttlaServer] = []
     try:
         up.start()
-        client = KazooClient(up.store)
+        client = KazooClient(up.store, auth_data=[("digest", up.digest)])
         client.start(20)
         client.ensure_path("/racks")
         client.stop()
         client.close()
         settings = SELECTOR | QUICK | {"zookeeper.connect": f"{up.store}/racks", "zookeeper.session.timeout.ms": "2000"}
+        settings["ottla.zookeeper.digest"] = up.digest
         brokers = [OttlaServer(number, directory, settings | {"broker.rack": f"r{number}"}) for number in (1, 2, 3)]
         ready = [broker.begin() for broker in brokers]
         for broker, file in zip(brokers, ready, strict=True):
