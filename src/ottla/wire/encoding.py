@@ -26,7 +26,6 @@ from ottla.wire.errors import FieldNotInVersion
 from ottla.wire.layout import Scope
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
-
 MANY: Final = 2_000
 """Small pieces of an array after which they are joined."""
 
