@@ -52,7 +52,7 @@ GROWTH: Final = 16
 ROOMY: Final = 1024 * 1024
 """From so many bytes that have come on a frame larger than `ORDINARY` gets its whole room: what is not written to yet
 costs nothing."""
-SHARE: Final = 128
+SHARE: Final = 256
 """Requests that came together and are run before the other connections get their turn."""
 
 LATE: Final = -1
