@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.record.batch import Record, encode_batch, header_at, records_of
+from ottla.record.batch import HEADER_SIZE, Record, encode_batch, header_at, put_header, records_of, seal_crc
 from ottla.record.compaction import Keys, Place, Rewrite, bare, keys_of, rewritten, sorted_offsets
 from ottla.record.errors import CorruptRecord
+from ottla.record.varint import encode_varint
 
 LIMIT = 1 << 20
 ROWS = st.lists(
@@ -110,3 +111,16 @@ def test_offsets_rise_and_tombstones_are_told_apart(latest: dict[int, bool]) -> 
     alive, tombstones = (list(memoryview(each).cast("q")) for each in sorted_offsets(packed))
     assert alive == sorted(latest)
     assert tombstones == sorted(offset for offset, tombstone in latest.items() if tombstone)
+
+
+@pytest.mark.parametrize("horizon", [None, 2**63 - 1, 2**62])
+@pytest.mark.parametrize("delta", [2**63 - 1, -(2**63)])
+def test_a_timestamp_beyond_64_bits_does_not_end_compaction(delta: int, horizon: int | None) -> None:
+    """Only headers are looked at in a topic that was not compacted when the record came."""
+    body = b"\0" + encode_varint(delta) + b"\0\2k\1\0"
+    batch = bytearray(encode_batch([Record(0, 2**41, b"k", b"v")])[:HEADER_SIZE]) + encode_varint(len(body)) + body
+    put_header(batch, header_at(batch)._replace(batch_length=len(batch) - 12))
+    seal_crc(batch, 0, len(batch))
+    (again,) = rewritten([Rewrite(bytes(batch), b"\1", horizon)], LIMIT)
+    (found,) = keys_of([again], LIMIT)
+    assert (found.keys, header_at(again).delete_horizon_ms) == ([b"k"], horizon)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
-from ottla.int64 import add_saturating
+from ottla.int64 import INT64_MAX, add_saturating
 from ottla.record.batch import (
     CODEC_MASK,
     DELETE_HORIZON,
@@ -150,6 +150,7 @@ def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *
     for start, end, ts_delta in _kept(data, header, mask):
         parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
         largest = max(largest, header.base_timestamp + ts_delta)
+    largest = min(largest, INT64_MAX)  # a record that nobody looked into when it was produced may claim more
     return _assembled(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
 
 

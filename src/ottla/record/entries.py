@@ -22,6 +22,7 @@ from ottla.record.batch import (
     MAGIC_POS,
     MAGIC_V2,
     Record,
+    records_of,
     unpack_header,
 )
 from ottla.record.crc import Buffer, crc32c
@@ -101,15 +102,12 @@ def entries_of(view: Buffer) -> Iterator[tuple[int, HeaderTuple]]:
 
 
 def records_at(view: Buffer, pos: int, *, max_bytes: int) -> Iterator[Record]:
-    """The records of the whole entry at `pos`, unpacked to at most `max_bytes`, without their headers.
-
-    Raises CorruptRecord.
+    """The records of the whole entry at `pos`, unpacked to at most `max_bytes`. Raises CorruptRecord.
 
     Checksums are not looked at. Records of v0 have the timestamp -1.
     """
     if view[pos + MAGIC_POS] == MAGIC_V2:
-        for fields in lean_records_of(view, pos, max_bytes=max_bytes):
-            yield Record(*fields)
+        yield from records_of(view, pos, max_bytes=max_bytes)
         return
     for message in messages_in(message_at(view, pos), max_bytes):
         yield Record(message.offset, message.timestamp, message.key, message.value)
@@ -120,10 +118,9 @@ def first_from(entry: Buffer, timestamp: int, start_offset: int, max_bytes: int)
 
     Raises CorruptRecord.
     """
-    for record in records_at(entry, 0, max_bytes=max_bytes):
-        if record.timestamp >= timestamp and record.offset >= start_offset:
-            return record.timestamp, record.offset
-    return None
+    is_v2 = entry[MAGIC_POS] == MAGIC_V2
+    records = lean_records_of(entry, max_bytes=max_bytes) if is_v2 else records_at(entry, 0, max_bytes=max_bytes)
+    return next(((one[1], one[0]) for one in records if one[1] >= timestamp and one[0] >= start_offset), None)
 
 
 def first_offset_at(view: Buffer, pos: int, *, max_bytes: int) -> int:
