@@ -135,6 +135,39 @@ def test_several_gzip_members_are_one_stream() -> None:
     assert decompress(1, gzip.compress(b"ab") + gzip.compress(b"cd"), 4) == b"abcd"
 
 
+@pytest.mark.parametrize("behind", [b"\0" * 8, b"\0", b"rest", b"\x1f", b"\0\0rest"])
+def test_padding_behind_the_last_gzip_member_is_passed_over(behind: bytes) -> None:
+    """As Java, librdkafka and, where it is zeros, Python's own gzip do."""
+    packed = gzip.compress(b"ab") + gzip.compress(b"cd")
+    assert decompress(1, packed + behind, 4) == b"abcd"
+    if not behind.strip(b"\0"):
+        assert gzip.decompress(packed + behind) == b"abcd"
+        assert decompress(1, packed + behind + packed, 8) == gzip.decompress(packed + behind + packed)
+
+
+SKIPPABLE = [
+    (0x184D2A50 + kind).to_bytes(4, "little") + size.to_bytes(4, "little") + bytes(size)
+    for kind, size in ((0, 0), (15, 7))
+]
+
+
+@pytest.mark.parametrize("skipped", SKIPPABLE)
+def test_frames_that_zstd_decoders_skip_are_skipped(skipped: bytes) -> None:
+    """pzstd and the seekable format write them; Java's binding and librdkafka's library pass over them."""
+    frames = [zstandard.compress(b"ab"), zstandard.compress(b"cd" * 1_000)]
+    whole = b"ab" + b"cd" * 1_000
+    for parts in ([skipped, *frames], [*frames, skipped], [frames[0], skipped, frames[1]], [skipped, skipped, *frames]):
+        assert decompress(4, b"".join(parts), LIMIT) == whole
+        assert decompress(4, memoryview(b"".join(parts)), LIMIT) == whole
+    assert decompress(4, skipped, LIMIT) == b""
+
+
+@pytest.mark.parametrize("cut", range(1, 15))
+def test_a_frame_to_skip_that_is_cut_is_refused(cut: int) -> None:
+    with pytest.raises(CorruptRecord):
+        decompress(4, zstandard.compress(b"ab") + SKIPPABLE[1][:cut], LIMIT)
+
+
 def test_levels_are_those_of_the_configuration() -> None:
     data = b"".join(b"%d:%d " % (i * i % 977, i) for i in range(20_000))
     assert len(compress(1, data, 1)) > len(compress(1, data, 9))

@@ -18,7 +18,9 @@ from tests.retry.redis_server import RedisServer
 from ottla.client import Admin, ClientConfig, Cluster, ConsumerRecord, NewTopic, Producer, TopicPartition, values_of
 from ottla.client.admin_groups import GroupAdmin
 from ottla.retry import RedisScheduler, RetryError, RetryPolicy
+from ottla.retry.handover import Item, _blaming, _RecordRefusedError
 from ottla.retry.headers import Origin, Trail, read, written
+from ottla.retry.routing import Route
 
 pytestmark = pytest.mark.slow
 
@@ -145,6 +147,39 @@ def test_a_record_that_has_nowhere_to_go_ends_with_the_dead_letters(
         failures = {each.value: read(each.headers).failure for each in readers.records}
         assert failures[b"good"] is None
         assert str(failures[b"v"] and failures[b"v"].kind).endswith(kind)
+
+
+def test_a_record_that_its_topic_refuses_takes_no_other_to_the_dead_letters(broker: str, topic: str) -> None:
+    with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
+        values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small", 2, 1, {"max.message.bytes": "500"})]))
+    with Producer({"bootstrap.servers": broker}) as producer:
+        headers = written((), Trail(attempts=2, origin=Origin(f"{topic}-small")))
+        producer.send(f"{topic}.retry.1", bytes(1_000), headers=headers)
+        for number in range(200):
+            good = written((), Trail(attempts=2, origin=Origin(topic)))
+            producer.send(f"{topic}.retry.1", b"%d" % number, headers=good)
+    with mover_of(broker, topic) as mover, Readers(broker, topic, f"{topic}-small.dead") as readers:
+        with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
+            values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small.dead", 2)]))
+        turn_until(mover, lambda: len(readers.look()) == 201)
+        assert [each.value for each in readers.records if each.topic != topic] == [bytes(1_000)]
+
+
+def test_a_transaction_that_failed_meanwhile_is_not_the_fault_of_the_next_record(broker: str, topic: str) -> None:
+    with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
+        values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small", 2, 1, {"max.message.bytes": "500"})]))
+    record = ConsumerRecord(f"{topic}.retry.1", 0, 0, 0, 0, None, b"v", (), 0)
+    items = [Item(0, TopicPartition(f"{topic}.retry.1", 0), at, record) for at in range(2)]
+    route = Route(topic, (), is_dead=False)
+    with mover_of(broker, topic) as mover:
+        handover = mover._handover
+        handover._producer.begin_transaction()
+        refused = handover._producer.send(f"{topic}-small", bytes(1_000))
+        assert refused.exception(60) is not None
+        with pytest.raises(_RecordRefusedError) as blamed, _blaming([(items[0], route, refused)]):
+            handover._send(items[1], route)
+        assert blamed.value.item is items[0]
+        handover._producer.abort_transaction()
 
 
 def test_where_dead_letters_cannot_be_written_nothing_is_committed(broker: str, topic: str) -> None:

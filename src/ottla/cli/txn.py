@@ -226,7 +226,7 @@ def abort(
 def _open_at(admin: TransactionAdmin, where: TopicPartition, start_offset: int) -> tuple[int, int, int]:
     """(producer id, epoch, coordinator epoch) of the transaction that begins there. Raises ClientError."""
     for each in _producers(admin, where):
-        if each.transaction_start == start_offset:
+        if 0 <= start_offset == each.transaction_start:  # -1: a producer without a transaction
             return each.producer_id, each.producer_epoch, max(0, each.coordinator_epoch)
     raise click.ClickException(f"no open transaction of {where} begins at offset {start_offset}")
 

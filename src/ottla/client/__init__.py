@@ -55,12 +55,15 @@ if TYPE_CHECKING:
         LogTruncatedError,
         MalformedReplyError,
         PartlyAcceptedError,
+        ProducerFencedError,
         RefusedError,
         RequestTimeoutError,
+        TransactionFailedError,
         UnreachableError,
         UnsupportedVersionError,
         UsageError,
         WakeupError,
+        WrongTypeError,
         first_error,
         values_of,
     )
@@ -97,7 +100,8 @@ _HOMES: Final = {
     "ottla.client.errors": (
         "AuthenticationError ClientError CommitFailedError ConfigError ConnectionLostError CorruptBatchError "
         "DeadlineError DeserializationError LogTruncatedError MalformedReplyError PartlyAcceptedError "
-        "RefusedError RequestTimeoutError UnreachableError UnsupportedVersionError UsageError WakeupError "
+        "ProducerFencedError RefusedError RequestTimeoutError TransactionFailedError UnreachableError "
+        "UnsupportedVersionError UsageError WakeupError WrongTypeError "
         "first_error values_of"
     ),
     "ottla.client.fetch": "Fetcher fetch_range",
@@ -162,6 +166,7 @@ __all__ = [
     "PartlyAcceptedError",
     "Producer",
     "ProducerConfig",
+    "ProducerFencedError",
     "Reassignment",
     "Record",
     "RecordMetadata",
@@ -179,10 +184,12 @@ __all__ = [
     "TopicCreated",
     "TopicPartition",
     "TopicView",
+    "TransactionFailedError",
     "UnreachableError",
     "UnsupportedVersionError",
     "UsageError",
     "WakeupError",
+    "WrongTypeError",
     "fetch_range",
     "first_error",
     "murmur2",

@@ -372,7 +372,7 @@ def wait_readable(
     by_descriptor = {connection.fileno(): connection for connection in connections}
     for descriptor in by_descriptor:
         poller.register(descriptor, select.POLLIN)
-    ready = [descriptor for descriptor, _ in poller.poll(deadline.remaining_ms())]
+    ready = [descriptor for descriptor, _ in poller.poll(min(deadline.remaining_ms(), 2**31 - 1))]
     return [by_descriptor[each] for each in ready if each != wake], wake in ready
 
 

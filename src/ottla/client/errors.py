@@ -4,14 +4,15 @@ Zone: pure. Every error a client raises lives here, with its cause, its next ste
 no error of a client is raised from anywhere else as another type.
 
     ClientError
-      ConfigError, UsageError                                   the caller
+      ConfigError, UsageError (WrongTypeError,
+      TransactionFailedError)                                   the caller
       PartlyAcceptedError                                       whoever broke the rule of its `__cause__`
       UnreachableError, ConnectionLostError,
       RequestTimeoutError, DeadlineError                        the network, or time
       MalformedReplyError (CorruptBatchError),
       UnsupportedVersionError                                   the broker, against the protocol
       AuthenticationError                                       who is not who they should be
-      RefusedError                                              nobody: the broker said no, with a code
+      RefusedError (ProducerFencedError)                        nobody: the broker said no, with a code
       CommitFailedError, LogTruncatedError,
       DeserializationError, WakeupError                         nobody: what a consumer has to decide about
 """
@@ -49,6 +50,14 @@ class ConfigError(ClientError):
 
 class UsageError(ClientError):
     """A call that the caller must not make: after close, with impossible arguments."""
+
+
+class WrongTypeError(UsageError, TypeError):
+    """An argument is of a type that is not taken; the message says which types are."""
+
+
+class TransactionFailedError(UsageError):
+    """A call of a transaction in which something else failed before, which is the `__cause__`: abort it."""
 
 
 class PartlyAcceptedError(ClientError):
@@ -118,6 +127,16 @@ class RefusedError(ClientError):
         self.subject = subject
         self.message = message
         self.retriable = code.retriable
+
+
+class ProducerFencedError(RefusedError):
+    """Another producer has taken over the transactional id, whichever code said so: close this one.
+
+    Every later call of a transaction raises it again.
+    """
+
+    def __init__(self, code: ErrorCode, subject: str, message: str = "") -> None:
+        super().__init__(code, subject, message or "another producer has taken over its transactional id")
 
 
 class CommitFailedError(ClientError):
@@ -212,5 +231,6 @@ _NEXT_STEPS = {
     ErrorCode.INCONSISTENT_GROUP_PROTOCOL: "Use a partition.assignment.strategy that all members of the group have",
     ErrorCode.INVALID_SESSION_TIMEOUT: "Use a session.timeout.ms between the broker's group.min and group.max",
     ErrorCode.GROUP_MAX_SIZE_REACHED: "Wait until a member leaves, or raise the broker's group.max.size",
+    ErrorCode.PRODUCER_FENCED: "Close this producer; every one that runs needs a transactional.id of its own",
     ErrorCode.TOPIC_DELETION_DISABLED: "Set delete.topic.enable=true on the brokers",
 }

@@ -11,6 +11,14 @@ import time
 from ottla.client.backoff import backoff_ms
 from ottla.client.errors import ClientError, DeadlineError
 
+FOREVER_S = 1e9
+"""What infinite timeouts are, and all that are longer: some thirty years, which every clock and lock can add up."""
+
+
+def bounded_s(timeout_s: float) -> float:
+    """A timeout of a caller in seconds, never longer than FOREVER_S."""
+    return min(FOREVER_S, timeout_s)
+
 
 class Deadline:
     """A point in monotonic time."""
@@ -23,11 +31,11 @@ class Deadline:
     @classmethod
     def after_ms(cls, ms: float) -> Deadline:
         """`ms` milliseconds from now."""
-        return cls(time.monotonic() + ms / 1000)
+        return cls(time.monotonic() + bounded_s(ms / 1000))
 
     def within_ms(self, ms: float) -> Deadline:
         """The earlier one of this and `ms` milliseconds from now."""
-        return Deadline(min(self.at, time.monotonic() + ms / 1000))
+        return Deadline(min(self.at, time.monotonic() + bounded_s(ms / 1000)))
 
     def remaining_s(self) -> float:
         """Seconds left, never negative."""

@@ -7,7 +7,9 @@ no file is read here.
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -78,8 +80,9 @@ class ClientConfig:
     def from_mapping(cls, settings: Mapping[str, Any]) -> ClientConfig:
         """Settings by Kafka's keys, values as text or as their type.
 
-        Unset keys adjust to explicit ones (`acks=1` alone turns idempotence off). Raises ConfigError for an unknown
-        key, naming the nearest one, and for a value that does not fit; see `split_unknown` to be lenient.
+        None is as if the key were left out. Unset keys adjust to explicit ones (`acks=1` alone turns idempotence off).
+        Raises ConfigError for an unknown key, naming the nearest one, and for a value that does not fit; see
+        `split_unknown` to be lenient.
         """
         values: dict[str, Any] = {}
         secured = {key: raw for key, raw in settings.items() if key in SECURITY_KEYS}
@@ -91,7 +94,8 @@ class ClientConfig:
                 continue
             if name not in _TYPES or "_" in key:
                 raise ConfigError(f"{key} is not a setting of this client", nearest(key))
-            values[name] = _parse(key, _TYPES[name], raw)
+            if raw is not None:
+                values[name] = parse_setting(key, _TYPES[name], raw)
         if ACKS.get(str(values.get("acks", "all"))) != -1:
             values.setdefault("enable_idempotence", False)
         return cls(**values)
@@ -135,8 +139,17 @@ def parse_properties(text: str) -> dict[str, str]:
     return settings
 
 
-def _parse(key: str, kind: str, raw: str | int | bool) -> str | int | bool:
-    text = str(raw).strip()
+def parse_setting(key: str, kind: str, raw: object) -> str | int | bool:
+    """A setting's value as its field has it, of text or of its own type; kind: "str", "int" or "bool".
+
+    Numbers and booleans of other libraries are taken, and text of subclasses of str, and for keys that are lists in
+    Kafka a list of texts. Raises ConfigError, which names the key.
+    """
+    if key in _LISTS and isinstance(raw, list | tuple):
+        raw = ",".join(_text(key, each) for each in raw)
+    if kind == "str":
+        return _text(key, raw)
+    text = plain_text(raw).strip()
     if kind == "bool":
         if text.lower() not in ("true", "false"):
             raise ConfigError(f"{key}={text} is not a boolean", "Use true or false")
@@ -146,7 +159,22 @@ def _parse(key: str, kind: str, raw: str | int | bool) -> str | int | bool:
             return int(text)
         except ValueError:
             raise ConfigError(f"{key}={text} is not a whole number") from None
-    return text
+    raise AssertionError(f"{key} has a field of type {kind}")
+
+
+def plain_text(raw: object) -> str:
+    """A value as text; the content of a subclass of str, whatever it shows itself as (an enum shows its name)."""
+    return str.__str__(raw) if isinstance(raw, str) else str(raw)
+
+
+def _text(key: str, raw: object) -> str:
+    if isinstance(raw, str):
+        return str.__str__(raw).strip()
+    if not isinstance(raw, bool):
+        with suppress(TypeError):
+            return str(operator.index(raw))  # type: ignore[arg-type]  # what has none raises
+    more = ", or a list of texts" if key in _LISTS else ""
+    raise ConfigError(f"{key}={raw!r} is {type(raw).__name__}, not text", f"Give text{more}")
 
 
 def _key(name: str) -> str:
@@ -174,6 +202,8 @@ _RANGES: Mapping[str, tuple[int, int]] = {
     "max_request_size": (1, _INT_MAX),
     "delivery_timeout_ms": (1, _INT_MAX),
 }
+_LISTS = frozenset({"bootstrap.servers"})
+"""Keys whose value is a list in Kafka; here its elements with commas between them."""
 _CHOICES: Mapping[str, tuple[str, ...]] = {
     "client_dns_lookup": ("use_all_dns_ips",),
     "isolation_level": tuple(ISOLATION),

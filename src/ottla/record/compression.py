@@ -34,6 +34,9 @@ CODEC_NAMES: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 _STEP = 1 << 18
 _ZSTD_WINDOW_MAX = 1 << 27
 """The largest window that zstd's own tools accept by default; Java's binding has the same bound."""
+_GZIP_MAGIC = b"\x1f\x8b"
+_ZSTD_SKIPPABLE = range(0x184D2A50, 0x184D2A60)
+"""Magic numbers of frames for readers of their own, which decoders skip (RFC 8878, 3.1.2)."""
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = Struct(">8sii")
 _XERIAL_BLOCK = 32 * 1024
@@ -111,7 +114,10 @@ def _compress_gzip(data: Buffer, level: int) -> bytes:
 
 
 def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
-    """All members of a gzip stream (RFC 1952 allows several)."""
+    """All members of a gzip stream (RFC 1952 allows several).
+
+    Zeros behind a member are padding; other bytes that do not begin another one are passed over, as in Java.
+    """
     out = bytearray()
     rest: Buffer = data
     while True:
@@ -124,8 +130,8 @@ def _decompress_gzip(data: Buffer, max_bytes: int) -> bytes:
             raise _too_large(max_bytes)
         if not machine.eof:
             raise CorruptRecord("gzip: the stream is cut short")
-        rest = machine.unused_data
-        if not rest:
+        rest = machine.unused_data.lstrip(b"\0")
+        if not rest.startswith(_GZIP_MAGIC):
             return bytes(out)
 
 
@@ -240,8 +246,7 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     machine = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX)
     out = bytearray()
     try:
-        _check_zstd_frames(data)
-        with machine.stream_reader(data, read_across_frames=True) as reader:
+        with machine.stream_reader(_zstd_frames(data), read_across_frames=True) as reader:
             while piece := reader.read(min(_STEP, max_bytes + 1 - len(out))):
                 out += piece
                 if len(out) > max_bytes:
@@ -251,21 +256,31 @@ def _decompress_zstd(data: Buffer, max_bytes: int) -> bytes:
     return bytes(out)
 
 
-def _check_zstd_frames(data: Buffer) -> None:
-    """Walk frames and blocks by their headers (RFC 8878, 3.1.1): the library's reader ends quietly at a cut."""
+def _zstd_frames(data: Buffer) -> Buffer:
+    """The frames of `data` that hold data, checked by their headers: the library's reader ends quietly at a cut, and
+    does not know the frames that decoders skip.
+    """
+    frames, pos, size = [], 0, len(data)
+    while pos < size or pos == 0:
+        skips = size - pos >= 8 and int.from_bytes(data[pos : pos + 4], "little") in _ZSTD_SKIPPABLE
+        end = pos + 8 + int.from_bytes(data[pos + 4 : pos + 8], "little") if skips else _zstd_frame_end(data, pos)
+        if end > size:
+            raise CorruptRecord("zstd: the frame is cut short")
+        if not skips:
+            frames.append(data[pos:end])
+        pos = end
+    return data if len(frames) == 1 and len(frames[0]) == size else b"".join(frames)
+
+
+def _zstd_frame_end(data: Buffer, pos: int) -> int:
+    """Behind the frame at `pos`: its blocks are walked by their headers (RFC 8878, 3.1.1); maybe behind `data`."""
     import zstandard  # noqa: PLC0415  see the head of this file
 
-    pos = 0
-    while pos < len(data) or pos == 0:
-        frame = data[pos : pos + 18]
-        pos += zstandard.frame_header_size(frame)
-        last = False
-        while not last:
-            block = int.from_bytes(data[pos : pos + 3], "little")
-            last = bool(block & 1)
-            pos += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
-            if pos > len(data):
-                raise CorruptRecord("zstd: the frame is cut short")
-        pos += 4 if zstandard.get_frame_parameters(frame).has_checksum else 0
-    if pos > len(data):
-        raise CorruptRecord("zstd: the frame is cut short")
+    frame = data[pos : pos + 18]
+    pos += zstandard.frame_header_size(frame)
+    last = False
+    while not last and pos <= len(data):
+        block = int.from_bytes(data[pos : pos + 3], "little")
+        last = bool(block & 1)
+        pos += 3 + (1 if block >> 1 & 3 == 1 else block >> 3)
+    return pos + (4 if zstandard.get_frame_parameters(frame).has_checksum else 0)

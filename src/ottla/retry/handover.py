@@ -5,11 +5,19 @@ Zone: real. The producer is an ordinary transactional one; what the group has co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Final, NamedTuple
 
 from ottla.client.consumer.record import ConsumerRecord
-from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError
+from ottla.client.errors import (
+    ClientError,
+    DeadlineError,
+    ProducerFencedError,
+    RefusedError,
+    TransactionFailedError,
+    UsageError,
+)
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer import Producer, SendFuture
 from ottla.errors import ErrorCode
@@ -62,6 +70,9 @@ class _RecordRefusedError(Exception):
 
     def __init__(self, item: Item, route: Route, error: ClientError) -> None:
         self.item, self.route, self.error = item, route, error
+
+
+Sent = tuple[Item, Route, SendFuture]
 
 
 class Handover:
@@ -153,12 +164,15 @@ class Handover:
             self._producer.begin_transaction()
             self._begun = True
             self._step("begun")
-            sent = [self._send(item, route) for item, route in routes]
-            rewritten = [self._rewrite(where, record) for (where, _), record in again.items()]
-            self._step("sent")
-            self._producer.send_offsets_to_transaction(positions, group)
-            self._step("offsets")
-            self._commit(sent)
+            sent: list[Sent] = []
+            with _blaming(sent):
+                for item, route in routes:
+                    sent.append(self._send(item, route))
+                rewritten = [self._rewrite(where, record) for (where, _), record in again.items()]
+                self._step("sent")
+                self._producer.send_offsets_to_transaction(positions, group)
+                self._step("offsets")
+                self._commit()
         except _RecordRefusedError as refused:
             self._note(refused)
             raise refused.error from refused
@@ -178,10 +192,12 @@ class Handover:
         why = self._refused.get((item.where, item.offset))
         return self._router.route(item.record) if why is None else self._router.refused(item.record, why)
 
-    def _send(self, item: Item, route: Route) -> tuple[Item, Route, SendFuture]:
+    def _send(self, item: Item, route: Route) -> Sent:
         record = item.record
         try:
             future = self._producer.send(route.topic, record.value, key=record.key, headers=route.headers)
+        except (TransactionFailedError, ProducerFencedError):
+            raise  # because of another record, or of none
         except (RefusedError, UsageError, DeadlineError) as error:
             raise _RecordRefusedError(item, route, error) from error
         return item, route, future
@@ -199,7 +215,7 @@ class Handover:
         self._producer.send(record.topic, record.value, key=record.key, headers=headers, partition=where.partition)
         return Ref(due, where, record.offset)
 
-    def _commit(self, sent: Iterable[tuple[Item, Route, SendFuture]]) -> None:
+    def _commit(self) -> None:
         for attempt in range(_COMMITS):
             try:
                 self._producer.commit_transaction()
@@ -209,12 +225,6 @@ class Handover:
                         f"whether the transaction of {self._id} was committed cannot be found out: {error.cause}",
                         "Start the service again when the cluster answers: it goes on where it is",
                     ) from error
-            except ClientError as error:
-                for item, route, future in sent:
-                    failure = _failure(future)
-                    if isinstance(failure, RefusedError) and failure.code in _FINAL:
-                        raise _RecordRefusedError(item, route, failure) from error
-                raise
             else:
                 return
 
@@ -234,7 +244,7 @@ class Handover:
         self._refused[place] = f"{refused.route.topic} does not take it: {error.cause}"
 
     def _abort(self, error: ClientError) -> None:
-        if not self._begun and isinstance(error, UsageError):
+        if not self._begun and isinstance(error, UsageError | ProducerFencedError):
             raise self._over(error) from error
         if not self._begun and isinstance(error, RetryError):
             raise error
@@ -259,6 +269,21 @@ class Handover:
             f"{self._id} cannot go on: {error.cause}",
             "If another service has the same group and instance, give this one another instance; else start it again",
         )
+
+
+@contextmanager
+def _blaming(sent: Iterable[Sent]) -> Iterator[None]:
+    """What fails a transaction is the refusal of one of its records, if there is one."""
+    try:
+        yield
+    except (_RecordRefusedError, RetryError):
+        raise
+    except ClientError as error:
+        for item, route, future in sent:
+            failure = _failure(future) if future.done() else None
+            if isinstance(failure, RefusedError) and failure.code in _FINAL:
+                raise _RecordRefusedError(item, route, failure) from error
+        raise
 
 
 def _failure(future: SendFuture) -> ClientError | None:

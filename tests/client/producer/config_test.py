@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
+import numpy as np
 import pytest
 
-from ottla.client import ConfigError
+from ottla.client import ClientConfig, ConfigError
+from ottla.client.consumer.settings import ConsumerConfig
 from ottla.client.producer.config import ProducerConfig, renamed
 
 IN_FLIGHT = "max.in.flight.requests.per.connection"
@@ -57,6 +61,80 @@ def test_what_does_not_fit_says_what_does(key: str, value: str | int, hint: str)
     with pytest.raises(ConfigError) as caught:
         ProducerConfig.from_mapping({key: value})
     assert hint in str(caught.value)
+
+
+class Codec(StrEnum):
+    """An application's own."""
+
+    BEST = "zstd"
+
+
+class Name(str):
+    """Shows itself in another way than it is."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return "another"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "field", "expected"),
+    [
+        ("bootstrap.servers", ["a:1", "b:2"], "bootstrap_servers", "a:1,b:2"),
+        ("bootstrap.servers", Name("a:1"), "bootstrap_servers", "a:1"),
+        ("compression.type", Codec.BEST, "compression_type", "zstd"),
+        ("compression.type", np.str_("gzip"), "compression_type", "gzip"),
+        ("client.id", 5, "client_id", "5"),
+        ("client.id", None, "client_id", "ottla"),
+        ("acks", np.int64(1), "acks", "1"),
+        ("batch.size", np.int32(7), "batch_size", 7),
+        ("batch.size", " 7 ", "batch_size", 7),
+        ("batch.size", None, "batch_size", 16_384),
+        ("enable.idempotence", np.bool_(False), "enable_idempotence", False),
+    ],
+)
+def test_values_of_other_types_are_taken_as_what_they_are(
+    key: str, value: object, field: str, expected: object
+) -> None:
+    for config in (ProducerConfig, ConsumerConfig):
+        found = getattr(config.from_mapping({key: value}).client, field)  # type: ignore[dict-item]
+        assert (found, type(found)) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("client.id", ["a"]),
+        ("client.id", b"a"),
+        ("client.id", 1.5),
+        ("client.id", True),
+        ("bootstrap.servers", [b"a:1"]),
+        ("bootstrap.servers", {"a:1"}),
+        ("batch.size", 1.5),
+        ("batch.size", [1]),
+        ("batch.size", True),
+        ("enable.idempotence", 1),
+        ("sasl.username", 5),
+    ],
+)
+def test_what_is_not_taken_is_refused_by_name(key: str, value: object) -> None:
+    for config in (ProducerConfig, ConsumerConfig, ClientConfig):
+        with pytest.raises(ConfigError, match=key):
+            config.from_mapping({key: value})  # type: ignore[dict-item]
+
+
+def test_an_empty_transactional_id_is_refused_and_none_is_none() -> None:
+    with pytest.raises(ConfigError, match=r"transactional\.id is empty"):
+        ProducerConfig.from_mapping({"transactional.id": ""})
+    assert ProducerConfig.from_mapping({"transactional.id": None}).transactional_id == ""
+
+
+@pytest.mark.parametrize(("key", "value"), [("group.id", 5), ("max.poll.records", 1.5), ("auto.offset.reset", ["a"])])
+def test_the_consumers_own_keys_are_refused_by_name(key: str, value: object) -> None:
+    with pytest.raises(ConfigError, match=key):
+        ConsumerConfig.from_mapping({key: value})  # type: ignore[dict-item]
+    assert ConsumerConfig.from_mapping({key: None}) == ConsumerConfig()
 
 
 def test_old_names_are_accepted_with_a_warning() -> None:

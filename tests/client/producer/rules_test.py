@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ottla.client import RefusedError, UsageError
+from ottla.client import ProducerFencedError, RefusedError, UsageError
 from ottla.client.producer.batch import record_body
 from ottla.client.producer.lane import ProducerId
 from ottla.client.producer.meaning import Meaning, meaning
@@ -86,6 +86,15 @@ def test_some_errors_are_for_good(code: ErrorCode) -> None:
     assert transaction.state is State.FATAL_ERROR
     with pytest.raises(UsageError, match=code.name):
         transaction.aborting()
+
+
+@pytest.mark.parametrize("code", [E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH])
+def test_every_call_of_a_fenced_producer_raises_one_class(code: ErrorCode) -> None:
+    transaction = in_state(State.IN_TRANSACTION)
+    transaction.failed(ProducerFencedError(code, "x"))
+    for call in ALLOWED:
+        with pytest.raises(ProducerFencedError, match="another producer has taken over"):
+            getattr(transaction, call)()
 
 
 def test_others_end_with_an_abort() -> None:

@@ -10,6 +10,7 @@ from tests.client.producer.bench import MARKS, Bench, trouble
 from ottla.client import (
     GroupMetadata,
     Producer,
+    ProducerFencedError,
     RefusedError,
     TopicPartition,
     UsageError,
@@ -69,12 +70,30 @@ def test_a_newer_producer_fences_the_older(bench: Bench, producer: Callable[...,
     new.init_transactions()
     with new.transaction():
         new.send(topic, b"new")
-    with pytest.raises(RefusedError) as refused:
-        old.commit_transaction()
-    assert refused.value.code is ErrorCode.PRODUCER_FENCED
-    with pytest.raises(UsageError, match="cannot go on"):
-        old.begin_transaction()
+    for call in (old.commit_transaction, old.begin_transaction, old.abort_transaction, lambda: old.send(topic, b"v")):
+        with pytest.raises(ProducerFencedError) as refused:
+            call()
+        assert refused.value.code is ErrorCode.PRODUCER_FENCED
     assert bench.values(topic) == [b"new"]
+
+
+def test_a_fenced_producer_sees_one_class_of_error_whichever_call_finds_it_out(
+    bench: Bench, producer: Callable[..., Producer]
+) -> None:
+    topic = bench.topic()
+    old, new = producer(transactional_id="found-out"), producer(transactional_id="found-out")
+    old.init_transactions()
+    old.begin_transaction()
+    old.send(topic, b"old").result(180)
+    new.init_transactions()
+    with pytest.raises(ProducerFencedError):  # a leader says INVALID_PRODUCER_EPOCH, a coordinator PRODUCER_FENCED
+        old.send(topic, b"old").result(180)
+    with pytest.raises(ProducerFencedError):
+        old.send_offsets_to_transaction({TopicPartition(topic, 0): 1}, "any")
+    with pytest.raises(ProducerFencedError), old.transaction():
+        pass
+    with new.transaction():
+        new.send(topic, b"new")
 
 
 def test_positions_go_with_the_transaction(bench: Bench, producer: Callable[..., Producer]) -> None:

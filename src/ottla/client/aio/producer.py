@@ -28,11 +28,13 @@ from ottla.client.producer.config import ProducerConfig, Serializer, renamed
 from ottla.client.producer.core import ProducerCore
 from ottla.client.producer.failed import FailedRecord, per_batch
 from ottla.client.producer.futures import RecordMetadata, Shared, TableFuture, TableMetadata, seconds_left
-from ottla.client.producer.intake import FOREVER_S, Intake, not_flushed
+from ottla.client.producer.intake import Intake, not_flushed
 from ottla.client.producer.measures import measures
 from ottla.client.producer.partitioning import Partitioner, chosen_partitioner
 from ottla.client.producer.preparing import Interceptor, Preparation, plain_headers
 from ottla.client.producer.transactional import TransactionalFace
+from ottla.client.retry import FOREVER_S, bounded_s
+from ottla.client.timestamps import Timestamp, timestamp_ms
 from ottla.record.batch import Headers
 from ottla.types import TopicPartition
 
@@ -53,7 +55,7 @@ class Producer:
 
     def __init__(
         self,
-        settings: Mapping[str, str | int | bool],
+        settings: Mapping[str, Any],
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -119,7 +121,7 @@ class Producer:
         key: Any = None,
         headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
     ) -> asyncio.Future[RecordMetadata]:
         """Accept a record, as the `send` of the producer with threads; the future says where it is, or why not.
 
@@ -137,8 +139,8 @@ class Producer:
             topic, value, key, headers, partition, timestamp, told = asked
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        elif timestamp not in _INT64:
-            raise UsageError(f"timestamp {timestamp} is not in milliseconds since 1970")
+        elif type(timestamp) is not int or timestamp not in _INT64:
+            timestamp = timestamp_ms(timestamp)
         plain = plain_headers(headers) if headers else ()
         if self._accumulator.news:
             await asyncio.sleep(0)  # the sender has work: somebody who only sends would never let it
@@ -216,7 +218,7 @@ class Producer:
         timeout: seconds; None: until everything is decided. Raises DeadlineError when the time is over.
         """
         self._bind()
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + bounded_s(timeout)
         self._accumulator.flushes += 1
         try:
             self._sender.nudge()
@@ -227,10 +229,10 @@ class Producer:
             self._accumulator.flushes -= 1
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109  as with threads
-        """Accept nothing more, deliver what was accepted, and end. Idempotent.
+        """Accept nothing more, deliver what was accepted, and end; as with threads an open transaction is aborted.
 
         timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); what is not delivered
-        then fails. Cancelled, it goes on for as long as the loop does.
+        then fails. Idempotent. Cancelled, it goes on for as long as the loop does.
         """
         if os.getpid() != self._shared.process:
             return  # the sockets are the parent's
@@ -241,8 +243,15 @@ class Producer:
             self._sender.over = True
             return
         self._bind()
+        until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
         with self._shared.lock:
-            self._intake.close(time.monotonic() + (FOREVER_S if timeout is None else timeout))
+            self._intake.refuse()
+        try:
+            if (face := self._transactional) is not None and face.is_open:
+                await self._worker.finish(partial(face.abandon, until))
+        finally:
+            with self._shared.lock:
+                self._intake.close(until)
         self._after_round()
         await self._wait(lambda: self._sender.over, None)
         if self._transactional is not None:
@@ -330,7 +339,7 @@ class Producer:
             self._intake.check_open()
 
     def _until(self) -> float:
-        return time.monotonic() + self.config.max_block_ms / 1000
+        return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
     def _after_round(self) -> None:
         waiters, self._waiters = self._waiters, []
@@ -366,7 +375,14 @@ class Producer:
             partition = self._intake.choose(topic, partition, key, value)
             if not self._admits(where := TopicPartition(name, partition)):
                 return where
-            return self._core.place(topic, partition, timestamp, key, value, headers, time.monotonic())
+            batch = self._core.place(topic, partition, timestamp, key, value, headers, time.monotonic())
+            return self._joined(batch) if batch is not None else None
+
+    def _joined(self, batch: ProducerBatch) -> ProducerBatch:
+        """A record is in its batch: only now is the partition part of the transaction."""
+        if self._transactional is not None:
+            self._transactional.partitions.add(batch.where)
+        return batch
 
     def _offer_whole(self, batch: ProducerBatch, _joined: int | None = None) -> Offered:
         """The same for a batch of a table."""
@@ -378,7 +394,7 @@ class Producer:
             self._intake.choose(topic, where.partition, None, None)
             if not self._admits(where):
                 return where
-            return batch if self._core.place_whole(topic, batch, time.monotonic()) else None
+            return self._joined(batch) if self._core.place_whole(topic, batch, time.monotonic()) else None
 
     def _admits(self, where: TopicPartition) -> bool:
         return self._transactional is None or self._transactional.admits(where)

@@ -27,8 +27,9 @@ from ottla.client.consumer.settings import ConsumerConfig, Setting, topic_names
 from ottla.client.consumer.wake import Wake
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError, WakeupError
 from ottla.client.metadata import TopicView
-from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.retry import Deadline
+from ottla.client.timestamps import timestamp_ms
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
@@ -205,7 +206,7 @@ class Consumer:
         """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
         with self._guard:
             self._give_back()
-            to = OffsetAndMetadata(offset) if isinstance(offset, int) else offset
+            to = checked_position(where, offset)
             self._reader.seek(where, to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
@@ -266,9 +267,8 @@ class Consumer:
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
         with self._guard:
-            if any(each < 0 for each in timestamps.values()):
-                raise UsageError("a timestamp is negative", "Use milliseconds since 1970")
-            found = self._reader.offsets(timestamps, self._deadline(timeout_s))
+            times = {where: timestamp_ms(each) for where, each in timestamps.items()}
+            found = self._reader.offsets(times, self._deadline(timeout_s))
             return {where: offset if offset >= 0 else None for where, offset in found.items()}
 
     def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
@@ -382,13 +382,7 @@ class Consumer:
         self._need_group()
         if offsets is None:
             return self._reader.positions() | self._ahead.positions()
-        found = {}
-        for where, each in offsets.items():
-            position = OffsetAndMetadata(each) if isinstance(each, int) else each
-            if position.offset < 0:
-                raise UsageError(f"offset {position.offset} of {where} is negative", "Commit the next offset to read")
-            found[TopicPartition(*where)] = position
-        return found
+        return {TopicPartition(*where): checked_position(where, each) for where, each in offsets.items()}
 
     def _told(self, callback: OnCommit | None) -> OnCommit:
         def told(offsets: Offsets, error: ClientError | None) -> None:

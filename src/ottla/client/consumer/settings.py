@@ -14,8 +14,7 @@ from ottla.client.consumer.assignors import Assignor, Range, RoundRobin
 from ottla.client.consumer.reset import parse_reset
 from ottla.client.consumer.sticky import CooperativeSticky, Sticky
 from ottla.client.errors import ConfigError, UsageError
-from ottla.client.security.settings import SECURITY_KEYS
-from ottla.client.settings import ClientConfig, is_shared, nearest
+from ottla.client.settings import ClientConfig, is_shared, nearest, plain_text
 
 Deserializer = Callable[[str, bytes], Any]
 """(topic, bytes) → value; null keys and values are not deserialized."""
@@ -74,19 +73,21 @@ class ConsumerConfig:
 
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Setting]) -> ConsumerConfig:
-        """By Kafka's keys. Raises ConfigError, naming the nearest key for one that is not known."""
+        """By Kafka's keys; None is as if the key were left out.
+
+        Raises ConfigError, naming the nearest key for one that is not known.
+        """
         own: dict[str, Any] = {}
         shared: dict[str, Any] = {}
         for key, raw in settings.items():
             name = key.replace(".", "_")
             if name in _OWN and "_" not in key:
-                own[name] = _parse(key, name, raw)
+                if raw is not None:
+                    own[name] = _parse(key, name, raw)
             elif not is_shared(key):
                 raise ConfigError(f"{key} is not a setting of a consumer", nearest(key, map(_key, _OWN)))
-            elif isinstance(raw, str | int | bool) or key in SECURITY_KEYS:
-                shared[key] = raw
             else:
-                raise ConfigError(f"{key}={raw!r} does not fit", "It takes text, a number or a boolean")
+                shared[key] = raw
         return cls(client=ClientConfig.from_mapping(shared), **own)
 
     @property
@@ -98,7 +99,7 @@ class ConsumerConfig:
         """In the order of preference. Raises ConfigError."""
         found = []
         for name in self.partition_assignment_strategy:
-            kind = _ASSIGNORS.get(_JAVA_NAMES.get(name, name))
+            kind = _ASSIGNORS.get(_JAVA_NAMES.get(name, name)) if isinstance(name, str) else None  # type: ignore[redundant-expr]  # settings may be anything
             if kind is None:
                 raise ConfigError(
                     f"partition.assignment.strategy={name} is not known", f"Use some of {', '.join(_ASSIGNORS)}"
@@ -136,21 +137,21 @@ def topic_names(topics: Iterable[str]) -> tuple[str, ...]:
 
 def _parse(key: str, name: str, raw: Setting) -> Any:
     kind = _OWN[name]
-    if kind == "bool" and str(raw).lower() in ("true", "false"):
-        return str(raw).lower() == "true"
+    if kind == "bool" and plain_text(raw).lower() in ("true", "false"):
+        return plain_text(raw).lower() == "true"
     if kind == "int" and not isinstance(raw, bool):
         try:
-            return int(str(raw))
+            return int(plain_text(raw))
         except ValueError:
             pass
     if kind.startswith("tuple"):
         words = [word.strip() for word in raw.split(",")] if isinstance(raw, str) else raw
         if isinstance(words, list | tuple):
             return tuple(word for word in words if word != "")
-    if kind.startswith("Deserializer") and (raw is None or callable(raw)):
+    if kind.startswith("Deserializer") and callable(raw):
         return raw
-    if kind.startswith("str") and (isinstance(raw, str) or (raw is None and "None" in kind)):
-        return raw
+    if kind.startswith("str") and isinstance(raw, str):
+        return plain_text(raw)
     raise ConfigError(f"{key}={raw!r} does not fit", f"It takes {_TAKES.get(kind.split(' ', maxsplit=1)[0], 'a list')}")
 
 

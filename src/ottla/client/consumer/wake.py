@@ -39,7 +39,7 @@ class Wake:
         """Wait until `set`, or for `timeout_s`."""
         poller = select.poll()
         poller.register(self._reader, select.POLLIN)
-        poller.poll(max(0, -int(-timeout_s * 1000 // 1)))
+        poller.poll(min(max(0, -int(-timeout_s * 1000 // 1)), 2**31 - 1))
 
     def close(self) -> None:
         """Give the sockets back."""

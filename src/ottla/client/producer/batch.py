@@ -66,6 +66,7 @@ class ProducerBatch:
         "retry_at",
         "room",
         "sealed",
+        "told",
         "uncertain",
         "where",
     )
@@ -111,6 +112,8 @@ class ProducerBatch:
         self.log_append_time = NO_TIMESTAMP
         self.error: ClientError | None = None
         self.parts: list[ProducerBatch] = []
+        self.told = False
+        """Those who wanted to hear its outcome have heard it."""
 
     @classmethod
     def whole(
@@ -127,6 +130,11 @@ class ProducerBatch:
     def decided(self) -> bool:
         """Whether the fate of every record is known."""
         return all(part.decided for part in self.parts) if self.parts else self.done
+
+    @property
+    def all_told(self) -> bool:
+        """Whether the callbacks of every record have returned."""
+        return all(part.all_told for part in self.parts) if self.parts else self.told
 
     @property
     def size(self) -> int:

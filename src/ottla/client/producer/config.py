@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from ottla.client.errors import ConfigError
-from ottla.client.settings import ACKS, CODECS, ClientConfig, split_unknown
+from ottla.client.settings import ACKS, CODECS, ClientConfig, parse_setting, split_unknown
 from ottla.record.compression import Codec
 
 Serializer = Callable[[Any], bytes | None]
@@ -103,18 +103,20 @@ class ProducerConfig:
         return levels.get(self.codec)
 
     @classmethod
-    def from_mapping(cls, settings: Mapping[str, str | int | bool]) -> ProducerConfig:
-        """Settings by Kafka's keys, values as text or as their type.
+    def from_mapping(cls, settings: Mapping[str, Any]) -> ProducerConfig:
+        """Settings by Kafka's keys, values as text or as their type; None is as if the key were left out.
 
         Unset keys adjust to explicit ones: `acks=1`, `retries=0` or more than five in flight turn idempotence off;
         a long `linger.ms` or `request.timeout.ms` makes `delivery.timeout.ms` longer. Raises ConfigError for an
         unknown key, naming the nearest one, for a value that does not fit, and for explicit ones that conflict.
         """
-        given = {_RENAMED.get(key, key): value for key, value in settings.items()}
+        given = {_RENAMED.get(key, key): value for key, value in settings.items() if value is not None}
         own = {key.replace(".", "_"): value for key, value in given.items() if key in _KEYS}
         shared = {key: value for key, value in given.items() if key not in _KEYS}
         _refuse_unknown(shared)
-        values = {name: _parsed(name, raw) for name, raw in own.items()}
+        values: dict[str, Any] = {name: parse_setting(_key(name), str(_TYPES[name]), raw) for name, raw in own.items()}
+        if values.get("transactional_id") == "":
+            raise ConfigError("transactional.id is empty", "Leave it out for a producer without transactions")
         if _unset(given, "enable.idempotence") and _excludes_idempotence(values):
             shared["enable.idempotence"] = False
         client = ClientConfig.from_mapping(_with_delivery_timeout(shared, values))
@@ -150,21 +152,6 @@ def _refuse_unknown(shared: Mapping[str, object]) -> None:
         if key not in known:
             close = difflib.get_close_matches(key, [*_KEYS, *_shared_keys()], n=1)
             raise ConfigError(f"{key} is not a setting of the producer", f"Did you mean {close[0]}?" if close else "")
-
-
-def _parsed(name: str, raw: str | int | bool) -> Any:
-    kind = str(_TYPES[name])
-    text = str(raw).strip()
-    if kind == "bool":
-        if text.lower() not in ("true", "false"):
-            raise ConfigError(f"{_key(name)}={text} is not a boolean", "Use true or false")
-        return text.lower() == "true"
-    if kind == "int":
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{_key(name)}={text} is not a whole number") from None
-    return text
 
 
 def _key(name: str) -> str:

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ottla.client.backoff import backoff_ms
-from ottla.client.errors import ClientError, ConnectionLostError, DeadlineError, RefusedError
+from ottla.client.errors import ClientError, ConnectionLostError, DeadlineError, ProducerFencedError, RefusedError
 from ottla.client.metadata import ClusterView
 from ottla.client.producer.accumulator import NEVER, RecordAccumulator
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.book import Book, Topic
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.lane import Lane, ProducerId
-from ottla.client.producer.meaning import MAY_BE_IN_LOG, STALE_METADATA, Meaning, meaning
+from ottla.client.producer.meaning import FENCED, MAY_BE_IN_LOG, STALE_METADATA, Meaning, meaning
 from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.errors import ErrorCode
 from ottla.record.batch import Headers
@@ -447,6 +447,7 @@ class ProducerCore:
 
 
 def _refusal(batch: ProducerBatch, answer: Answered) -> RefusedError:
-    return RefusedError(
+    kind = ProducerFencedError if answer.code in FENCED else RefusedError
+    return kind(
         answer.code, f"produce to partition {batch.where.partition} of topic {batch.where.topic}", answer.message
     )

@@ -26,12 +26,14 @@ from ottla.client.producer.config import ProducerConfig, Serializer, renamed
 from ottla.client.producer.core import ProducerCore
 from ottla.client.producer.failed import FailedRecord, per_batch
 from ottla.client.producer.futures import RecordMetadata, SendFuture, Shared, TableFuture, seconds_left
-from ottla.client.producer.intake import FOREVER_S, Intake
+from ottla.client.producer.intake import Intake
 from ottla.client.producer.measures import measures
 from ottla.client.producer.partitioning import Partitioner, chosen_partitioner
 from ottla.client.producer.preparing import Interceptor, Preparation, plain_headers
 from ottla.client.producer.sender import Sender
 from ottla.client.producer.transactional import TransactionalFace
+from ottla.client.retry import FOREVER_S, bounded_s
+from ottla.client.timestamps import Timestamp, timestamp_ms
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -53,7 +55,7 @@ class Producer:
 
     def __init__(
         self,
-        settings: Mapping[str, str | int | bool],
+        settings: Mapping[str, Any],
         *,
         key_serializer: Serializer | None = None,
         value_serializer: Serializer | None = None,
@@ -111,23 +113,24 @@ class Producer:
         key: Any = None,
         headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] = (),
         partition: int | None = None,
-        timestamp: int | None = None,
+        timestamp: Timestamp | None = None,
         on_delivery: OnDelivery | None = None,
     ) -> SendFuture:
         """Accept a record; returns at once, unless metadata or memory has to be waited for, `max.block.ms` at most.
 
-        value None is a tombstone. timestamp: milliseconds since 1970, now by default. Without a partition the key
-        decides; without a key, load does (KIP-794). The bytes are copied before this returns.
+        value None is a tombstone. timestamp: milliseconds since 1970 or a datetime, now by default. Without a partition
+        the key decides; without a key, load does (KIP-794). The bytes are copied before this returns.
         Raises UsageError (closed, not bytes, too large, no transaction begun …), DeadlineError when `max.block.ms` is
-        over, RefusedError for a topic that is refused or a partition that does not exist: then it is not accepted.
+        over, RefusedError for a topic that is refused or a partition that does not exist: then it is not accepted, and
+        a transaction is as it was before.
         """
         if self._prepares:
             asked = self._preparation.prepare(topic, value, key, headers, partition, timestamp, on_delivery)
             topic, value, key, headers, partition, timestamp, on_delivery = asked
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
-        elif timestamp not in _INT64:
-            raise UsageError(f"timestamp {timestamp} is not in milliseconds since 1970")
+        elif type(timestamp) is not int or timestamp not in _INT64:
+            timestamp = timestamp_ms(timestamp)
         plain = plain_headers(headers) if headers else ()
         with self._lock:
             known = self._known(topic)
@@ -185,24 +188,31 @@ class Producer:
         return TableFuture(self._shared, topic, accepted)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send what has been accepted without waiting for `linger.ms`, and wait until each record is decided.
+        """Send what has been accepted without waiting for `linger.ms`, and wait until each record is decided, and the
+        callbacks of these records have returned.
 
-        timeout: seconds; None: until everything is decided. Whether records failed is for their futures to say.
+        timeout: seconds; None or infinite: for as long as it takes. Whether records failed is for their futures to say.
         Raises DeadlineError when the time is over, UsageError in a callback.
         """
         self._intake.flush(timeout)
 
     def close(self, timeout: float | None = None) -> None:
-        """Accept nothing more, deliver what was accepted, and end. Idempotent.
+        """Accept nothing more, deliver what was accepted, and end. A transaction that is open is aborted. Idempotent.
 
         timeout: seconds to deliver, None for as long as it takes (`delivery.timeout.ms` at most); what is not delivered
-        then fails. In a callback it does not wait, but what it asks for happens.
+        then fails. The abort takes `max.block.ms` at most, and is left to the coordinator (`transaction.timeout.ms`)
+        when that is not enough, and with a timeout of 0. In a callback it does not wait, but what it asks for happens.
         """
         if os.getpid() != self._shared.process:
             return  # the thread and the sockets are the parent's
+        until = time.monotonic() + bounded_s(FOREVER_S if timeout is None else timeout)
+        inside = threading.current_thread() is self._sender.thread
         with self._lock:
-            inside = threading.current_thread() is self._sender.thread
-            self._intake.close(time.monotonic() + (FOREVER_S if timeout is None else timeout))
+            self._intake.refuse()
+        if self._transactional is not None and not inside:
+            self._transactional.abandon(until)
+        with self._lock:
+            self._intake.close(until)
         if not inside:
             self._sender.thread.join()
         if self._transactional is not None:
@@ -287,6 +297,7 @@ class Producer:
             self._enter(TopicPartition(name, chosen), until)
             batch = self._core.place(topic, chosen, timestamp, key, value, headers, time.monotonic())
             if batch is not None:
+                self._joined(batch.where)
                 return batch
             self._wait_for_memory(until)
 
@@ -298,11 +309,12 @@ class Producer:
             self._intake.choose(topic, where.partition, None, None)
             self._enter(where, until)
             if self._core.place_whole(topic, batch, time.monotonic()):
+                self._joined(where)
                 break
             self._wait_for_memory(until)
 
     def _until(self) -> float:
-        return time.monotonic() + self.config.max_block_ms / 1000
+        return time.monotonic() + bounded_s(self.config.max_block_ms / 1000)
 
     def _topic(self, name: str, until: float) -> Topic:
         """The topic, its metadata waited for. Raises DeadlineError, RefusedError, UsageError."""
@@ -316,6 +328,11 @@ class Producer:
             return self._intake.answer(name)
         finally:
             self._intake.stop_asking(name)
+
+    def _joined(self, where: TopicPartition) -> None:
+        """A record for the partition is in its batch: only now is the partition part of the transaction."""
+        if self._transactional is not None:
+            self._transactional.partitions.add(where)
 
     def _enter(self, where: TopicPartition, until: float) -> None:
         """Make the partition part of the transaction, if there are transactions."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from ottla.client.errors import ClientError, DeadlineError, UsageError
 from ottla.client.producer.batch import ProducerBatch
+from ottla.client.retry import bounded_s
 from ottla.types import NO_OFFSET, NO_TIMESTAMP
 
 
@@ -73,7 +74,7 @@ class Shared:
         """Wait, with the lock held, until something holds; False when `timeout` seconds are over."""
         self._waiting += 1
         try:
-            return self._changed.wait_for(holds, timeout)
+            return self._changed.wait_for(holds, None if timeout is None else bounded_s(timeout))
         finally:
             self._waiting -= 1
 
@@ -177,7 +178,7 @@ class TableFuture:
 
     def exception(self, timeout: float | None = None) -> ClientError | None:
         """Why the first rows failed that did, None when none did; otherwise as `result`."""
-        until = None if timeout is None else time.monotonic() + timeout
+        until = None if timeout is None else time.monotonic() + bounded_s(timeout)
         for batch in self._batches:
             if batch.decided:
                 continue

@@ -18,7 +18,6 @@ from ottla.client.producer.partitioning import Partitioner
 from ottla.client.producer.sender import Sender
 from ottla.errors import ErrorCode
 
-FOREVER_S = 10.0**9
 _NAME_MAX = 249
 """Kafka's limit: a name is a directory's, too."""
 
@@ -49,9 +48,14 @@ class Intake:
 
     # -- open or closed --------------------------------------------------------------------------------------------
 
+    def refuse(self) -> None:
+        """Accept nothing more."""
+        self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
+        self._shared.notify()
+
     def close(self, until: float) -> None:
         """Accept nothing more, and deliver what was accepted until a time of the monotonic clock."""
-        self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
+        self.refuse()
         self._sender.finish(until)
         self._shared.notify()
 
@@ -153,11 +157,11 @@ class Intake:
         self._shared.check_caller("flush")
         accumulator = self._core.accumulator
         with self._shared.lock:
-            waiting = list(accumulator.incomplete)
+            waiting = [*accumulator.incomplete, *self._core.done, *self._sender.telling]
             accumulator.flushes += 1
             self._sender.nudge()
             try:
-                done = self._shared.wait(lambda: all(batch.decided for batch in waiting), timeout)
+                done = self._shared.wait(lambda: all(batch.all_told for batch in waiting), timeout)
             finally:
                 accumulator.flushes -= 1
         if not done:

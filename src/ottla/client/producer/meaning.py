@@ -54,6 +54,8 @@ STALE_METADATA: Final = frozenset(
     }
 )
 """Answers that say that somebody else leads the partition by now, perhaps."""
+FENCED: Final = frozenset({ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH})
+"""Both say that a newer producer has the transactional id; which one depends on broker and request (KIP-588)."""
 _TOO_LARGE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 _LOST_PLACE: Final = frozenset({ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID})
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from ottla.client.errors import ClientError, UsageError
 from ottla.client.producer.config import Serializer
 from ottla.client.producer.futures import RecordMetadata
+from ottla.client.timestamps import Timestamp
 from ottla.record.batch import Headers
 
 _log = logging.getLogger("ottla.client.producer")
@@ -27,7 +28,7 @@ class ProducerRecord(NamedTuple):
     key: Any
     headers: Any
     partition: int | None
-    timestamp: int | None
+    timestamp: Timestamp | None
 
 
 class Interceptor(Protocol):
@@ -72,9 +73,9 @@ class Preparation:
         key: Any,
         headers: Any,
         partition: int | None,
-        timestamp: int | None,
+        timestamp: Timestamp | None,
         told: Told | None,
-    ) -> tuple[str, Any, Any, Any, int | None, int | None, Told | None]:
+    ) -> tuple[str, Any, Any, Any, int | None, Timestamp | None, Told | None]:
         """The record to send and whom to tell. Raises UsageError when a serializer raises."""
         record = ProducerRecord(topic, value, key, headers, partition, timestamp)
         for interceptor in self._interceptors:

@@ -79,6 +79,8 @@ class Sender:
         """When to give up what is not delivered then; None while the producer is open."""
         self.failed_at_end = 0
         """Batches that were not decided when the thread ended, and failed."""
+        self.telling: list[ProducerBatch] = []
+        """Batches that are decided, and whose callbacks are being called."""
         self.self_adding = True
         """Whether transactional batches add their partitions themselves (transaction version 2)."""
         self.latency_sum = 0.0
@@ -143,7 +145,7 @@ class Sender:
                 event(now)
             self.failed_at_end = len(self._core.accumulator.incomplete)
             self._core.fail_all(error)
-            done = self._core.take_done()
+            done = self.telling = self._core.take_done()
             self._shared.notify()
         self._tell(done)
         for _, outcome in self._inbox:
@@ -163,6 +165,7 @@ class Sender:
             work = self._core.work(now, self._links if now < self._ends_at else self._lasting(now))
             done = self._core.take_done() if self._core.done else []
             if done:
+                self.telling = done
                 self._shared.notify()
             over = self.closing_at is not None and (not self._core.accumulator.incomplete or now >= self.closing_at)
         if done:
@@ -181,7 +184,7 @@ class Sender:
             events, self._events = self._events, []
             for event in events:
                 event(now)
-            done = self._core.take_done()
+            done = self.telling = self._core.take_done()
             self._shared.notify()
         self._tell(done)
         return True
@@ -458,6 +461,10 @@ class Sender:
                 _shielded(whom, metadata, batch.error)
             batch.callbacks = None
             batch.buffer = bytearray()
+            batch.told = True
+        if self._core.accumulator.flushes:
+            with self._shared.lock:
+                self._shared.notify()
 
 
 def closed_early() -> ClientError:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final
 
-from ottla.client.errors import ClientError, RefusedError, UsageError
+from ottla.client.errors import ClientError, ProducerFencedError, RefusedError, TransactionFailedError, UsageError
 from ottla.client.producer.lane import ProducerId
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
@@ -109,7 +109,7 @@ class Transaction:
         """A batch or a request failed for good."""
         if self.state is State.FATAL_ERROR:
             return
-        fatal = isinstance(error, RefusedError) and error.code in _FATAL
+        fatal = isinstance(error, RefusedError) and (isinstance(error, ProducerFencedError) or error.code in _FATAL)
         if fatal:
             self.state, self.error = State.FATAL_ERROR, error
         elif self.state in (State.IN_TRANSACTION, State.COMMITTING):
@@ -128,10 +128,12 @@ class Transaction:
     def _expect(self, call: str, *states: State) -> None:
         if self.state in states:
             return
+        if isinstance(self.error, ProducerFencedError):
+            raise ProducerFencedError(self.error.code, self.error.subject, self.error.message) from self.error
         if self.state is State.FATAL_ERROR:
             raise UsageError(f"this producer cannot go on: {self.error}", "Close it") from self.error
         if self.state is State.ABORTABLE_ERROR:
-            raise UsageError(f"the transaction has failed: {self.error}", "Abort it") from self.error
+            raise TransactionFailedError(f"the transaction has failed: {self.error}", "Abort it") from self.error
         raise UsageError(f"{call} is not possible while the producer is {self.state.name}", _NEXT[self.state])
 
 

@@ -5,6 +5,7 @@ Zone: real. One call at a time; what is allowed is `transaction`'s to say, the r
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +13,7 @@ from typing import TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, DeadlineError, UsageError
-from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.core import ProducerCore
 from ottla.client.producer.futures import Shared, seconds_left
@@ -20,9 +21,10 @@ from ottla.client.producer.lane import ProducerId
 from ottla.client.producer.sender import Sender
 from ottla.client.producer.transaction import State, Transaction
 from ottla.client.producer.txn_calls import Coordinators, TxnCalls
-from ottla.client.retry import Deadline
+from ottla.client.retry import Deadline, bounded_s
 from ottla.types import TopicPartition
 
+_log = logging.getLogger("ottla.client.producer")
 _R = TypeVar("_R")
 
 
@@ -37,7 +39,7 @@ class TransactionalFace:
         sender: Sender,
         flush: Callable[[float | None], None],
     ) -> None:
-        self._block_s = config.max_block_ms / 1000
+        self._block_s = bounded_s(config.max_block_ms / 1000)
         self._core = core
         self._shared = shared
         self._sender = sender
@@ -47,6 +49,8 @@ class TransactionalFace:
         self._turn = threading.Lock()
         """One request at a time: held without the shared lock, taken before it."""
         self._state = Transaction(config.transactional_id)
+        self.partitions = self._state.partitions
+        """Those of the transaction; in version 2 a partition is added here with its first record."""
         core.on_failure = self._state.failed
 
     @property
@@ -83,9 +87,7 @@ class TransactionalFace:
         """
         state = self._state
         state.check_write()
-        if state.version == 2:
-            state.partitions.add(where)
-        return where in state.partitions
+        return state.version == 2 or where in state.partitions
 
     def add(self, where: TopicPartition, until: float) -> None:
         """Make a partition part of the transaction; waits for the coordinator, without the shared lock.
@@ -107,9 +109,7 @@ class TransactionalFace:
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
         whose = GroupMetadata(group) if isinstance(group, str) else group
-        places = {w: OffsetAndMetadata(at) if isinstance(at, int) else at for w, at in offsets.items()}
-        if any(place.offset < 0 for place in places.values()):
-            raise UsageError("a position is negative", "Give the offset of the next record to read")
+        places = {where: checked_position(where, place) for where, place in offsets.items()}
         with self._turn:
             state, deadline = self._state, self._deadline()
             state.check_write()
@@ -136,15 +136,34 @@ class TransactionalFace:
     def abort(self) -> None:
         """As `Producer.abort_transaction`."""
         with self._turn:
-            until = time.monotonic() + self._block_s
-            with self._shared.lock:
-                self._state.aborting()
-                self._core.give_up(UsageError("the transaction of this record was aborted"))
-                self._sender.nudge()
-                incomplete = self._core.accumulator.incomplete
-                if not self._shared.wait(lambda: not incomplete, seconds_left(until)):
-                    raise DeadlineError("records of the transaction are still on their way", "Abort again")
-            self._end(commit=False, until=until)
+            self._abort(time.monotonic() + self._block_s)
+
+    def abandon(self, until: float) -> None:
+        """The producer closes: abort what is open, until a time of the monotonic clock and `max.block.ms` at most.
+
+        What cannot be aborted is the coordinator's to abort, after `transaction.timeout.ms`.
+        """
+        until = min(until, time.monotonic() + self._block_s)
+        left = seconds_left(until)
+        if not left or not self._turn.acquire(timeout=left):
+            return
+        try:
+            if self.is_open:
+                self._abort(until)
+        except ClientError as error:
+            _log.warning("the producer closes, and its transaction is left to its coordinator to abort: %s", error)
+        finally:
+            self._turn.release()
+
+    def _abort(self, until: float) -> None:
+        with self._shared.lock:
+            self._state.aborting()
+            self._core.give_up(UsageError("the transaction of this record was aborted"))
+            self._sender.nudge()
+            incomplete = self._core.accumulator.incomplete
+            if not self._shared.wait(lambda: not incomplete, seconds_left(until)):
+                raise DeadlineError("records of the transaction are still on their way", "Abort again")
+        self._end(commit=False, until=until)
 
     def _end(self, *, commit: bool, until: float) -> None:
         state = self._state

@@ -11,9 +11,10 @@ from typing import TypeVar
 
 from ottla.client.cluster import ANY_NODE, Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import RefusedError, refusal
+from ottla.client.errors import ProducerFencedError, RefusedError, refusal
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.meaning import FENCED
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
@@ -177,8 +178,7 @@ class TxnCalls:
 
 def _refusal(code: int, subject: str) -> RefusedError | None:
     # Old coordinators say INVALID_PRODUCER_EPOCH where newer ones say that the producer is fenced (KIP-588).
-    fenced = code == ErrorCode.INVALID_PRODUCER_EPOCH
-    return refusal(ErrorCode.PRODUCER_FENCED if fenced else code, subject)
+    return ProducerFencedError(ErrorCode.PRODUCER_FENCED, subject) if code in FENCED else refusal(code, subject)
 
 
 def _add_refused(answer: AddPartitionsToTxnResponse) -> RefusedError | None:

@@ -162,10 +162,14 @@ class SecurityConfig:
     @classmethod
     def from_mapping(cls, settings: Mapping[str, Any]) -> SecurityConfig:
         """By Kafka's keys, which all are `SECURITY_KEYS`. Raises ConfigError."""
-        values = {key.replace(".", "_"): value for key, value in settings.items()}
+        values = {key.replace(".", "_"): value for key, value in settings.items() if value is not None}
         for name, value in values.items():
-            if name != "sasl_login_callback_handler_class" and not isinstance(value, str):
-                raise ConfigError(f"{_key(name)} is not text")
+            if name == "ssl_enabled_protocols" and isinstance(value, list | tuple):
+                values[name] = ",".join(map(str, value))
+            elif name != "sasl_login_callback_handler_class":
+                if not isinstance(value, str):
+                    raise ConfigError(f"{_key(name)} is {type(value).__name__}, not text")
+                values[name] = str.__str__(value)  # an enum's value, not its name
         if "security_protocol" in values:
             values["security_protocol"] = values["security_protocol"].upper()
         return cls(**values)

@@ -1,0 +1,41 @@
+"""Timestamps that callers give, as milliseconds since 1970.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+import operator
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from ottla.client.errors import UsageError, WrongTypeError
+
+Timestamp = int | datetime
+"""Milliseconds since 1970 as a whole number of any type (numpy's, too), or a datetime; a naive one is local time."""
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MS: Final = timedelta(milliseconds=1)
+_LAST: Final = 2**63 - 1
+
+
+def timestamp_ms(value: object) -> int:
+    """The milliseconds; digits below are cut off. Raises WrongTypeError, UsageError for what is out of range.
+
+    A float is refused: seconds, which time.time() gives, would be taken for milliseconds in 1970.
+    """
+    found = (value.astimezone(UTC) - _EPOCH) // _MS if isinstance(value, datetime) else _whole(value)
+    if not 0 <= found <= _LAST:
+        raise UsageError(f"timestamp {value} is not in milliseconds since 1970", "Use 0 to 2^63 - 1")
+    return found
+
+
+def _whole(value: object) -> int:
+    try:
+        if not isinstance(value, bool):
+            return operator.index(value)  # type: ignore[arg-type]  # what has none raises
+    except TypeError:
+        pass
+    raise WrongTypeError(
+        f"a timestamp is {type(value).__name__} ({str(value)[:40]})",
+        "Give milliseconds since 1970 as an int, or a datetime",
+    )
