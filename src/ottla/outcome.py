@@ -11,22 +11,6 @@ from collections import deque
 from collections.abc import Callable
 
 
-class Turn:
-    """Whether the present turn has begun to change state: the line between a failed request and a broken broker.
-
-    An exception before the first change costs the request that caused it. One after that leaves state that may be half
-    changed, so it stops the broker. `Dispatch` clears the mark when a request begins, and every method that changes
-    shared state sets it first: appends, truncations and roles of partitions, fetches of followers, operations that wait
-    in the purgatory, orders of the controller. Coordinators of groups and transactions need no mark: what fails in one
-    of their shards ends that shard (`coordinator.runner`).
-    """
-
-    __slots__ = ("changes",)
-
-    def __init__(self) -> None:
-        self.changes = False
-
-
 class Effects:
     """A queue of thunks; what they queue in turn runs in the same drain, after them."""
 

@@ -38,7 +38,7 @@ from ottla.cluster.script import Script
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups import heartbeats
-from ottla.outcome import Effects, Turn
+from ottla.outcome import Effects
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication import fetch, produce
@@ -97,10 +97,9 @@ class Broker:
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
-        self._turn = Turn()
         self.hosted = Hosted()
         self._alarm = SharedAlarm(world.clock)
-        self._purgatory = Purgatory(self._alarm, self._turn)
+        self._purgatory = Purgatory(self._alarm)
         self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
@@ -115,7 +114,7 @@ class Broker:
         self._leaders = ImageLeaders(lambda: self.cluster.image)
         secret = world.broker_secret
         listener, is_alone = config.inter_broker_listener, self._stores.is_own
-        self._dispatch = Dispatch(world.network, listener, is_alone, self._turn, brokers_log_in=secret is not None)
+        self._dispatch = Dispatch(world.network, listener, is_alone, brokers_log_in=secret is not None)
         self._login = None if secret is None else BrokerLogin(secret, world.entropy, world.network)
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
@@ -138,7 +137,6 @@ class Broker:
             self._effects.later,
             self.cluster.topic_config,
             self._safeguards.replication,
-            self._turn,
         )
 
     def _new_verifier(self) -> Verifier:

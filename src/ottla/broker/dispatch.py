@@ -6,8 +6,6 @@ own response; a frame that cannot be read closes the connection with one log lin
 
 Until the broker is ready only other brokers are served: clients' requests wait, one per connection, so that nobody is
 told of a cluster that this broker does not know yet.
-
-An exception of our own code costs the request or the connection as long as no state was changed (`containment`).
 """
 
 from __future__ import annotations
@@ -17,9 +15,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.containment import Containment, internal_error, name_of
 from ottla.errors import ApiError, ErrorCode
-from ottla.outcome import Turn
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
 from ottla.seams import Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
@@ -78,18 +74,14 @@ class Dispatch:
         network: Network,
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
-        turn: Turn | None = None,
         brokers_log_in: bool = False,
     ) -> None:
         """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
 
         is_alone: there can be no other broker, so they come from this one or are forged.
-        turn: marked by whatever changes state.
         brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
         self._network = network
-        self._turn = turn or Turn()
-        self.contained = Containment(network)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
@@ -125,12 +117,7 @@ class Dispatch:
     # -- one request -----------------------------------------------------------------------------------------------
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
-        """Handle one request; answer now, or later through the slot.
-
-        Raises what fails after state was changed; what fails before costs this connection, or only this request.
-        """
-        turn = self._turn
-        turn.changes = False
+        """Handle one request; answer now, or later through the slot."""
         try:
             if len(frame) >= _HEADER_MIN:
                 key, version, correlation_id, length = _FIRST.unpack_from(frame)
@@ -147,12 +134,6 @@ class Dispatch:
             return self._on_cold_frame(slot, frame)
         except MalformedMessage as error:
             self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
-            return Gate.WAIT
-        except Exception as error:
-            if turn.changes:
-                raise
-            key, version = _FIRST.unpack_from(frame)[:2] if len(frame) >= _HEADER_MIN else (-1, -1)
-            self.contained.close_connection(slot.peer, key, version, error)
             return Gate.WAIT
 
     def _on_cold_frame(self, slot: Slot, frame: memoryview) -> Gate:
@@ -195,10 +176,8 @@ class Dispatch:
         try:
             if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
                 raise ApiError(
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {name_of(context.api_key)}"
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {_name_of(context.api_key)}"
                 )
-            if context.api_version >= cold.brokers_from:
-                self._turn.changes = True  # orders of the controller and reports of brokers change state at once
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
@@ -206,12 +185,6 @@ class Dispatch:
         except Failure as failure:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
-        except Exception as error:
-            if self._turn.changes or context.answered:
-                raise
-            cold.errors += 1
-            self.contained.note(context.peer, context.api_key, context.api_version, error)
-            return internal_error()
 
     def is_broker(self, peer: Peer) -> bool:
         """Whether a broker asks. One's call to itself comes through no listener."""
@@ -228,29 +201,13 @@ class Dispatch:
             error = response
             response = _error_response(context.api_key, error)
             if response is None:
-                self._network.close(context.slot.peer, f"{name_of(context.api_key)} failed: {error}")
+                self._network.close(context.slot.peer, f"{_name_of(context.api_key)} failed: {error}")
                 return
-        try:
-            self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
-        except Exception as error:  # noqa: BLE001  # an answer that cannot be encoded changes no state
-            self._on_unsendable(context, error)
-
-    def _on_unsendable(self, context: Context, error: Exception) -> None:
-        """Answer with an error instead; where the API has no place for one, close the connection."""
-        self.contained.note(context.peer, context.api_key, context.api_version, error)
-        try:
-            response = _error_response(context.api_key, internal_error())
-            if response is not None:
-                self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
-                return
-        except Exception as again:  # noqa: BLE001  # the connection is all that is left to be closed
-            error = again
-        self.contained.close_connection(context.peer, context.api_key, context.api_version, error)
+        self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
 
     def _send(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
         head = response_header(api_key, version, correlation_id)
         parts = response.parts if type(response) is Encoded else encode(response, version)
-        # Nothing is owed before this line, so that an answer that cannot be encoded leaves the slot free.
         only = parts[0] if len(parts) == 1 else None
         if type(only) is bytes and len(only) < _JOINED:
             self._network.reply(slot, [head + only])
@@ -262,7 +219,7 @@ class Dispatch:
         if api_key == ApiKey.API_VERSIONS:
             self._send(slot, api_key, 0, correlation_id, self._versions_refusal())
             return Gate.NEXT
-        what = f"API {api_key} ({name_of(api_key)}) in version {version}"
+        what = f"API {api_key} ({_name_of(api_key)}) in version {version}"
         self._network.close(slot.peer, f"asked for {what}, which is not offered")
         return Gate.WAIT
 
@@ -270,6 +227,11 @@ class Dispatch:
         low, high = self.ranges()[ApiKey.API_VERSIONS]
         keys = [ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)]
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
+
+
+def _name_of(api_key: int) -> str:
+    api = API_TABLE.get(api_key)
+    return "no API of Kafka" if api is None else api.name
 
 
 def _error_response(api_key: int, error: ApiError) -> object | None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from ottla.broker.containment import name_of
 from ottla.broker.dispatch import Dispatch
 from ottla.metrics import Labels, Registry
 from ottla.replication.fetchers import ReplicaFetchers
@@ -169,13 +168,6 @@ class Measures:
 
     def _requests(self) -> None:
         self.registry.counter("kafka_network_requestmetrics_requests_total", "Requests by API.", self._request_counts)
-        self.registry.counter(
-            "ottla_network_contained_failures_total", "Requests on which the broker's own code failed.", self._contained
-        )
-
-    def _contained(self) -> Iterator[tuple[Labels, float]]:
-        for key, count in sorted(self._dispatch.contained.counts.items()):
-            yield {"request": name_of(key)}, count
 
     def _request_counts(self) -> Iterator[tuple[Labels, float]]:
         counts = {key: api.count for key, api in self._dispatch.hot.items()}

@@ -8,7 +8,7 @@ conditions of its multis, not its reads, make a step right.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from ottla.cluster.watches import OnChange, WatchedStore
 from ottla.errors import ApiError
@@ -91,56 +91,28 @@ def wait(begin: Callable[[Callable[[Any], None]], None]) -> Script[Any]:
     return (yield _Wait(begin))
 
 
-def run(
+def run(store: MetadataStore, script: Script[T], done: Callable[[T | Failure | ApiError], None]) -> None:
+    """Run a script; `done` gets what it returns or raises (at once when it asks nothing)."""
+    _step(store, script, lambda: next(script), done)
+
+
+def _step(
     store: MetadataStore,
     script: Script[T],
+    resume: Callable[[], Ask],
     done: Callable[[T | Failure | ApiError], None],
-    contained: Callable[[Exception], ApiError] | None = None,
 ) -> None:
-    """Run a script; `done` gets what it returns or raises (at once when it asks nothing).
-
-    contained: for scripts that a client asked for. It makes the error that `done` gets of an unexpected exception,
-    where the script has written nothing yet; a later exception is raised, since state may be half changed.
-    """
-    _Run(store, script, done, contained).step(lambda: next(script))
-
-
-class _Run(Generic[T]):
-    """A script on its way."""
-
-    __slots__ = ("_contained", "_done", "_script", "_store", "_writes")
-
-    def __init__(
-        self,
-        store: MetadataStore,
-        script: Script[T],
-        done: Callable[[T | Failure | ApiError], None],
-        contained: Callable[[Exception], ApiError] | None,
-    ) -> None:
-        self._store = store
-        self._script = script
-        self._done = done
-        self._contained = contained
-        self._writes = False
-
-    def step(self, resume: Callable[[], Ask]) -> None:
-        """Run up to the next question."""
-        outcome: T | Failure | ApiError
-        try:
-            ask = resume()
-        except StopIteration as end:
-            outcome = end.value
-        except (Failure, ApiError) as error:
-            outcome = error
-        except Exception as error:
-            if self._contained is None or self._writes:
-                raise
-            outcome = self._contained(error)
-        else:
-            self._writes = self._writes or not isinstance(ask, (_Get, _Children))
-            _ask(self._store, ask, lambda answer: self.step(lambda: _resume(self._script, answer)))
-            return
-        self._done(outcome)
+    outcome: T | Failure | ApiError
+    try:
+        ask = resume()
+    except StopIteration as end:
+        outcome = end.value
+    except (Failure, ApiError) as error:
+        outcome = error
+    else:
+        _ask(store, ask, lambda answer: _step(store, script, lambda: _resume(script, answer), done))
+        return
+    done(outcome)
 
 
 def _resume(script: Script[T], answer: Any) -> Ask:

@@ -21,9 +21,6 @@ M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands
 
 STEP_PAUSE_MS: Final = 1
 """Between two steps of something long, which take a few milliseconds each: others come in between."""
-RELOAD_MIN_MS: Final = 1_000
-RELOAD_MAX_MS: Final = 300_000
-"""Before a shard that was fenced is loaded again: doubled each time, from one second to five minutes."""
 
 
 class Coordinator(Generic[M]):
@@ -39,8 +36,6 @@ class Coordinator(Generic[M]):
         self._loading: deque[Runner] = deque()
         self._timer: Timer | None = None
         self._stopped = False
-        self._reloads: dict[int, int] = {}
-        """How often each shard was fenced, at most one entry per partition."""
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
@@ -59,23 +54,10 @@ class Coordinator(Generic[M]):
             runner = None
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
-            fresh = self._runners[index] = Runner(partition, machine, self._tools, self._go_on, self._reload_later)
+            fresh = self._runners[index] = Runner(partition, machine, self._tools, self._go_on)
             if not fresh.is_empty or fresh.load_step():
                 self._loading.append(fresh)
                 self._load_soon()
-
-    def _reload_later(self, fenced: Runner) -> None:
-        """Load a broken shard again: what broke it may be in its memory alone. Less and less often if it is not."""
-        index = fenced.partition.tp.partition
-        times = self._reloads[index] = self._reloads.get(index, 0) + 1
-        delay_ms = min(RELOAD_MIN_MS << min(times - 1, 16), RELOAD_MAX_MS)
-        self._tools.purgatory.after(delay_ms, lambda: self._reload(fenced))
-
-    def _reload(self, fenced: Runner) -> None:
-        index = fenced.partition.tp.partition
-        if not self._stopped and self._runners.get(index) is fenced:
-            del self._runners[index], self._machines[index]
-            self._look(fenced.partition)
 
     def _load_soon(self) -> None:
         """Plan the next step of loading. It does not wait for an idle moment, which may never come."""

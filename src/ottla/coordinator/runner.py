@@ -1,13 +1,11 @@
 """One shard at work: loading, then append → apply → effects, until its partition is led by another.
 
-Zone: deterministic. The only place that calls a machine. An exception from a machine is a programmer's error in it: one
-from `handle`, which changes nothing, costs that command; one from `apply` fences this shard, which the coordinator then
-loads again from its log. Neither stops the broker.
+Zone: deterministic. The only place that calls a machine. What escapes a machine is a programmer's error in it, and
+fences this shard, not the broker; it serves again when its partition gets a new leader epoch.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 from collections.abc import Callable, Sequence
 from enum import Enum
@@ -113,7 +111,6 @@ class Runner:
         "_journal",
         "_loader",
         "_looking",
-        "_on_fenced",
         "_parking",
         "_patience",
         "_tools",
@@ -122,16 +119,8 @@ class Runner:
         "state",
     )
 
-    def __init__(
-        self,
-        partition: Partition,
-        machine: Shard[Command],
-        tools: Tools,
-        wake: Callable[[], None],
-        on_fenced: Callable[[Runner], None],
-    ) -> None:
-        """`wake` is called when loading can go on after it had to wait for the disk, `on_fenced` when it is broken."""
-        self._on_fenced = on_fenced
+    def __init__(self, partition: Partition, machine: Shard[Command], tools: Tools, wake: Callable[[], None]) -> None:
+        """`wake` is called when loading can go on after it had to wait for the disk."""
         self.machine = machine
         self.state = State.LOADING
         self.applied = 0
@@ -156,11 +145,6 @@ class Runner:
         """Whether there is nothing to load."""
         log = self._journal.partition.log
         return log.start_offset == log.end_offset
-
-    @property
-    def partition(self) -> Partition:
-        """The partition that holds its journal."""
-        return self._journal.partition
 
     @property
     def _tp(self) -> TopicPartition:
@@ -217,11 +201,8 @@ class Runner:
         now = self._tools.clock.now()
         try:
             outcome = self.machine.handle(command, now)
-        except Exception:  # `handle` decides and changes nothing, so only this command fails
-            _logger.exception("%s: a command failed, nothing was changed", self._tp)
-            command.ticket(
-                ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed; the broker's log says why")
-            )
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("a command failed", broken=True, asker=command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
         self._rearm(now)
@@ -280,7 +261,7 @@ class Runner:
             self._fence("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
             return False
         for effect in at_once:
-            self._perform(effect)
+            effect.perform()
         if committed:
             self._perform_when_committed(committed, now)
         return True
@@ -303,24 +284,13 @@ class Runner:
     def _perform_when_committed(self, effects: Sequence[Effect], now: Instant) -> None:
         if (self._patience is None or not self._parking) and self._journal.committed >= self.applied:
             for effect in effects:
-                self._perform(effect)
+                effect.perform()
         else:
             timeout_ms = self._tools.commit_timeout_ms
             self._parking.add(Parked(self.applied, now.mono_ns + timeout_ms * _NS_PER_MS, effects))
             self._journal.watch(self)
             if self._patience is None:
                 self._patience = self._tools.purgatory.after(timeout_ms, self._lose_patience)
-
-    def _perform(self, effect: Effect) -> None:
-        """An answer that fails costs its request; the state is applied already. Other effects may leave work undone."""
-        try:
-            effect.perform()
-        except Exception:
-            if not isinstance(effect, Answer):
-                raise
-            _logger.exception("%s: an answer failed, what it tells of has happened", self._tp)
-            with contextlib.suppress(Exception):  # the same callback, which may fail on this, too
-                effect.drop(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer failed; the broker's log says why"))
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -337,7 +307,7 @@ class Runner:
             self.resign()
             return
         for effect in self._parking.committed(self._journal.committed):
-            self._perform(effect)
+            effect.perform()
         if self._parking:
             self._journal.watch(self)
 
@@ -393,10 +363,10 @@ class Runner:
     def _fence(
         self, why: str, effects: Sequence[Effect] = (), *, broken: bool = False, asker: Refuse | None = None
     ) -> None:
-        _logger.error("the coordinator in %s is fenced, and loaded again later: %s", self._tp, why, exc_info=broken)
+        text = "the coordinator in %s is fenced until its partition has a new leader: %s"
+        _logger.error(text, self._tp, why, exc_info=broken)
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator in {self._tp} is fenced")
         self._end(State.FENCED, error, effects, asker)
-        self._on_fenced(self)
 
     def _end(self, state: State, error: ApiError, effects: Sequence[Effect], asker: Refuse | None) -> None:
         """Turn everybody away, each once: a step that broke off may have left a ticket in two places."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 
-from ottla.outcome import Turn
 from ottla.purgatory.timing_wheel import Timer, TimingWheel
 from ottla.seams import Clock
 
@@ -75,10 +74,8 @@ class After(Timer):
 class Purgatory:
     """Delayed operations, watched by key and by deadline."""
 
-    def __init__(self, clock: Clock, turn: Turn | None = None) -> None:
-        """`turn` is marked before an operation is kept."""
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._turn = turn or Turn()
         self._wheel = TimingWheel(clock.now().mono_ns // _NS_PER_MS)
         self._watched: dict[Hashable, list[DelayedOperation]] = {}
         self._sweep_at: dict[Hashable, int] = {}
@@ -88,7 +85,6 @@ class Purgatory:
         """Complete at once if possible, else wait for an event on one of the keys, or for the time-out."""
         if operation.try_complete():
             return True
-        self._turn.changes = True
         for key in keys:
             self._watch(key, operation)
         self.arm(operation, timeout_ms)
@@ -103,7 +99,6 @@ class Purgatory:
 
     def arm(self, timer: Timer, delay_ms: int) -> None:
         """Let a timer expire after `delay_ms` (at once, within this call, when that is 0)."""
-        self._turn.changes = True
         deadline = self._clock.now().mono_ns // _NS_PER_MS + delay_ms
         if not self._wheel.add(timer, deadline):
             timer.expire()
@@ -122,7 +117,6 @@ class Purgatory:
         watchers = self._watched.get(key)
         if watchers is None:
             return 0
-        self._turn.changes = True
         completed = sum([each.try_complete() for each in list(watchers) if not each.completed])
         self._forget_completed(key)
         return completed

@@ -141,7 +141,6 @@ class LocalReplica:
         """
         if self.offline is not None or self.is_leader or leader_epoch != self.leader_epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{self.tp} does not follow in epoch {leader_epoch}")
-        self.shared.turn.changes = True
         self.shared.replication_bytes_in += len(records)
         return self.log.append_replica(records, leader_epoch, self.shared.safeguards.replica_crc_check)
 
@@ -152,7 +151,6 @@ class LocalReplica:
         moves up, never above the high watermark (KAFKA-9491).
         """
         log = self.log
-        self.shared.turn.changes = True
         mark = min(high_watermark, log.end_offset)
         start = min(log_start, max(mark, self.high_watermark))
         moved = start > log.start_offset
@@ -174,7 +172,6 @@ class LocalReplica:
 
     def _cut(self, cut: Callable[[int], None], offset: int) -> None:
         assert not self.is_leader, f"{self.tp} is led here: a leader never cuts its log"
-        self.shared.turn.changes = True
         try:
             cut(offset)
         except Failure as failure:
@@ -187,7 +184,6 @@ class LocalReplica:
 
     def move_to(self, log: Log) -> None:
         """The very same log in another log directory takes its place."""
-        self.shared.turn.changes = True
         self.log = log
         log.configure(self.config)
         log.on_synced(self._synced)

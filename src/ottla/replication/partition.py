@@ -122,7 +122,7 @@ class Partition(LocalReplica):
         self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
         self._rearm()
         if self.syncs and log.recovery_point < log.sync_awaited:
-            log.flush(lambda _: None)  # the high watermark waits for what a recovery found
+            log.flush(_noted)  # the high watermark waits for what a recovery found
         self._advance()
         if newly:
             self._changed()
@@ -154,7 +154,6 @@ class Partition(LocalReplica):
         self._changed()
 
     def _take(self, state: PartitionState) -> None:
-        self.shared.turn.changes = True
         if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
             awaits_others = len(state.replicas) > 1 and self.shared.safeguards.all_have_cleaned
             self.log.removable_below = 0 if awaits_others else UNBOUNDED
@@ -220,7 +219,6 @@ class Partition(LocalReplica):
             stamp = now.wall_ms if log.ahead is None else log.append_time_of(records, now.wall_ms)
             set_append_time(records, 0, stamp)
         write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
-        self.shared.turn.changes = True
         try:
             base_offset = write(records, header, self.leader_epoch, now)
         except ApiError as error:
@@ -291,7 +289,6 @@ class Partition(LocalReplica):
 
     def _write_own(self, batch: memoryview, now: Instant, marker: Marker | None = None) -> int:
         header = unpack_header(batch, 0)
-        self.shared.turn.changes = True
         base_offset = self.log.append(batch, header, self.leader_epoch, now, marker)
         self.bytes_in += len(batch)
         self.messages_in += header[12]
@@ -437,7 +434,6 @@ class Partition(LocalReplica):
             return parts_at
         if not log.start_offset <= offset <= end:
             raise out_of_range(self.tp, log.start_offset, end, offset)
-        self.shared.turn.changes = True
         news = in_sync.note(replica_id, broker_epoch, offset, log_start, end, now.mono_ns, contact)
         if news is News.END:
             self._advance()
@@ -482,7 +478,6 @@ class Partition(LocalReplica):
 
     def raise_start(self, offset: int) -> None:
         """Leader: move the log start up to `offset`, which is not above the high watermark. Raises ApiError."""
-        self.shared.turn.changes = True
         try:
             self.log.set_start_offset(offset)
         except Failure as failure:
@@ -498,3 +493,7 @@ class Partition(LocalReplica):
     def knows_latest(self) -> bool:
         """Leader: whether the high watermark has reached the start of its epoch; before that it may be too old."""
         return self.high_watermark >= self._in_sync.epoch_start
+
+
+def _noted(_: object) -> None:
+    """The log itself keeps what came of its flush."""

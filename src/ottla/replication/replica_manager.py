@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.outcome import Turn
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import MAGIC_V2
@@ -65,7 +64,6 @@ class ReplicaManager:
         later: Callable[[Callable[[], None]], None],
         topic_config: Callable[[str], TopicConfig],
         safeguards: ReplicationSafeguards | None = None,
-        turn: Turn | None = None,
     ) -> None:
         """`topic_config` gives the settings in force of a topic that is made here; `later` queues an effect of this
         turn. Takes the logs' notice of a directory that fails. `start` when requests are about to be served.
@@ -88,7 +86,7 @@ class ReplicaManager:
         self.on_dir_failure: Callable[[str], None] = _nobody
         """Told, in a turn's effects, the name of a log directory that failed, once its replicas are out of service;
         the controller is to be told."""
-        self.shared = Shared(self._event, config.replica_lag_time_max_ms, safeguards, turn)
+        self.shared = Shared(self._event, config.replica_lag_time_max_ms, safeguards)
         samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
         self.throttles = Throttles(fence.node_id, *samples)
         self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla.outcome import Turn
 from ottla.replication.safeguards import ReplicationSafeguards
 
 _NS_PER_MS: Final = 1_000_000
@@ -29,7 +28,6 @@ class Shared:
         "replication_bytes_in",
         "replication_bytes_out",
         "safeguards",
-        "turn",
         "verifies",
     )
 
@@ -38,13 +36,11 @@ class Shared:
         check: Callable[[object], object] | None = None,
         lag_ms: int = 30_000,
         safeguards: ReplicationSafeguards | None = None,
-        turn: Turn | None = None,
     ) -> None:
         """`check` is called with a partition: an event, for whoever waits for it in the purgatory.
 
-        `lag_ms` is replica.lag.time.max.ms. `turn` is marked before a log or a role changes.
+        `lag_ms` is replica.lag.time.max.ms.
         """
-        self.turn = turn or Turn()
         self.check = check or _nobody
         self.on_cut: Callable[[object], object] = _nobody
         """Told, at once, of a partition whose log was cut or begins anew."""

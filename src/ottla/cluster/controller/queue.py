@@ -99,8 +99,7 @@ class WorkQueue:
         work = self._running = queue.popleft()
         if work.done is None:
             self._noticed.pop(work.name, None)
-        contained = None if work.done is None else lambda error: _failed_before_writing(work.name, error)
-        run(self._store, work.script(), lambda outcome: self._ended(work, outcome), contained)
+        run(self._store, work.script(), lambda outcome: self._ended(work, outcome))
 
     def _ended(self, work: _Work, outcome: Any) -> None:
         self._running = None
@@ -120,11 +119,6 @@ class WorkQueue:
             return
         logger.warning("%s could not be done, it will be tried again: %s", work.name, failure)
         self._purgatory.after(RETRY_MS, lambda: self.notice(work.name, work.script))
-
-
-def _failed_before_writing(name: str, error: Exception) -> ApiError:
-    logger.error("%s: an unexpected error before anything was written", name, exc_info=error)
-    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller failed on this request; its log says why")
 
 
 def not_controller() -> ApiError:
