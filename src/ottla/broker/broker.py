@@ -111,7 +111,7 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own)
+        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own, world.clock)
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
@@ -172,10 +172,13 @@ class Broker:
             self._leaders,
             selector_named(self.config.replica_selector_class),
             self._replicas.throttles.leader,
+            self._dispatch.containment.contain,
         )
         self._dispatch.add_hot(
             produce.DECLARATION,
-            ProduceHandler(world, self.hosted, self._purgatory, self._leaders, self.verifier).on_request,
+            ProduceHandler(
+                world, self.hosted, self._purgatory, self._leaders, self.verifier, self._dispatch.containment.contain
+            ).on_request,
         )
         self._dispatch.add_hot(fetch.DECLARATION, self._fetch.on_request)
 
