@@ -1,11 +1,16 @@
 """Kafka's error codes, and the one exception that carries them.
 
-Zone: pure. Codes and their `retriable` bit live here; texts for people belong to whoever raises.
+Zone: pure. Codes and their `retriable` bit live here; texts for people belong to the code that raises, and are cut
+here: they quote what clients sent, and have to fit a string of every version.
 """
 
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+MAX_MESSAGE: Final = 1024
+"""Bytes of an error's text: short of the 32,767 of a string in old versions, as one answer may have thousands."""
 
 
 class ErrorCode(IntEnum):
@@ -193,6 +198,19 @@ _RETRIABLE = frozenset(
 )
 
 
+def cut_text(text: str, most: int, end: str = "…") -> str:
+    """The text, or its beginning and `end` in at most `most` bytes of UTF-8; no character is cut in two."""
+    if 4 * len(text) <= most:
+        return text
+    data = text[: most + 1].encode("utf-8", "surrogatepass")
+    if len(data) <= most:
+        return text
+    at = most - len(end.encode())
+    while data[at] & 0xC0 == 0x80:
+        at -= 1
+    return data[:at].decode("utf-8", "surrogatepass") + end
+
+
 class ApiError(Exception):
     """A refusal that becomes an error code in a response.
 
@@ -201,6 +219,8 @@ class ApiError(Exception):
     """
 
     def __init__(self, code: ErrorCode, message: str = "") -> None:
+        """`message` is cut to MAX_MESSAGE bytes."""
+        message = cut_text(message, MAX_MESSAGE)
         super().__init__(f"{code.name}: {message}" if message else code.name)
         self.code = code
         self.message = message

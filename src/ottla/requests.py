@@ -59,7 +59,7 @@ class Encoded(NamedTuple):
 class Context:
     """One request on its way: who asks, in which version, and where the answer goes."""
 
-    __slots__ = ("_answer", "answered", "api_key", "api_version", "client_id", "correlation_id", "slot")
+    __slots__ = ("_answer", "answered", "api_key", "api_version", "client_id", "correlation_id", "failed", "slot")
 
     def __init__(
         self,
@@ -77,6 +77,8 @@ class Context:
         self.slot = slot
         self.answered = False
         """For whoever sends the answers: whether this one was given."""
+        self.failed = False
+        """Whether its handler failed: what comes later is not sent."""
         self._answer = answer
 
     @property
@@ -89,6 +91,8 @@ class Context:
         self._answer(self, response)
 
 
+Contain = Callable[[Exception, Slot, int, int, int], None]
+"""Makes a defect cost its request only: (exception, slot, API key, version, correlation id). Raises HalfChanged."""
 Handler = Callable[[Context, Any], Any]
 """Takes the decoded request; returns the response, or None when `Context.reply` will bring it later."""
 
@@ -115,6 +119,11 @@ def handles(
         return method
 
     return mark
+
+
+def raise_defect(error: Exception, _slot: Slot, _api_key: int, _version: int, _correlation_id: int) -> None:
+    """Where nothing contains defects."""
+    raise error
 
 
 def handlers_of(owner: object) -> Iterator[tuple[Declaration, Handler]]:

@@ -9,7 +9,7 @@ import pytest
 from tests.coordinator.bench import Bench, Ledger
 
 from ottla.config.topic import TopicConfig
-from ottla.coordinator.coordinator import Coordinator
+from ottla.coordinator.coordinator import RELOAD_MS, Coordinator
 from ottla.coordinator.loading import ENTRIES_PER_STEP
 from ottla.coordinator.runner import RETRY_MS, State
 from ottla.coordinator.shard import Producer
@@ -286,18 +286,30 @@ def test_no_turn_writes_more_than_others_can_wait_for(monkeypatch: pytest.Monkey
 # -- what breaks -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", ["break", "spoil"])
-def test_a_broken_machine_fences_its_shard_alone(verb: str, caplog: pytest.LogCaptureFixture):
+def test_a_defect_in_a_change_fences_its_shard_alone_and_loads_it_again(caplog: pytest.LogCaptureFixture):
+    bench = Bench()
+    bench.lead()
+    bench.ask("put", "a", 1)
+    bench.ask("wait", "g", 60_000)
+    with caplog.at_level(logging.ERROR):
+        bench.ask("spoil")
+    assert "__ledger-0 is fenced until it is loaded again" in caplog.text
+    assert [value for _, value in bench.said][-2:] == ["COORDINATOR_NOT_AVAILABLE"] * 2
+    assert bench.ask("ping") == "COORDINATOR_NOT_AVAILABLE"
+    bench.pass_ms(RELOAD_MS + 100)
+    assert bench.ask("ping") == "pong", "it was thrown away, and read from its log"
+    assert bench.ledger.balances["a"] == 1
+
+
+def test_a_defect_in_a_decision_costs_the_one_that_asked(caplog: pytest.LogCaptureFixture):
     bench = Bench()
     bench.lead()
     bench.ask("wait", "g", 60_000)
     with caplog.at_level(logging.ERROR):
-        bench.ask(verb)
-    assert "__ledger-0 is fenced" in caplog.text
-    assert [value for _, value in bench.said] == ["COORDINATOR_NOT_AVAILABLE"] * 2
-    assert bench.ask("ping") == "COORDINATOR_NOT_AVAILABLE"
-    bench.lead()
-    assert bench.ask("ping") == "pong", "another epoch begins anew"
+        assert bench.ask("break") == "UNKNOWN_SERVER_ERROR"
+    assert "__ledger-0: a decision failed, nothing has changed" in caplog.text
+    assert len(bench.said) == 1, "the one that waits goes on waiting"
+    assert bench.ask("ping") == "pong"
 
 
 def test_a_corrupt_record_is_named(caplog: pytest.LogCaptureFixture):

@@ -112,10 +112,10 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        secret = world.broker_secret
+        secret, network = world.broker_secret, world.network
         listener, is_alone = config.inter_broker_listener, self._stores.is_own
-        self._dispatch = Dispatch(world.network, listener, is_alone, brokers_log_in=secret is not None)
-        self._login = None if secret is None else BrokerLogin(secret, world.entropy, world.network)
+        self._dispatch = Dispatch(network, listener, is_alone, world.clock, brokers_log_in=secret is not None)
+        self._login = None if secret is None else BrokerLogin(secret, world.entropy, network)
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
@@ -177,10 +177,13 @@ class Broker:
             self._leaders,
             selector_named(self.config.replica_selector_class),
             self._replicas.throttles.leader,
+            self._dispatch.containment.contain,
         )
         self._dispatch.add_hot(
             produce.DECLARATION,
-            ProduceHandler(world, self.hosted, self._purgatory, self._leaders, self.verifier).on_request,
+            ProduceHandler(
+                world, self.hosted, self._purgatory, self._leaders, self.verifier, self._dispatch.containment.contain
+            ).on_request,
         )
         self._dispatch.add_hot(fetch.DECLARATION, self._fetch.on_request)
 

@@ -2,7 +2,8 @@
 
 Zone: deterministic. Produce and Fetch go straight to their hand-written handlers; everything else is decoded by its
 declared message, handled by a declared handler, and encoded. What a handler raises as ApiError becomes the error of its
-own response; a frame that cannot be read closes the connection with one log line.
+own response; a frame that cannot be read closes the connection with one log line. Any other exception costs its request
+or its connection (`containment`), unless it left a change (`ottla.changes`).
 
 Until the broker is ready only other brokers are served: clients' requests wait, one per connection, so that nobody is
 told of a cluster that this broker does not know yet.
@@ -15,9 +16,11 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
+from ottla.broker.containment import Containment, error_response, name_of
+from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
-from ottla.seams import Failure, Gate, Network, Peer, Slot
+from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
 from ottla.wire.codec import decode, encode
@@ -74,14 +77,16 @@ class Dispatch:
         network: Network,
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
+        clock: Clock | None = None,
         brokers_log_in: bool = False,
     ) -> None:
         """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
 
-        is_alone: there can be no other broker, so they come from this one or are forged.
-        brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
+        is_alone: there can be no other broker, so they come from this one or are forged. `clock`: its time limits the
+        lines about defects. brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
         self._network = network
+        self.containment = Containment(network, clock)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
@@ -117,7 +122,8 @@ class Dispatch:
     # -- one request -----------------------------------------------------------------------------------------------
 
     def on_frame(self, slot: Slot, frame: memoryview) -> Gate:
-        """Handle one request; answer now, or later through the slot."""
+        """Handle one request; answer now, or later through the slot. Raises HalfChanged."""
+        key = version = correlation_id = -1
         try:
             if len(frame) >= _HEADER_MIN:
                 key, version, correlation_id, length = _FIRST.unpack_from(frame)
@@ -135,6 +141,11 @@ class Dispatch:
         except MalformedMessage as error:
             self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
             return Gate.WAIT
+        except HalfChanged:
+            raise
+        except Exception as error:  # noqa: BLE001  # it costs this request, or this connection
+            self.containment.contain(error, slot, key, version, correlation_id)
+            return Gate.NEXT
 
     def _on_cold_frame(self, slot: Slot, frame: memoryview) -> Gate:
         key, version, correlation_id, client_id, body_pos = decode_request_header(frame)
@@ -147,10 +158,24 @@ class Dispatch:
         cold.count += 1
         request, _ = decode(cold.request, version, frame, body_pos)
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
-        response = self._handle(cold, context, request)
+        try:
+            response = self._handle(cold, context, request)
+        except HalfChanged:
+            raise
+        except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
+            del request
+            self._failed(context, error)
+            return Gate.NEXT
         if response is not None:
             self._answer(context, response)
         return Gate.NEXT if context.answered else Gate.WAIT
+
+    def _failed(self, context: Context, error: Exception) -> None:
+        """A handler has a defect: what it may still bring later is not the answer any more."""
+        context.failed = True
+        if not context.answered:
+            context.answered = True
+            self.containment.contain(error, context.slot, context.api_key, context.api_version, context.correlation_id)
 
     @staticmethod
     def _may_wait(declaration: Declaration, api_key: int, version: int) -> bool:
@@ -176,7 +201,7 @@ class Dispatch:
         try:
             if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
                 raise ApiError(
-                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {_name_of(context.api_key)}"
+                    ErrorCode.CLUSTER_AUTHORIZATION_FAILED, f"only brokers ask for {name_of(context.api_key)}"
                 )
             return cold.handler(context, request)
         except ApiError as error:
@@ -195,31 +220,41 @@ class Dispatch:
         return not self._brokers_log_in or peer.principal == BROKER_PRINCIPAL
 
     def _answer(self, context: Context, response: object) -> None:
+        if context.failed:
+            return
         assert not context.answered, f"API {context.api_key} answered twice"
         context.answered = True
         if isinstance(response, ApiError):
             error = response
-            response = _error_response(context.api_key, error)
+            response = error_response(context.api_key, error)
             if response is None:
-                self._network.close(context.slot.peer, f"{_name_of(context.api_key)} failed: {error}")
+                self._network.close(context.slot.peer, f"{name_of(context.api_key)} failed: {error}")
                 return
         self._send(context.slot, context.api_key, context.api_version, context.correlation_id, response)
 
     def _send(self, slot: Slot, api_key: int, version: int, correlation_id: int, response: Any) -> None:
-        head = response_header(api_key, version, correlation_id)
-        parts = response.parts if type(response) is Encoded else encode(response, version)
+        """Encode and send. A response that cannot be encoded costs its request, in whatever turn it is made."""
+        try:
+            head = response_header(api_key, version, correlation_id)
+            parts = response.parts if type(response) is Encoded else encode(response, version)
+        except Exception as error:  # noqa: BLE001  # encoding changes nothing
+            self.containment.contain(error, slot, api_key, version, correlation_id)
+            return
         only = parts[0] if len(parts) == 1 else None
-        if type(only) is bytes and len(only) < _JOINED:
-            self._network.reply(slot, [head + only])
-        else:
-            self._network.reply(slot, [head, *parts])
+        try:
+            if type(only) is bytes and len(only) < _JOINED:
+                self._network.reply(slot, [head + only])
+            else:
+                self._network.reply(slot, [head, *parts])
+        except MemoryError as error:  # the shell may have begun with it
+            self.containment.close(error, slot, api_key, version)
 
     def _refuse_version(self, slot: Slot, api_key: int, version: int, correlation_id: int) -> Gate:
         """ApiVersions is answered in version 0, whatever was asked (KIP-511); everything else cannot be answered."""
         if api_key == ApiKey.API_VERSIONS:
             self._send(slot, api_key, 0, correlation_id, self._versions_refusal())
             return Gate.NEXT
-        what = f"API {api_key} ({_name_of(api_key)}) in version {version}"
+        what = f"API {api_key} ({name_of(api_key)}) in version {version}"
         self._network.close(slot.peer, f"asked for {what}, which is not offered")
         return Gate.WAIT
 
@@ -227,19 +262,3 @@ class Dispatch:
         low, high = self.ranges()[ApiKey.API_VERSIONS]
         keys = [ApiVersionsResponse.ApiVersion(api_key=int(ApiKey.API_VERSIONS), min_version=low, max_version=high)]
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=keys)
-
-
-def _name_of(api_key: int) -> str:
-    api = API_TABLE.get(api_key)
-    return "no API of Kafka" if api is None else api.name
-
-
-def _error_response(api_key: int, error: ApiError) -> object | None:
-    """The response of an API that failed as a whole; None if its response has no place for that."""
-    response = API_TABLE[api_key].response()
-    if not hasattr(response, "error_code"):
-        return None
-    response.error_code = int(error.code)
-    if hasattr(response, "error_message"):
-        response.error_message = error.message or None
-    return response

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from ottla.broker.containment import name_of
 from ottla.broker.dispatch import Dispatch
 from ottla.metrics import Labels, Registry
 from ottla.replication.fetchers import ReplicaFetchers
@@ -168,6 +169,16 @@ class Measures:
 
     def _requests(self) -> None:
         self.registry.counter("kafka_network_requestmetrics_requests_total", "Requests by API.", self._request_counts)
+
+        self.registry.counter(
+            "ottla_contained_defects_total",
+            "Requests that failed by a defect of the broker, by API; each cost its request or its connection.",
+            self._contained_counts,
+        )
+
+    def _contained_counts(self) -> Iterator[tuple[Labels, float]]:
+        for key, count in sorted(self._dispatch.containment.counts.items()):
+            yield {"request": name_of(key)}, count
 
     def _request_counts(self) -> Iterator[tuple[Labels, float]]:
         counts = {key: api.count for key, api in self._dispatch.hot.items()}

@@ -23,7 +23,7 @@ from ottla.cluster.layout import (
     topic_path,
 )
 from ottla.cluster.outcomes import Answer, refusal
-from ottla.cluster.script import Script, get_all, run, submit
+from ottla.cluster.script import Script, contained, get_all, run, submit
 from ottla.cluster.topics import MAX_NAME
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, MetadataStore, Node, Op
@@ -84,7 +84,8 @@ class Alterations:
         if validate_only:
             done(None)
         else:
-            run(self._store, self._alter_topic(name, change), lambda outcome: done(_answer(outcome)))
+            script = contained(f"the change of topic {name}", lambda: self._alter_topic(name, change))
+            run(self._store, script, lambda outcome: done(_answer(outcome)))
 
     def _topic_after(self, change: Change, present: Mapping[str, str]) -> dict[str, str]:
         after = change(present)
@@ -117,7 +118,8 @@ class Alterations:
         if validate_only:
             done(None)
         else:
-            run(self._store, self._alter_broker(own, change), lambda outcome: done(_answer(outcome)))
+            script = contained("the change of broker settings", lambda: self._alter_broker(own, change))
+            run(self._store, script, lambda outcome: done(_answer(outcome)))
 
     def _broker_after(self, own: bool, change: Change, present: Mapping[str, str]) -> dict[str, str]:
         layers = self._cluster.layers

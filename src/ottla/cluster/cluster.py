@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from ottla.changes import changes_state
 from ottla.cluster.configs import Layers, resolve
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
 from ottla.cluster.updates import updated
@@ -112,6 +113,7 @@ class Cluster:
         """Whether a topic's own settings have been read."""
         return name in self._overrides
 
+    @changes_state
     def take_topic_settings(self, name: str, overrides: Mapping[str, str]) -> None:
         """A topic's own settings, as they are now."""
         self._overrides[name] = overrides
@@ -120,6 +122,7 @@ class Cluster:
             after = present._replace(overrides=overrides, config=resolve(overrides, self.topic_defaults))
             self._change(self.image.with_topics(after), Delta(configured=(name,)))
 
+    @changes_state
     def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
         """The dynamic settings of all brokers and of this one, as they are now."""
         layers = self.layers
@@ -158,6 +161,7 @@ class Cluster:
         """This broker is registered; `epoch` is the czxid of that."""
         self.me = self.me._replace(epoch=epoch)
 
+    @changes_state
     def update(self, request: UpdateMetadataRequest) -> None:
         """Take what the controller says; settings of new topics have been read."""
         image, delta = updated(self.image, request, self.me, self._topic)
@@ -169,6 +173,7 @@ class Cluster:
                 self._purgatory.after(LINGER_MS, lambda broker=broker: self._forget(broker))  # type: ignore[misc]
         self._change(image, delta)
 
+    @changes_state
     def retain(self, names: Collection[str]) -> None:
         """Of the topics that are known only these are there: the others went while nobody told this broker."""
         for name in [name for name in self.image.topics if name not in names]:

@@ -7,14 +7,17 @@ conditions of its multis, not its reads, make a step right.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, NamedTuple, TypeVar
 
+from ottla.changes import HalfChanged
 from ottla.cluster.watches import OnChange, WatchedStore
-from ottla.errors import ApiError
+from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, MetadataStore, Node, Op
 
 T = TypeVar("T")
+_logger = logging.getLogger(__name__)
 
 
 class _Get(NamedTuple):
@@ -94,6 +97,17 @@ def wait(begin: Callable[[Callable[[Any], None]], None]) -> Script[Any]:
 def run(store: MetadataStore, script: Script[T], done: Callable[[T | Failure | ApiError], None]) -> None:
     """Run a script; `done` gets what it returns or raises (at once when it asks nothing)."""
     _step(store, script, lambda: next(script), done)
+
+
+def contained(name: str, script: Callable[[], Script[T]]) -> Script[T]:
+    """A script that a request asked for: a defect in it is the request's UNKNOWN_SERVER_ERROR (`ottla.changes`)."""
+    try:
+        return (yield from script())
+    except (Failure, ApiError, HalfChanged):
+        raise
+    except Exception as error:
+        _logger.exception("%s failed by a defect; its request is answered UNKNOWN_SERVER_ERROR", name)
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name} failed; see the broker's log") from error
 
 
 def _step(

@@ -1,7 +1,8 @@
 """A coordinator of this broker: one shard per partition of its internal topic that is led here.
 
 Zone: deterministic. Shards come and go with leadership; finding the shard of a command, and loading, shard by shard in
-turn, live here. What the shards decide is their machine's.
+turn, live here. What the shards decide is their machine's. A shard that a defect has fenced is thrown away and loaded
+from its log again.
 """
 
 from __future__ import annotations
@@ -21,6 +22,10 @@ M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands
 
 STEP_PAUSE_MS: Final = 1
 """Between two steps of something long, which take a few milliseconds each: others come in between."""
+RELOAD_MS: Final = 1000
+"""From a defect in a shard until it is loaded again; twice as long after each further one …"""
+RELOAD_MAX_MS: Final = 60_000
+"""… and at most so long."""
 
 
 class Coordinator(Generic[M]):
@@ -36,6 +41,8 @@ class Coordinator(Generic[M]):
         self._loading: deque[Runner] = deque()
         self._timer: Timer | None = None
         self._stopped = False
+        self._defects: dict[int, int] = {}
+        """How often a defect has fenced the shard of a partition."""
 
     # -- leadership ----------------------------------------------------------------------------------------------------
 
@@ -54,10 +61,24 @@ class Coordinator(Generic[M]):
             runner = None
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
-            fresh = self._runners[index] = Runner(partition, machine, self._tools, self._go_on)
+            fresh = Runner(partition, machine, self._tools, self._go_on, lambda: self._reload_later(partition, fresh))
+            self._runners[index] = fresh
             if not fresh.is_empty or fresh.load_step():
                 self._loading.append(fresh)
                 self._load_soon()
+
+    def _reload_later(self, partition: Partition, fenced: Runner) -> None:
+        """A defect left the state of a shard half changed: its log is the truth."""
+        index = partition.tp.partition
+        count = self._defects[index] = self._defects.get(index, 0) + 1
+        wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
+        self._tools.purgatory.after(wait_ms, lambda: self._reload(partition, fenced))
+
+    def _reload(self, partition: Partition, fenced: Runner) -> None:
+        index = partition.tp.partition
+        if self._runners.get(index) is fenced and not self._stopped:
+            del self._runners[index], self._machines[index]
+            self._look(partition)
 
     def _load_soon(self) -> None:
         """Plan the next step of loading. It does not wait for an idle moment, which may never come."""

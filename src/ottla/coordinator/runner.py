@@ -1,7 +1,8 @@
 """One shard at work: loading, then append → apply → effects, until its partition is led by another.
 
 Zone: deterministic. The only place that calls a machine. What escapes a machine is a programmer's error in it, and
-fences this shard, not the broker; it serves again when its partition gets a new leader epoch.
+fences this shard, not the broker: it is thrown away and loaded again. A decision that fails has changed nothing, and
+costs the one that asked for it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
+from ottla.changes import HalfChanged
 from ottla.coordinator.journal import PartitionJournal
 from ottla.coordinator.loading import Loader
 from ottla.coordinator.parking import Parked, Parking
@@ -111,6 +113,7 @@ class Runner:
         "_journal",
         "_loader",
         "_looking",
+        "_on_defect",
         "_parking",
         "_patience",
         "_tools",
@@ -119,8 +122,17 @@ class Runner:
         "state",
     )
 
-    def __init__(self, partition: Partition, machine: Shard[Command], tools: Tools, wake: Callable[[], None]) -> None:
-        """`wake` is called when loading can go on after it had to wait for the disk."""
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Shard[Command],
+        tools: Tools,
+        wake: Callable[[], None],
+        on_defect: Callable[[], None],
+    ) -> None:
+        """`wake` is called when loading can go on after it had to wait for the disk, `on_defect` when a defect has
+        fenced the shard."""
+        self._on_defect = on_defect
         self.machine = machine
         self.state = State.LOADING
         self.applied = 0
@@ -201,8 +213,8 @@ class Runner:
         now = self._tools.clock.now()
         try:
             outcome = self.machine.handle(command, now)
-        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
-            self._fence("a command failed", broken=True, asker=command.ticket)
+        except Exception as error:  # noqa: BLE001  # deciding changes nothing: it costs the asker only
+            self._refuse_defect(error, command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
         self._rearm(now)
@@ -231,6 +243,12 @@ class Runner:
         except Exception:  # noqa: BLE001  # an error in a machine must not take others down
             self._fence("a transaction's end cannot be applied", broken=True)
 
+    def _refuse_defect(self, error: Exception, asker: Refuse | None) -> None:
+        """Nothing was decided because of a defect, and nothing has changed."""
+        _logger.error("%s: a decision failed, nothing has changed: %r; please report this", self._tp, error)
+        if asker is not None:
+            asker(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed at this request; see its log"))
+
     def _ask(self, question: Callable[[], Outcome]) -> Outcome:
         try:
             return question()
@@ -251,6 +269,11 @@ class Runner:
                 if asker is not None:
                     asker(coordinator_error(error))
                 return False
+            except HalfChanged:
+                raise
+            except Exception as error:  # noqa: BLE001  # records that cannot be encoded: nothing is written
+                self._refuse_defect(error, asker)
+                return False
         try:
             producer_id, epoch = producer or _NO_PRODUCER
             for offset, entry in enumerate(records, base):
@@ -261,7 +284,7 @@ class Runner:
             self._fence("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
             return False
         for effect in at_once:
-            effect.perform()
+            self._perform(effect)
         if committed:
             self._perform_when_committed(committed, now)
         return True
@@ -284,13 +307,24 @@ class Runner:
     def _perform_when_committed(self, effects: Sequence[Effect], now: Instant) -> None:
         if (self._patience is None or not self._parking) and self._journal.committed >= self.applied:
             for effect in effects:
-                effect.perform()
+                self._perform(effect)
         else:
             timeout_ms = self._tools.commit_timeout_ms
             self._parking.add(Parked(self.applied, now.mono_ns + timeout_ms * _NS_PER_MS, effects))
             self._journal.watch(self)
             if self._patience is None:
                 self._patience = self._tools.purgatory.after(timeout_ms, self._lose_patience)
+
+    def _perform(self, effect: Effect) -> None:
+        """An effect is outside of the machine: one that fails costs the one that it answers."""
+        try:
+            effect.perform()
+        except HalfChanged:
+            raise
+        except Exception as error:
+            if not isinstance(effect, Answer):
+                raise
+            self._refuse_defect(error, effect.drop)
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -307,7 +341,7 @@ class Runner:
             self.resign()
             return
         for effect in self._parking.committed(self._journal.committed):
-            effect.perform()
+            self._perform(effect)
         if self._parking:
             self._journal.watch(self)
 
@@ -363,8 +397,10 @@ class Runner:
     def _fence(
         self, why: str, effects: Sequence[Effect] = (), *, broken: bool = False, asker: Refuse | None = None
     ) -> None:
-        text = "the coordinator in %s is fenced until its partition has a new leader: %s"
-        _logger.error(text, self._tp, why, exc_info=broken)
+        until = "it is loaded again" if broken else "its partition has a new leader"
+        _logger.error("the coordinator in %s is fenced until %s: %s", self._tp, until, why, exc_info=broken)
+        if broken and self.state not in (State.FENCED, State.GONE):
+            self._on_defect()
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator in {self._tp} is fenced")
         self._end(State.FENCED, error, effects, asker)
 

@@ -19,12 +19,13 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.shard import Answer, Outcome
-from ottla.errors import ErrorCode
+from ottla.errors import ErrorCode, cut_text
 from ottla.groups.calendar import Kind
 from ottla.groups.commands import Join
 from ottla.groups.group import Group, GroupState, JoinResult, Member, SyncResult
 from ottla.groups.rebalancing import NEW_MEMBER_MS, Draft, go_on, prepare, remove_member, try_complete, without_pending
 from ottla.seams import Instant
+from ottla.wire.limits import MAX_STRING
 
 MAX_PENDING: Final = 10_000
 """Member ids of one group that were given out and are not used yet."""
@@ -82,7 +83,7 @@ def _too_many(group: Group, command: Join, limits: BrokerConfig, now: Instant) -
 
 
 def _join_new(draft: Draft, command: Join) -> None:
-    member_id = f"{command.client_id if command.instance_id is None else command.instance_id}-{command.new_id}"
+    member_id = new_member_id(command)
     if command.instance_id is not None:
         predecessor = draft.group.statics.get(command.instance_id)
         if predecessor is None:
@@ -96,6 +97,14 @@ def _join_new(draft: Draft, command: Join) -> None:
         draft.answer(command.ticket, JoinResult(ErrorCode.MEMBER_ID_REQUIRED, member_id))
     else:
         _add(draft, command, member_id)
+
+
+def new_member_id(command: Join) -> str:
+    """Composed as in Kafka. It is stored and repeated in versions whose strings have 32,767 bytes at most, so the
+    client's part is cut to what is left."""
+    suffix = f"-{command.new_id}"
+    name = command.client_id if command.instance_id is None else command.instance_id
+    return cut_text(name, MAX_STRING - len(suffix), "") + suffix
 
 
 def _make_room(draft: Draft) -> None:

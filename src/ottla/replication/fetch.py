@@ -24,12 +24,20 @@ leaders and their addresses (KIP-951).
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import Any, Final
 
+from ottla.changes import half_changed
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.replication.fetch_answers import Told, is_rare, rare_answer
+from ottla.replication.fetch_reading import (
+    FOLLOWER_VERSION,
+    NO_REPLICA,
+    fail_partition,
+    read_as_consumer,
+    read_partition,
+    say_only,
+)
 from ottla.replication.fetch_session import (
     END,
     MARK,
@@ -44,12 +52,12 @@ from ottla.replication.fetch_session import (
 )
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
-from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, ZSTD_VERSION, Lowerings, old_readers_region
+from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, Lowerings
 from ottla.replication.partition import Partition
 from ottla.replication.selector import ReplicaView, Selector
 from ottla.replication.state import NEVER
 from ottla.replication.throttle import Throttle
-from ottla.requests import Declaration
+from ottla.requests import Contain, Declaration, raise_defect
 from ottla.seams import Failure, Gate, Peer, Slot, World
 from ottla.storage.errors import Cold
 from ottla.types import NO_EPOCH
@@ -64,14 +72,7 @@ DECLARATION: Final = Declaration(
 MAX_VERSION: Final = DECLARATION.max_version
 _ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
-_FOLLOWER_VERSION: Final = 11
-"""From here on consumers know that they may read from a follower."""
-_STORAGE_VERSION: Final = 6
-"""From here on readers know KAFKA_STORAGE_ERROR."""
 READ_COMMITTED: Final = 1
-_NO_REPLICA: Final = -1
-NO_RECORDS: Final = b""
-"""Nothing to read is an empty field, as Kafka sends it: librdkafka takes a null one for a parse error."""
 
 
 class PendingFetch(DelayedOperation):
@@ -112,7 +113,7 @@ class PendingFetch(DelayedOperation):
         self.session = session
         self.full = full
         self.committed = False
-        self.replica_id = _NO_REPLICA
+        self.replica_id = NO_REPLICA
         self.replica_epoch = NO_EPOCH
         self.rack = ""
         """The consumer's, where another replica than the leader may be nearer to it."""
@@ -151,7 +152,10 @@ class PendingFetch(DelayedOperation):
             self._handler.later(self._look_again)
 
     def _look_again(self) -> None:
-        self.try_complete()
+        try:
+            self.try_complete()
+        except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
+            self._handler.fail(self, error)
 
     def warmed(self) -> None:
         """Bytes that were cold are in memory now."""
@@ -160,7 +164,10 @@ class PendingFetch(DelayedOperation):
 
     def on_complete(self) -> None:
         self.session.on_dirty = None
-        self._handler.answer(self)
+        try:
+            self._handler.answer(self)
+        except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
+            self._handler.fail(self, error)
 
     def abandon(self) -> None:
         """The reader is gone."""
@@ -184,10 +191,13 @@ class FetchHandler:
         leaders: Leaders | None = None,
         selector: Selector | None = None,
         throttle: Throttle | None = None,
+        contain: Contain = raise_defect,
     ) -> None:
         """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
         for answers that name other brokers. `throttle`: what followers may be given (leader.replication.throttled.*).
+        `contain`: for answers that are made in a later turn.
         """
+        self._contain = contain
         self._throttle = throttle
         self._is_broker = is_broker
         self._world = world
@@ -212,7 +222,7 @@ class FetchHandler:
         _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
         try:
             by_id = version >= _TOPIC_ID_VERSION
-            of_replica = request.replica_id > _NO_REPLICA
+            of_replica = request.replica_id > NO_REPLICA
             if of_replica and not self._is_broker(slot.peer):
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
             session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
@@ -222,6 +232,9 @@ class FetchHandler:
                 return Gate.WAIT
             self._send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
+        except Exception:
+            self._sessions.close(session_id)  # it may have taken half of what the request brings
+            raise
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
         pending.min_bytes = min(min_bytes, max_bytes) if max_wait_ms > 0 else 0
@@ -233,7 +246,23 @@ class FetchHandler:
             self._for_replica(pending, request)
         elif self._selector is not None:
             pending.rack = request.rack_id
-        return self._start(pending, max_wait_ms)
+        try:
+            return self._start(pending, max_wait_ms)
+        except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
+            self.fail(pending, error)
+            return Gate.NEXT
+
+    def fail(self, pending: PendingFetch, error: Exception) -> None:
+        """A request met a defect: its session, which may have told half of it, is closed. Raises HalfChanged."""
+        pending.completed = True
+        pending.cancel()
+        pending.session.on_dirty = None
+        self._waiting.pop(pending.slot.peer, None)
+        if pending.session.session_id:
+            self._sessions.close(pending.session.session_id)
+        else:
+            pending.session.close()
+        self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id)
 
     def _start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         if self.collect(pending):  # nothing waits for it yet, so it completes without more ado
@@ -256,7 +285,7 @@ class FetchHandler:
         session = pending.session
         session.waits_for = END if self._selector is None else END | MARK
         if session.session_id == NO_SESSION:  # one request follows the answer to the other by its connection only
-            before, used_ns = self._alone.get(pending.slot.peer, (_NO_REPLICA, NEVER))
+            before, used_ns = self._alone.get(pending.slot.peer, (NO_REPLICA, NEVER))
             session.previous_ns = used_ns if before == request.replica_id else NEVER
             self._alone[pending.slot.peer] = request.replica_id, session.used_ns
         session.registered(request.replica_epoch)
@@ -281,7 +310,7 @@ class FetchHandler:
             topic = topics.get(each.topic)
             partition = None if topic is None else topic.partitions.get(each.index)
             if partition is None:
-                _fail(pending, each, missing(self._leaders, each.topic, each.index).code)
+                fail_partition(pending, each, missing(self._leaders, each.topic, each.index).code)
                 continue
             self._look(pending, each, partition)
             if topic is not None and each.row is not None and each.row[1]:
@@ -295,33 +324,39 @@ class FetchHandler:
 
     def _look(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
         try:
-            if pending.replica_id != _NO_REPLICA:
+            if pending.replica_id != NO_REPLICA:
                 self._read_as_replica(pending, each, partition)
             elif not pending.rack or not self._elsewhere(pending, each, partition):
-                _read_as_consumer(pending, each, partition)
+                read_as_consumer(pending, each, partition)
         except ApiError as error:
-            _fail(pending, each, error.code)
+            fail_partition(pending, each, error.code)
         except Cold as reason:
             pending.cold += 1
             each.warmed = True
             partition.log.disk.warm(reason.regions, lambda _: pending.warmed())
         except Failure:
-            _fail(pending, each, ErrorCode.KAFKA_STORAGE_ERROR)
+            fail_partition(pending, each, ErrorCode.KAFKA_STORAGE_ERROR)
 
     def _read_as_replica(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
         """Take the fetch offset as an acknowledgement, then look for what lies behind it."""
-        each.diverging = partition.note_fetch(
-            pending.replica_id,
-            pending.replica_epoch,
-            each.leader_epoch,
-            each.fetch_offset,
-            each.last_epoch,
-            each.log_start,
-            self._now(),
-            each,
-        )
+        now = self._now()
+        try:
+            each.diverging = partition.note_fetch(
+                pending.replica_id,
+                pending.replica_epoch,
+                each.leader_epoch,
+                each.fetch_offset,
+                each.last_epoch,
+                each.log_start,
+                now,
+                each,
+            )
+        except (ApiError, Failure):
+            raise
+        except Exception as error:
+            raise half_changed("what a follower has acknowledged") from error
         if each.diverging is not None:
-            _say_only(pending, each, partition)
+            say_only(pending, each, partition)
             return
         start = partition.log.start_offset
         if each.told_log_start not in (start, -1) or (
@@ -329,7 +364,7 @@ class FetchHandler:
         ):
             pending.settled = True
         if self._throttle is None or self._throttle.idle or not self._throttle.applies(partition.tp):
-            _read(pending, each, partition, partition.log.end_offset, None)
+            read_partition(pending, each, partition, partition.log.end_offset, None)
         else:
             self._read_throttled(pending, each, partition, self._throttle)
 
@@ -340,7 +375,7 @@ class FetchHandler:
         now_ns = self._now().mono_ns
         taken = 0 if each.region is None else each.region.size
         hold = pending.replica_id not in partition.isr and throttle.exceeded(now_ns)
-        _read(pending, each, partition, each.fetch_offset if hold else partition.log.end_offset, None)
+        read_partition(pending, each, partition, each.fetch_offset if hold else partition.log.end_offset, None)
         if each.region is not None:
             throttle.record(each.region.size - taken, now_ns)
         elif hold:
@@ -348,7 +383,7 @@ class FetchHandler:
 
     def _elsewhere(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
         """Send a consumer to a replica nearer to it, if there is one."""
-        partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
+        partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
         assert self._selector is not None
         if not partition.is_leader:
             return False
@@ -360,7 +395,7 @@ class FetchHandler:
         preferred = self._selector(partition.node_id, views, pending.rack)
         if preferred == partition.node_id:
             return False
-        _say_only(pending, each, partition, preferred)
+        say_only(pending, each, partition, preferred)
         return True
 
     # -- answering -------------------------------------------------------------------------------------------------
@@ -385,7 +420,7 @@ class FetchHandler:
         for each in session.partitions.values() if pending.full else pending.touched:
             row = each.row
             assert row is not None, "every partition that was touched has something to say"
-            if pending.replica_id != _NO_REPLICA:
+            if pending.replica_id != NO_REPLICA:
                 row = as_of_now(each, row)
                 if 0 <= row[2] < each.fetch_offset:
                     session.unsaid[each] = None
@@ -424,77 +459,3 @@ class FetchHandler:
     ) -> None:
         head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
         self._world.network.reply(slot, [head, *self._encode[version](topics, 0, error, session_id)])
-
-
-def _read_as_consumer(pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
-    in_order = partition.offline is None and partition.is_leader  # then there is nothing to check, but for the epoch
-    if not in_order or each.leader_epoch not in (NO_EPOCH, partition.leader_epoch):
-        partition.check_reader(each.leader_epoch, pending.version >= _FOLLOWER_VERSION)
-    if each.last_epoch >= 0:
-        each.diverging = partition.parting(each.fetch_offset, each.last_epoch)
-        if each.diverging is not None:
-            _say_only(pending, each, partition)
-            return
-    limit = partition.last_stable_offset if pending.committed else partition.high_watermark
-    _read(pending, each, partition, limit, [] if pending.committed else None)
-
-
-def _read(
-    pending: PendingFetch, each: FetchPartition, partition: Partition, limit: int, aborted: list[tuple[int, int]] | None
-) -> None:
-    """Look for bytes below `limit` that this request may still take; watch the partition if there are none."""
-    mark = partition.high_watermark
-    stable = partition.last_stable_offset
-    log = partition.log
-    taken = 0 if each.region is None else each.region.size
-    each.region = None
-    each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, NO_RECORDS)
-    pending.bytes_read -= taken
-    budget = pending.max_bytes - pending.bytes_read
-    if budget <= 0 and pending.bytes_read:
-        return
-    size = min(budget, each.max_bytes)
-    offset = each.fetch_offset
-    region = None if offset == limit else log.read(offset, size, limit, pending.bytes_read == 0, each.warmed)
-    if region is not None and pending.version < ZSTD_VERSION:
-        region = old_readers_region(pending.version, each, partition, region, size, limit)
-    each.warmed = False
-    if region is None:
-        if each.fetch_offset >= limit or pending.version < V2_VERSION:
-            del pending.session.dirty[each]
-            each.watch(partition)
-        return
-    if pending.committed:
-        found = log.segments.aborted_in(region, each.fetch_offset, limit, log.end_offset)
-        aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
-        if aborted and partition.shared.safeguards.aborted_in_order:
-            aborted.sort(key=itemgetter(1))
-    pending.bytes_read += region.size
-    if pending.replica_id == _NO_REPLICA:
-        partition.bytes_out += region.size - taken
-    else:
-        partition.shared.replication_bytes_out += region.size - taken
-    if region.file is log.segments.slots[-1].file:
-        pending.partial.append((each, partition))
-    else:
-        pending.settled = True  # waiting would not bring more: the next fetch reads the next segment
-    each.region = region
-    each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, region)
-    if pending.bytes_read < pending.min_bytes:  # what comes may be enough; until then this region is read anew
-        each.watch(partition)
-
-
-def _say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:
-    """Where logs part, or whom to ask instead: no records."""
-    each.region = None
-    marks = (partition.high_watermark, partition.last_stable_offset, partition.log.start_offset)
-    each.row = (each.index, 0, *marks, [] if pending.committed else None, preferred, NO_RECORDS)
-    pending.settled = True
-
-
-def _fail(pending: PendingFetch, each: FetchPartition, code: ErrorCode) -> None:
-    if code is ErrorCode.KAFKA_STORAGE_ERROR and pending.version < _STORAGE_VERSION:
-        code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-    each.row = (each.index, code, -1, -1, -1, None, -1, NO_RECORDS)
-    each.region = each.diverging = None
-    pending.settled = True

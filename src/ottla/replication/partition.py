@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
+from ottla.changes import changes_state, half_changed
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
@@ -18,7 +19,7 @@ from ottla.record.validation import HeaderTuple, validate_produced
 from ottla.replication.fences import out_of_range, stranger, unconfirmed
 from ottla.replication.guards import Guards
 from ottla.replication.isr import Contact, InSyncReplicas, News, Verdict
-from ottla.replication.local_replica import NO_LIMIT, LocalReplica
+from ottla.replication.local_replica import NO_LIMIT, LocalReplica, ignore_flush
 from ottla.replication.refusals import NEW_LEADER_NS, Refusals
 from ottla.replication.shared import Shared
 from ottla.replication.state import (
@@ -122,7 +123,7 @@ class Partition(LocalReplica):
         self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
         self._rearm()
         if self.syncs and log.recovery_point < log.sync_awaited:
-            log.flush(_noted)  # the high watermark waits for what a recovery found
+            log.flush(ignore_flush)  # the high watermark waits for what a recovery found
         self._advance()
         if newly:
             self._changed()
@@ -221,19 +222,21 @@ class Partition(LocalReplica):
         write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
         try:
             base_offset = write(records, header, self.leader_epoch, now)
+            self.bytes_in += size
+            self.messages_in += header[12]
+            if self._alone:
+                self.high_watermark = log.high_watermark = log.end_offset
+                if self.watchers:
+                    self.notify()
+            else:
+                if self.end_watchers:
+                    self._wake_end_watchers()
+                if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
+                    self._advance()
         except ApiError as error:
             self._refuse(records, error, now)
-        self.bytes_in += size
-        self.messages_in += header[12]
-        if self._alone:
-            self.high_watermark = log.high_watermark = log.end_offset
-            if self.watchers:
-                self.notify()
-        else:
-            if self.end_watchers:
-                self._wake_end_watchers()
-            if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
-                self._advance()
+        except Exception as error:  # a change (`ottla.changes`)
+            raise half_changed(f"an append to {self.tp}") from error
         return base_offset, stamp, base_offset + header[12]
 
     def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
@@ -265,6 +268,7 @@ class Partition(LocalReplica):
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, max.message.bytes is {self._max_bytes}")
         return self._write_own(batch, now)
 
+    @changes_state
     def append_marker(self, producer_id: int, epoch: int, marker: Marker, bumped: bool, now: Instant) -> int:
         """End a producer's transaction here, under acks=all; the offset that the high watermark must reach.
 
@@ -287,6 +291,7 @@ class Partition(LocalReplica):
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
+    @changes_state
     def _write_own(self, batch: memoryview, now: Instant, marker: Marker | None = None) -> int:
         header = unpack_header(batch, 0)
         base_offset = self.log.append(batch, header, self.leader_epoch, now, marker)
@@ -476,6 +481,7 @@ class Partition(LocalReplica):
             self.shared.check(self)
             self._propose(self._in_sync.next_joiner(self.high_watermark))
 
+    @changes_state
     def raise_start(self, offset: int) -> None:
         """Leader: move the log start up to `offset`, which is not above the high watermark. Raises ApiError."""
         try:
@@ -493,7 +499,3 @@ class Partition(LocalReplica):
     def knows_latest(self) -> bool:
         """Leader: whether the high watermark has reached the start of its epoch; before that it may be too old."""
         return self.high_watermark >= self._in_sync.epoch_start
-
-
-def _noted(_: object) -> None:
-    """The log itself keeps what came of its flush."""

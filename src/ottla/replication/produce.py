@@ -42,7 +42,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Preparation, Refused, without_zstd
 from ottla.replication.verification import Verification, unverified
 from ottla.replication.verifier import Verifier
-from ottla.requests import Declaration
+from ottla.requests import Contain, Declaration, raise_defect
 from ottla.seams import Gate, Slot, World
 from ottla.types import NO_EPOCH, ZERO_UUID
 from ottla.wire import hot
@@ -137,10 +137,13 @@ class ProduceHandler:
         purgatory: Purgatory,
         leaders: Leaders | None = None,
         verifier: Verifier | None = None,
+        contain: Contain = raise_defect,
     ) -> None:
         """`leaders`: the cluster's view, for those who came to the wrong broker. `verifier` asks transaction
         coordinators; without one, transactions that are not open yet are refused where they have to be verified.
+        `contain`: for answers that are made in a later turn.
         """
+        self._contain = contain
         self._world = world
         self._verifier = verifier
         self._leaders: Leaders = leaders or NoLeaders()
@@ -275,20 +278,26 @@ class ProduceHandler:
             return
 
         def answer() -> None:
-            if version < _STORAGE_VERSION and refused:
-                _as_moved(answers)
-            head = _correlation(correlation_id) + self._header[version]
-            if refused and version >= _MESSAGE_VERSION:
-                response = self._with_messages(answers, refused, version, slot.peer.listener)
-                self._reply(slot, [head, *encode(response, version)])
-            else:
-                self._reply(slot, [head + self._encode[version](_named(answers, version), 0)])
+            try:
+                self._answer(slot, version, correlation_id, answers, refused)
+            except Exception as error:  # noqa: BLE001  # an answer changes nothing
+                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id)
 
         if late:
             waiting = DelayedProduce(late, acks, answers, refused, answer)
             self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
         else:
             answer()
+
+    def _answer(self, slot: Slot, version: int, correlation_id: int, answers: Answers, refused: Refusals) -> None:
+        if version < _STORAGE_VERSION and refused:
+            _as_moved(answers)
+        head = _correlation(correlation_id) + self._header[version]
+        if refused and version >= _MESSAGE_VERSION:
+            response = self._with_messages(answers, refused, version, slot.peer.listener)
+            self._reply(slot, [head, *encode(response, version)])
+        else:
+            self._reply(slot, [head + self._encode[version](_named(answers, version), 0)])
 
     def _count_failures(self, version: int, answers: Answers, refused: Refusals) -> None:
         for at, _ in refused:

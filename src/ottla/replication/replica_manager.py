@@ -13,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
+from ottla.changes import changes_state
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -140,6 +141,7 @@ class ReplicaManager:
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
+    @changes_state
     def configure(self, name: str, config: TopicConfig) -> None:
         """A topic's settings have changed."""
         topic = self._hosted.by_name.get(name)
@@ -152,6 +154,7 @@ class ReplicaManager:
 
     topic_configured = configure
 
+    @changes_state
     def broker_configured(self, config: BrokerConfig) -> None:
         """Settings of this broker have changed."""
         self.throttles.limit(config.leader_replication_throttled_rate, config.follower_replication_throttled_rate)
@@ -176,6 +179,7 @@ class ReplicaManager:
 
     # -- what a controller decided -------------------------------------------------------------------------------------
 
+    @changes_state
     def apply(
         self, states: Mapping[TopicPartition, tuple[bytes, PartitionState]], controller_epoch: int, now: Instant
     ) -> dict[TopicPartition, ErrorCode]:
@@ -253,6 +257,7 @@ class ReplicaManager:
         if changed or not self.fetchers.follows(partition):
             self.fetchers.follow(partition)
 
+    @changes_state
     def step_back(self) -> None:
         """Lead nothing any more before the controller says so again: this broker stood still past its session.
 
@@ -321,6 +326,7 @@ class ReplicaManager:
 
     # -- replicas that go ----------------------------------------------------------------------------------------------
 
+    @changes_state
     def stop_replicas(self, orders: Mapping[TopicPartition, StopOrder]) -> dict[TopicPartition, ErrorCode]:
         """Stop following, and delete where that is ordered, as StopReplica says. Returns the outcome of each.
 

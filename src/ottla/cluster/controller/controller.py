@@ -24,7 +24,7 @@ from ottla.cluster.controller.queue import WorkQueue, as_refusal, not_controller
 from ottla.cluster.controller.topic_changes import TopicChanges
 from ottla.cluster.image import ClusterImage, TopicImage
 from ottla.cluster.layout import BROKER_IDS, FEATURE, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_feature
-from ottla.cluster.script import Script, run
+from ottla.cluster.script import Script, contained, run
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Op
@@ -220,7 +220,8 @@ class Controller:
                 asked(outcome)
                 return
             self._context.creating[outcome.name] = None
-            run(self._core.store, self._topics.create(outcome), lambda made: self._made(made, asked))
+            creation = contained(f"create topic {outcome.name}", lambda: self._topics.create(outcome))
+            run(self._core.store, creation, lambda made: self._made(made, asked))
 
         self._queue.ask(f"create topic {spec.name}", plan, planned)
 

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
+from ottla.changes import changes_state
 from ottla.cluster.controller.channel import Channels
 from ottla.cluster.controller.context import NOT_STORED, Context
 from ottla.cluster.controller.elections import Elected
@@ -286,6 +287,7 @@ class Core:
         parent = [] if tp in self._has_parent else [Op("create", partition_path(tp.topic, tp.partition))]
         return [*parent, Op("create", path, change.data)]
 
+    @changes_state
     def _take(self, batch: Sequence[_Change], versions: Sequence[int]) -> None:
         """The states are written: the last operation of each partition left the state's version."""
         position = len(versions)

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from ottla.cluster.script import Script, run
+from ottla.cluster.script import Script, contained, run
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Failure, Kind, MetadataStore
@@ -99,7 +99,8 @@ class WorkQueue:
         work = self._running = queue.popleft()
         if work.done is None:
             self._noticed.pop(work.name, None)
-        run(self._store, work.script(), lambda outcome: self._ended(work, outcome))
+        script = work.script() if work.done is None else contained(work.name, work.script)
+        run(self._store, script, lambda outcome: self._ended(work, outcome))
 
     def _ended(self, work: _Work, outcome: Any) -> None:
         self._running = None

@@ -1,0 +1,137 @@
+"""What a defect costs that shows while one request is decoded, answered or encoded: that request, or its connection.
+
+Zone: deterministic. The one place that decides it. A request whose response has a place for an error is answered
+UNKNOWN_SERVER_ERROR; else its connection is closed. HalfChanged passes: the broker stops (`ottla.changes`).
+
+Memory: a MemoryError comes with the stack that held the memory. Its traceback is dropped before anything is made here.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import TracebackType
+from typing import Any, Final
+
+from ottla.changes import HalfChanged
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Clock, Network, Slot
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import encode
+from ottla.wire.header import response_header
+
+_logger = logging.getLogger(__name__)
+LINES_PER_S: Final = 10
+"""Lines about contained defects; the counter has them all."""
+_NS_PER_S: Final = 1_000_000_000
+_TEXT_MAX: Final = 200
+"""Characters of an exception's own text in a line."""
+
+
+class Containment:
+    """Answers in the place of what failed, counts by API, and writes lines."""
+
+    def __init__(self, network: Network, clock: Clock | None = None) -> None:
+        """`clock`: lines are limited by its time; None: each is written."""
+        self._network = network
+        self._clock = clock
+        self.counts: dict[int, int] = {}
+        """Contained defects by API key."""
+        self._lines = 0
+        self._lines_ns = 0
+
+    def contain(self, error: Exception, slot: Slot, api_key: int, version: int, correlation_id: int) -> None:
+        """Answer UNKNOWN_SERVER_ERROR, or close the connection. Raises HalfChanged when `error` is one."""
+        where = release_stack(error)
+        try:
+            parts = _refusal(api_key, version, correlation_id)
+        except Exception as second:  # noqa: BLE001  # what cannot even be refused costs the connection
+            release_stack(second)
+            parts = None
+        self._tell(error, where, slot, api_key, version, closes=parts is None)
+        if parts is None:
+            return
+        try:
+            self._network.reply(slot, parts)
+        except Exception as second:  # noqa: BLE001  # the answer was half given
+            self._network.close(
+                slot.peer, f"an answer could not be given: {describe(second)} at {release_stack(second)}"
+            )
+
+    def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
+        """Close the connection: the answer is half given. Raises HalfChanged when `error` is one."""
+        self._tell(error, release_stack(error), slot, api_key, version, closes=True)
+
+    def _tell(self, error: Exception, where: str, slot: Slot, api_key: int, version: int, *, closes: bool) -> None:
+        self.counts[api_key] = self.counts.get(api_key, 0) + 1
+        what = f"{name_of(api_key)} in version {version} failed with {describe(error)} at {where}"
+        if closes:
+            self._network.close(slot.peer, f"{what}; please report this")
+        elif self._may_write():
+            text = "%s: %s; answered UNKNOWN_SERVER_ERROR, nothing else is affected; please report this"
+            _logger.error(text, slot.peer.host, what)
+
+    def _may_write(self) -> bool:
+        if self._clock is None:
+            return True
+        now_ns = self._clock.now().mono_ns
+        if now_ns - self._lines_ns >= _NS_PER_S:
+            self._lines_ns, self._lines = now_ns, 0
+        self._lines += 1
+        return self._lines <= LINES_PER_S
+
+
+def release_stack(error: Exception) -> str:
+    """The place where an exception was raised; its stack, and the memory that it holds, is let go.
+
+    Raises HalfChanged when `error` is one.
+    """
+    if isinstance(error, HalfChanged):
+        raise error
+    where = _place(error.__traceback__)
+    error.__traceback__ = None
+    error.__context__ = None
+    return where
+
+
+def _place(trace: TracebackType | None) -> str:
+    """File and line of the innermost frame that has a file; generated code is named by its caller."""
+    found = "an unknown place"
+    while trace is not None:
+        name = trace.tb_frame.f_code.co_filename
+        if not name.startswith("<"):
+            found = f"{'/'.join(name.split('/')[-2:])}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found
+
+
+def describe(error: BaseException) -> str:
+    """Kind and text of an exception, bounded."""
+    text = str(error)[:_TEXT_MAX]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def name_of(api_key: int) -> str:
+    """An API's name."""
+    api = API_TABLE.get(api_key)
+    return "no API of Kafka" if api is None else api.name
+
+
+def error_response(api_key: int, error: ApiError) -> Any | None:
+    """The response of an API that failed as a whole; None if its response has no place for that."""
+    response = API_TABLE[api_key].response()
+    if not hasattr(response, "error_code"):
+        return None
+    response.error_code = int(error.code)
+    if hasattr(response, "error_message"):
+        response.error_message = error.message or None
+    return response
+
+
+def _refusal(api_key: int, version: int, correlation_id: int) -> list[Any] | None:
+    api = API_TABLE.get(api_key)
+    if api is None or not any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
+        return None
+    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed at this request; see its log")
+    response = error_response(api_key, error)
+    assert response is not None, "it has an error code"
+    return [response_header(api_key, version, correlation_id), *encode(response, version)]

@@ -1,0 +1,195 @@
+"""What a defect costs that shows while a request is decoded, answered or encoded, and what it costs inside a change.
+
+Zone: real. The defects are real ones: values that no codec can encode, a clock and a disk that raise.
+"""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+
+from ottla.broker.containment import LINES_PER_S
+from ottla.changes import HalfChanged
+from ottla.errors import ErrorCode
+from ottla.requests import handles
+from ottla.sim.machine import Death
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+
+class Broken:
+    """Handlers with a defect each."""
+
+    def __init__(self) -> None:
+        self.waiting = []
+
+    @handles(ApiKey.DESCRIBE_CLUSTER, 0, 2)
+    def raises(self, _context, _request) -> DescribeClusterResponse:
+        raise MemoryError
+
+    @handles(ApiKey.METADATA, 0, 13)
+    def raises_without_a_place(self, _context, _request) -> MetadataResponse:
+        raise RecursionError
+
+    @handles(ApiKey.LIST_GROUPS, 0, 5)
+    def answers_what_cannot_be_encoded(self, _context, _request) -> ListGroupsResponse:
+        return ListGroupsResponse(groups=[ListGroupsResponse.ListedGroup(group_id="g" * 40_000)])
+
+    @handles(ApiKey.DELETE_TOPICS, 0, 6)
+    def answers_late(self, context, _request) -> None:
+        self.waiting.append(context)
+
+
+@pytest.fixture
+def broken(node):
+    """The node with the defective handlers in the place of its own."""
+    dispatch = node.broker._dispatch
+    handlers = Broken()
+    for key in (ApiKey.DESCRIBE_CLUSTER, ApiKey.METADATA, ApiKey.LIST_GROUPS, ApiKey.DELETE_TOPICS):
+        del dispatch.cold[key]
+    dispatch.add([handlers])
+    node.handlers = handlers
+    return node
+
+
+def contained(node, api: str) -> float:
+    return node.broker.metrics.value("ottla_contained_defects_total", request=api)
+
+
+def test_a_handler_that_raises_costs_its_request(broken, caplog) -> None:
+    answer = broken.ask(DescribeClusterRequest(), 0)
+    assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert not broken.network.closed
+    assert (
+        "127.0.0.1: DescribeCluster in version 0 failed with MemoryError at broker/containment_test.py:" in caplog.text
+    )
+    assert contained(broken, "DescribeCluster") == 1
+    assert broken.produce("t", b"a").error_code == 0
+
+
+def test_where_the_answer_has_no_place_for_an_error_the_connection_is_closed(broken) -> None:
+    place = broken.send(MetadataRequest(topics=None), 12)
+    assert not place.answered
+    (why,) = broken.network.closed
+    assert why.startswith("Metadata in version 12 failed with RecursionError")
+    assert contained(broken, "Metadata") == 1
+
+
+def test_an_answer_that_cannot_be_encoded_costs_its_request(broken) -> None:
+    assert broken.ask(ListGroupsRequest(), 0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert contained(broken, "ListGroups") == 1
+
+
+def test_a_late_answer_that_cannot_be_encoded_costs_its_request(broken) -> None:
+    place = broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
+    (context,) = broken.handlers.waiting
+    one = DeleteTopicsResponse.DeletableTopicResult(name="x", error_code=1 << 20)
+    broken.process.post(0, "late", context.reply, DeleteTopicsResponse(responses=[one]))
+    broken.pass_ms(1)
+    assert not place.answered
+    assert broken.network.closed[0].startswith("DeleteTopics in version 5 failed with error")
+
+
+def test_what_a_failed_handler_brings_later_is_not_sent(broken) -> None:
+    place = broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
+    (context,) = broken.handlers.waiting
+    context.failed = context.answered = True
+    broken.process.post(0, "late", context.reply, DeleteTopicsResponse())
+    broken.pass_ms(1)
+    assert not place.answered
+
+
+def test_defects_are_counted_but_not_a_flood_of_lines(broken, caplog) -> None:
+    with caplog.at_level(logging.ERROR):
+        for _ in range(3 * LINES_PER_S):
+            broken.ask(DescribeClusterRequest(), 0)
+    assert caplog.text.count("failed with MemoryError") == LINES_PER_S
+    assert contained(broken, "DescribeCluster") == 3 * LINES_PER_S
+
+
+def test_a_memory_error_lets_go_of_the_stack_that_held_the_memory(broken) -> None:
+    kept = []
+
+    def raises(_context, _request) -> None:
+        held = bytearray(1)
+        error = MemoryError()
+        kept.append((error, held))
+        raise error
+
+    broken.broker._dispatch.cold[ApiKey.DESCRIBE_CLUSTER].handler = raises
+    broken.ask(DescribeClusterRequest(), 0)
+    assert kept[0][0].__traceback__ is None
+
+
+def test_a_defect_before_an_append_costs_its_request_and_changes_nothing(node) -> None:
+    handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
+
+    def now() -> None:
+        raise ZeroDivisionError
+
+    clock, handler._now = handler._now, now
+    place = node.send(node.produce_request("t", b"a"), 9)
+    handler._now = clock
+    assert not place.answered
+    assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
+    assert node.produce("t", b"b").base_offset == 0
+    assert node.values("t") == [b"b"]
+
+
+def test_a_defect_within_an_append_stops_the_broker(node) -> None:
+    partition = node.broker.hosted.find("t", 0)
+    node.produce("t", b"a")
+    partition.log.segments.slots[-1].file = SimpleNamespace(append=lambda _parts: 1 / 0, size=0)
+    frame_of = node.produce_request("t", b"b")
+    with pytest.raises(AssertionError, match="HalfChanged: an append to t-0 was left in the middle of a change"):
+        node.send(frame_of, 9)
+    assert node.machine.deaths[Death.CRASH] == 1
+
+
+def test_a_fetch_that_fails_costs_its_request_and_its_session(node) -> None:
+    node.produce("t", b"a")
+    opened = node.ask(node.fetch_request("t", 0, session_epoch=0), 12)
+    assert opened.session_id
+    log = node.broker.hosted.find("t", 0).log
+    type_read = type(log).read
+    try:
+        type(log).read = lambda *_: 1 / 0
+        again = node.ask(node.fetch_request("t", 0, session_id=opened.session_id, session_epoch=1), 12)
+    finally:
+        type(log).read = type_read
+    assert again.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    gone = node.ask(node.fetch_request("t", 0, session_id=opened.session_id, session_epoch=2), 12)
+    assert gone.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert node.values("t") == [b"a"]
+
+
+def test_a_fetch_that_fails_when_it_is_woken_costs_its_request(node) -> None:
+    place = node.send(node.fetch_request("t", 0, max_wait_ms=1000), 12)
+    log = node.broker.hosted.find("t", 0).log
+    type_read = type(log).read
+    try:
+        type(log).read = lambda *_: 1 / 0
+        assert node.produce("t", b"a").error_code == 0, "the one that wakes it is another"
+    finally:
+        type(log).read = type_read
+    assert node.answer(place).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_half_changed_state_is_never_contained(broken) -> None:
+    def raises(_context, _request) -> None:
+        raise HalfChanged("a change")
+
+    broken.broker._dispatch.cold[ApiKey.DESCRIBE_CLUSTER].handler = raises
+    with pytest.raises(AssertionError, match="HalfChanged"):
+        broken.ask(DescribeClusterRequest(), 0)
