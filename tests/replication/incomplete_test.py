@@ -9,6 +9,7 @@ from tests.replication.brokers import T0, TOPIC_ID, Brokers
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
+from ottla.replication.replica_manager import StopOrder
 from ottla.sim.machine import Death
 from ottla.storage.lack import Lack
 
@@ -108,3 +109,32 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
     assert pair[2].core.logs.get(T0).lack is Lack.WITHIN, "nobody leads: it is kept, should it be all there is"
     pair.elect(1, isr=(1,))
     pair.until(lambda: pair.settled(1, 2))
+
+
+def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_the_next_start(pair) -> None:
+    stopped = pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(99, True)}))
+    assert stopped in (None, {T0: ErrorCode.NONE})
+    pair.run(100)
+    pair[2].die(Death.KILL)
+    pair[2].boot()
+    assert pair[2].core.logs.get(T0) is None
+    assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == [T0]
+    state(pair, 1, (1, 2))
+    assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR], "the controller takes it out of the ISR"
+
+
+def test_a_log_that_was_deleted_by_stop_replica_does_not_count_as_whole_at_once(pair) -> None:
+    pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(99, True)}))
+    state(pair, 1, (1, 2))
+    assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
+    pair.elect(1, isr=(1,))
+    pair.until(lambda: pair.settled(1, 2))
+
+
+def test_a_topic_that_is_deleted_leaves_nothing_that_is_missed(pair) -> None:
+    logs = pair[2].core.logs
+    pair[2].turn(lambda: pair[2].core.replicas.stop_replicas({T0: StopOrder(-2, True)}))
+    assert logs.incomplete({"t": TOPIC_ID}) == [T0]
+    logs.forget_topics(["t"])
+    assert logs.incomplete({"t": TOPIC_ID}) == []
+    assert logs.topics() == []

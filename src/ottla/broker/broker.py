@@ -404,6 +404,7 @@ class Broker:
             self._purgatory.after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
         if delta.deleted:
             self._readiness.forget(delta.deleted)
+            self.logs.forget_topics(delta.deleted)
             self._coordinators.topics_deleted(delta.deleted)
         for name in delta.configured:
             self._replicas.configure(name, self.cluster.topic_config(name))

@@ -7,7 +7,7 @@ goes over all logs is done a few logs at a time, in idle moments (`chores`).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
@@ -253,11 +253,25 @@ class LogManager:
         return log
 
     def delete(self, tp: TopicPartition) -> None:
-        """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure."""
+        """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure.
+
+        One that had records is missing from then on, until `forget_topics` or `create`: if the controller still counts on
+        this replica at the next start, it is told that the records are gone.
+        """
         self._drop_copies(tp)
         for each in self.dirs:
             if tp in each.logs:
+                end_offset = each.logs[tp].end_offset
                 each.delete(tp)
+                if end_offset:
+                    each.missing[tp] = end_offset
+                    each.checkpoint_recovery_points()
+
+    def forget_topics(self, names: Collection[str]) -> None:
+        """These topics are deleted: no log of theirs is missing."""
+        for each in self.dirs:
+            for tp in [tp for tp in each.missing if tp.topic in names]:
+                del each.missing[tp]
 
     def _drop_copies(self, tp: TopicPartition) -> None:
         """Whatever moves between directories leave of it."""
