@@ -139,11 +139,11 @@ class File(Protocol):
         ...
 
     def seal(self) -> None:
-        """No more appends: trims a sparse file to its size. Idempotent."""
+        """No more appends. Idempotent."""
         ...
 
     def close(self) -> None:
-        """Give the handle back (trims a sparse file). Outstanding syncs and regions still complete."""
+        """Give the handle back. Outstanding syncs and regions still complete."""
         ...
 
 
@@ -171,13 +171,8 @@ class Disk(Protocol):
         """The directory as the configuration names it."""
         ...
 
-    def open(self, path: str, create: bool, limit: int = 0) -> File:
-        """Open a file for reading and appending.
-
-        limit > 0: the file is kept as a sparse file of that many bytes while it is written (the active index), and
-        trimmed to its size by `seal`, `truncate`, `close`; an existing file counts with its whole length.
-        Raises Failure NOT_DONE when the file is missing and not created.
-        """
+    def open(self, path: str, create: bool) -> File:
+        """Open a file for reading and appending. Raises Failure NOT_DONE when it is missing and not created."""
         ...
 
     def exists(self, path: str) -> bool:

@@ -105,7 +105,7 @@ def test_read_comes_back_in_a_turn(rig, outcomes):
 
 def test_the_view_of_a_sealed_file_is_its_content(rig):
     for name, size in (("small", 10), ("large", 100_000)):
-        file = rig.disk.open(name, True, 200_000)
+        file = rig.disk.open(name, True)
         file.append([bytes([7]) * size])
         file.seal()
         view = file.view()
@@ -114,7 +114,7 @@ def test_the_view_of_a_sealed_file_is_its_content(rig):
 
 
 def test_the_view_of_an_empty_file_is_empty(rig):
-    file = rig.disk.open("a.index", True, 100)
+    file = rig.disk.open("a.index", True)
     file.seal()
     assert bytes(file.view()) == b""
 
@@ -130,10 +130,10 @@ def test_truncate_grows_the_generation(rig):
     assert content(file) == b"0123xy"
 
 
-def test_a_limit_is_trimmed_by_seal_truncate_and_close(rig):
+def test_a_file_has_its_own_length_whatever_ended_it(rig):
     for end in ("seal", "truncate", "close"):
         path = f"{end}.index"
-        file = rig.disk.open(path, True, 4096)
+        file = rig.disk.open(path, True)
         assert file.size == 0
         file.append([b"12345678"])
         assert content(file) == b"12345678"

@@ -71,16 +71,15 @@ def small_files():
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-@pytest.mark.parametrize("limit", [0, 9_000])
-def test_a_short_write_is_undone(disk, tmp_path, limit):
-    file = disk.open("a.log", True, limit)
+def test_a_short_write_is_undone(disk, tmp_path):
+    file = disk.open("a.log", True)
     file.append([b"a" * 6_000])
     with small_files(), pytest.raises(Failure) as refused:
         file.append([b"b" * 3_000, b"c" * 3_000])
     assert refused.value.kind is Kind.FULL
     assert "a.log" in refused.value.message
     assert (file.size, file.generation) == (6_000, 0)
-    assert os.stat(tmp_path / "a.log").st_size == max(6_000, limit)
+    assert os.stat(tmp_path / "a.log").st_size == 6_000
     file.append([b"d" * 2_000])
     assert content(file) == b"a" * 6_000 + b"d" * 2_000
     file.close()
@@ -311,16 +310,3 @@ def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_cal
 
 def descriptors_of_this_process():
     return len(os.listdir("/proc/self/fd"))
-
-
-def test_a_refused_open_keeps_no_descriptor(disk):
-    disk.open("a.log", True)
-    before = descriptors_of_this_process()
-    with small_files():
-        refused = []
-        try:
-            disk.open("b.index", True, 100_000)
-        except Failure as failure:
-            refused.append(failure.kind)
-    assert refused == [Kind.FULL]
-    assert descriptors_of_this_process() == before

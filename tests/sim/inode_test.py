@@ -103,11 +103,3 @@ def test_after_a_failed_sync_the_bytes_are_seen_until_they_are_read_again():
     assert inode.durable == 4, "a second sync has nothing to write: the pages are clean"
     inode.evict()
     assert inode.data == b"kept\0\0\0\0"
-
-
-def test_a_sparse_file_has_its_whole_length_once_its_writer_is_gone():
-    inode = Inode()
-    inode.reserved = 100
-    inode.append([b"entries"], 0)
-    inode.process_gone()
-    assert inode.data == b"entries" + bytes(93)

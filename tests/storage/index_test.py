@@ -172,8 +172,9 @@ def test_an_empty_index_points_to_the_start(offset_index, time_index) -> None:
     assert time_index(9).last == (-1, 9)
 
 
-def test_the_active_file_is_sparse_and_the_sealed_one_trimmed(world, offset_index) -> None:
+def test_the_file_holds_entries_and_nothing_else(world, offset_index) -> None:
     index = offset_index(limit=800)
+    assert world.contents(f"{0:020d}.index") == b""
     index.append(3, 4)
     index.seal()
     assert world.contents(f"{0:020d}.index") == bytes([0, 0, 0, 3, 0, 0, 0, 4])
@@ -181,7 +182,7 @@ def test_the_active_file_is_sparse_and_the_sealed_one_trimmed(world, offset_inde
 
 
 def test_entries_come_back_from_a_file_that_was_not_closed(world, offset_index) -> None:
-    """After a crash the file has its full sparse length; zeros behind the entries are none."""
+    """One of Apache Kafka that was not closed has its full length: zeros behind the entries are none."""
     index = offset_index(limit=800)
     index.append(3, 256)
     index.append(9, 512)

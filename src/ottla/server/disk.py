@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.seams import Done, Failure, Kind, Region
 from ottla.server.descriptors import Descriptors
-from ottla.server.file import RealFile, stretch
+from ottla.server.file import RealFile
 from ottla.server.os_errors import failure_of
 from ottla.server.turns import THREADS, Lane, Turns
 
@@ -56,7 +56,7 @@ class RealDisk:
 
     # -- files ---------------------------------------------------------------------------------------------------
 
-    def open(self, path: str, create: bool, limit: int = 0) -> RealFile:
+    def open(self, path: str, create: bool) -> RealFile:
         """Open a file; a second open of the same one shares the handle."""
         parent, _, name = path.rpartition("/")
         folder = self._folders.get(parent)
@@ -64,14 +64,14 @@ class RealDisk:
             folder = Folder(parent)
         file = folder.files.get(name)
         if file is not None:
-            file.open_again(limit)
+            file.open_again()
             return file
         try:
             fd = self._descriptor(path, os.O_CREAT if create else 0)
-            size = _stretched(fd, limit)
+            size = _size_of(fd)
         except OSError as error:
             raise failure_of(error, path) from None
-        file = RealFile(self, folder, name, fd, size, limit)
+        file = RealFile(self, folder, name, fd, size)
         folder.files[name] = file
         self._folders[parent] = folder
         self.descriptors.opened(file)
@@ -316,9 +316,9 @@ class RealDisk:
         self.turns.off_loop(lambda: _touch(spans), finished)
 
 
-def _stretched(fd: int, limit: int) -> int:
+def _size_of(fd: int) -> int:
     try:
-        return stretch(fd, limit)
+        return os.fstat(fd).st_size
     except OSError:
         os.close(fd)
         raise

@@ -3,7 +3,7 @@
 Zone: real. Positions, undo of short writes, syncs in order, residency and the mapping of sealed files live here; names
 and directories are `ottla.server.disk`'s.
 
-Positions are explicit (`pwritev`), never O_APPEND: an active index is a sparse file longer than its content.
+Positions are explicit (`pwritev`), never O_APPEND: a refused append leaves nothing behind that the next one follows.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ class RealFile:
         "_fd",
         "_folder",
         "_hot_from",
-        "_limit",
         "_lost",
         "_name",
         "_pins",
@@ -59,12 +58,11 @@ class RealFile:
         "touched",
     )
 
-    def __init__(self, disk: RealDisk, folder: Folder, name: str, fd: int, size: int, limit: int) -> None:
+    def __init__(self, disk: RealDisk, folder: Folder, name: str, fd: int, size: int) -> None:
         self._disk = disk
         self._folder = folder
         self._name = name
         self._fd = fd
-        self._limit = limit
         self._count = 1
         self._pins = 0
         self._closed = False
@@ -126,20 +124,15 @@ class RealFile:
         if self._pins == 0 and self._closed and not self._queued:
             self._let_go()
 
-    def open_again(self, limit: int) -> None:
-        """One more user of this handle; with a limit it is (again) kept that long, sparse.
+    def open_again(self) -> None:
+        """One more user of this handle.
 
         A closed one that a reply still pins comes back to life: a second handle beside it would have a generation of
         its own, and the reply could send bytes that this one has replaced.
         """
         self._count += 1
-        if self._closed or limit > 0:
+        if self._closed:
             self._closed = self._sealed = False
-            self._limit = limit
-            try:
-                stretch(self.fileno(), limit)
-            except OSError as error:
-                raise failure_of(error, self.path) from None
 
     def moved(self, folder: Folder, name: str) -> None:
         """The file got another name."""
@@ -198,8 +191,6 @@ class RealFile:
         """Cut what a refused append left. Nobody has seen those bytes, so the generation stays."""
         try:
             os.ftruncate(fd, self.size)
-            if self._limit > self.size:
-                os.ftruncate(fd, self._limit)
         except OSError as error:
             raise failure_of(error, self.path) from None
 
@@ -210,7 +201,6 @@ class RealFile:
             os.ftruncate(self.fileno(), size)
         except OSError as error:
             raise failure_of(error, self.path) from None
-        self._limit = 0
         self._view = None
         self._sealed = False
         self.size = size
@@ -220,30 +210,19 @@ class RealFile:
         self.generation += 1
 
     def seal(self) -> None:
-        """No more appends; a sparse file is trimmed."""
+        """No more appends."""
         self._sealed = True
-        self._trim()
 
     def close(self) -> None:
-        """One user less; the last one trims a sparse file and lets the descriptor go once nothing uses it."""
+        """One user less; the last one lets the descriptor go once nothing uses it."""
         assert self._count > 0, "closed more often than opened"
         self._count -= 1
         if self._count:
             return
-        self._trim()
         self._closed = True
         self._view = None
         if self._pins == 0 and not self._queued:
             self._let_go()
-
-    def _trim(self) -> None:
-        if not self._limit:
-            return
-        try:
-            os.ftruncate(self.fileno(), self.size)
-        except OSError as error:
-            raise failure_of(error, self.path) from None
-        self._limit = 0
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -379,11 +358,3 @@ def _read_all(fd: int, pos: int, into: memoryview) -> int:
             break
         filled += count
     return filled
-
-
-def stretch(fd: int, limit: int) -> int:
-    """The size of an opened file; with a limit it is made that long, sparse."""
-    size = os.fstat(fd).st_size
-    if limit > size:
-        os.ftruncate(fd, limit)
-    return size

@@ -42,7 +42,7 @@ class SimDisk:
 
     # ---- files ----
 
-    def open(self, path: str, create: bool, limit: int = 0) -> SimFile:
+    def open(self, path: str, create: bool) -> SimFile:
         """Open a file; a second open of the same one shares the handle. Raises Failure NOT_DONE, FULL or IO."""
         self.process.touch()
         self.faults.check(DiskOperation.READ, path)
@@ -56,7 +56,7 @@ class SimDisk:
         file = self._handles.get(id(found))
         if file is None:
             file = self._handles[id(found)] = SimFile(self, found, path)
-        file.opened(limit)
+        file.opened()
         return file
 
     def forget(self, inode: Inode) -> None:

@@ -34,12 +34,9 @@ class SimFile:
         self._last_sync_ns = 0
         self._cold_below = len(inode.data) if disk.random.chance(0.5) else 0
 
-    def opened(self, limit: int) -> None:
-        """One user more; with a limit the file is kept that long, sparse."""
+    def opened(self) -> None:
+        """One user more."""
         self._users += 1
-        if limit > 0:
-            self.inode.reserved = max(limit, len(self.inode.data))
-            self._sealed = False
 
     # ---- what is there ----
 
@@ -82,18 +79,16 @@ class SimFile:
         self._cold_below = min(self._cold_below, size)
 
     def seal(self) -> None:
-        """No more appends; a sparse file is trimmed."""
+        """No more appends."""
         self.disk.process.touch()
         self._sealed = True
-        self.inode.reserved = 0
 
     def close(self) -> None:
-        """One user less; the last one trims a sparse file."""
+        """One user less."""
         assert self._users > 0, "closed more often than opened"
         self.disk.process.touch()
         self._users -= 1
         if self._users == 0:
-            self.inode.reserved = 0
             self.disk.forget(self.inode)
 
     # ---- reading ----

@@ -3,8 +3,8 @@
 Zone: deterministic. A file here only grows at its end and is cut, as the seam `File` allows nothing else; so the bytes
 that are not yet durable always form one tail, from `synced` to the end:
 
-    0 ........ synced ............ len(data) ........ reserved
-    |  durable   |   dirty pages     |  zeros of a sparse file, seen after the process is gone
+    0 ........ synced ............ len(data)
+    |  durable   |   dirty pages     |
 
 On power loss every dirty 4 KiB page has a fate of its own (`PageFate`).
 """
@@ -46,7 +46,7 @@ class LossPattern(Enum):
 class Inode:
     """Contents of one file."""
 
-    __slots__ = ("data", "generation", "lost", "modified_ms", "reserved", "sealed", "shadow", "synced", "syncing")
+    __slots__ = ("data", "generation", "lost", "modified_ms", "sealed", "shadow", "synced", "syncing")
 
     def __init__(self) -> None:
         self.data = bytearray()
@@ -55,8 +55,6 @@ class Inode:
         """The platter holds data[:synced], apart from `lost`."""
         self.shadow = b""
         """Bytes the platter still holds from `synced` on, cut since the last sync."""
-        self.reserved = 0
-        """Length of the sparse file around the data; 0: none."""
         self.lost: list[tuple[int, int]] = []
         """Ranges that a failed sync left clean in the cache and missing on the platter."""
         self.generation = 0
@@ -86,7 +84,6 @@ class Inode:
         for cell in self.syncing:
             cell[0] = min(cell[0], size)
         self.generation += 1
-        self.reserved = 0
         self.modified_ms = wall_ms
         self.sealed = None
 
@@ -118,11 +115,7 @@ class Inode:
         return min([self.synced, *(start for start, _ in self.lost)])
 
     def process_gone(self) -> None:
-        """The writer died: nobody trims the sparse tail any more, and outstanding syncs report to nobody."""
-        if self.reserved > len(self.data):
-            self.data.extend(bytes(self.reserved - len(self.data)))
-            self.sealed = None
-        self.reserved = 0
+        """The writer died: outstanding syncs have no receiver."""
         self.syncing = []
 
     def evict(self) -> None:
@@ -139,12 +132,9 @@ class Inode:
         if self.shadow and random.chance(0.5):
             base += self.shadow
         self._overlay(base, pattern, random)
-        if self.reserved > len(base) and random.chance(0.5):
-            base.extend(bytes(self.reserved - len(base)))
         self.data = base
         self.synced = len(base)
         self.shadow = b""
-        self.reserved = 0
         self.syncing = []
         self.sealed = None
 
