@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from ottla.utf8 import decode_text, encode_text
+
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Headers = tuple[tuple[str, bytes | None], ...]
 _BASE64: Final = "base64"
@@ -50,10 +52,15 @@ def to_json(topic: str, partition: int, record: Shown) -> dict[str, Json]:
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "headers": [{"key": name, "value": bytes_to_json(value)} for name, value in record.headers],
+        "headers": headers_to_json(record.headers),
         "key": bytes_to_json(record.key),
         "value": bytes_to_json(record.value),
     }
+
+
+def headers_to_json(headers: Headers) -> Json:
+    """Headers in their order; a key that is no UTF-8 is shown as a value that is none."""
+    return [{"key": bytes_to_json(encode_text(name)), "value": bytes_to_json(value)} for name, value in headers]
 
 
 def bytes_to_json(content: bytes | None) -> Json:
@@ -135,11 +142,17 @@ def _headers(value: Json) -> Headers:
         return tuple((name, bytes_from_json(content, f"header {name}")) for name, content in value.items())
     headers: list[tuple[str, bytes | None]] = []
     for item in value if isinstance(value, list) else [None]:
-        name = item.get("key") if isinstance(item, dict) else None
-        if not isinstance(item, dict) or not isinstance(name, str):
+        name = _header_key(item.get("key")) if isinstance(item, dict) else None
+        if name is None:
             raise ValueError('headers is not a list of {"key": …, "value": …}')
         headers.append((name, bytes_from_json(item.get("value"), f"header {name}")))
     return tuple(headers)
+
+
+def _header_key(value: Json) -> str | None:
+    if isinstance(value, dict) and list(value) == [_BASE64]:
+        return decode_text(_from_base64(value[_BASE64], "a header's key"))
+    return value if isinstance(value, str) else None
 
 
 class Placed(NamedTuple):
@@ -209,7 +222,7 @@ def _packed_length(content: bytes | None) -> bytes:
 
 
 def _header_list(headers: Headers) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+    return b",".join(encode_text(name) + b"=" + (b"NULL" if value is None else value) for name, value in headers)
 
 
 _CONTROL_BYTES = re.compile(rb"[\x00-\x08\x0b-\x1f\x7f]")
