@@ -14,9 +14,11 @@ from ottla.cli.lines import lines_of
 from ottla.cli.record_text import Placed, compile_format, from_json, to_json
 from ottla.client import UsageError
 from ottla.record.batch import Record
+from ottla.utf8 import decode_text
 
 BYTES = st.none() | st.binary(max_size=30) | st.text(max_size=10).map(str.encode)
-HEADERS = st.lists(st.tuples(st.text(max_size=5), BYTES), max_size=3).map(tuple)
+NAMES = st.text(max_size=5) | st.binary(max_size=5).map(decode_text)
+HEADERS = st.lists(st.tuples(NAMES, BYTES), max_size=3).map(tuple)
 
 
 @pytest.mark.slow

@@ -277,13 +277,19 @@ def record_bytes(delta: int, timestamp_delta: int = 0) -> bytes:
         (b"\x0c\x00\x00\x00\x01\x01\x01", 1, 0, "-1 record headers"),
         (b"\x14\x00\x00\x00\x01\x01\x80\xa8\xd6\xb9\x07", 1, 0, "1000000000 record headers|headers in"),
         (b"\x10\x00\x00\x00\x01\x01\x02\x01\x01", 1, 0, "without a key"),
-        (b"\x12\x00\x00\x00\x01\x01\x02\x02\xff\x01", 1, 0, "not UTF-8"),
         (b"\x0e\x00\x00\x00\x01\x01\x00\x00", 1, 0, "fields end -1 bytes off"),
     ],
 )
 def test_what_a_record_may_not_say(data: bytes, count: int, last_delta: int, why: str) -> None:
     with pytest.raises(CorruptRecord, match=why):
         read_back(batch_around(data, count, last_delta))
+
+
+def test_a_header_key_that_is_not_utf8_is_kept_byte_for_byte() -> None:
+    batch = batch_around(b"\x12\x00\x00\x00\x01\x01\x02\x02\xff\x01", 1, 0)
+    (record,) = read_back(batch)
+    assert record.headers == (("\udcff", None),)
+    assert bytes(encode_batch([record]))[61:] == bytes(batch)[61:]
 
 
 def test_offsets_and_timestamps_stay_64_bit() -> None:

@@ -246,7 +246,7 @@ def _write(output: str, documents: list[dict[str, Json]]) -> None:
 
 
 def _document(letter: Letter) -> dict[str, Json]:
-    from ottla.cli.record_text import bytes_to_json
+    from ottla.cli.record_text import bytes_to_json, headers_to_json
 
     record, trail = letter.record, letter.trail
     return {
@@ -263,7 +263,7 @@ def _document(letter: Letter) -> dict[str, Json]:
         "bad_headers": trail.bad,
         "key": bytes_to_json(record.key),
         "value": bytes_to_json(record.value),
-        "headers": [{"key": name, "value": bytes_to_json(value)} for name, value in record.headers],
+        "headers": headers_to_json(record.headers),
     }
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, NamedTuple, Protocol
 
+from ottla.utf8 import decode_text, encode_text
+
 Json = str | int | float | bool | None | list["Json"] | dict[str, "Json"]
 Headers = tuple[tuple[str, bytes | None], ...]
 _BASE64: Final = "base64"
@@ -51,10 +53,15 @@ def to_json(topic: str, partition: int, record: Shown) -> dict[str, Json]:
         "partition": partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
-        "headers": [{"key": name, "value": bytes_to_json(value)} for name, value in record.headers],
+        "headers": headers_to_json(record.headers),
         "key": bytes_to_json(record.key),
         "value": bytes_to_json(record.value),
     }
+
+
+def headers_to_json(headers: Headers) -> Json:
+    """Headers in their order; a key that is no UTF-8 is shown as a value that is none."""
+    return [{"key": bytes_to_json(encode_text(name)), "value": bytes_to_json(value)} for name, value in headers]
 
 
 def bytes_to_json(content: bytes | None) -> Json:
@@ -196,17 +203,22 @@ def _headers(value: Parsed) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     for item in value if isinstance(value, list) else [None]:
         fields = item.fields(("key", "value"), "a header") if isinstance(item, _Object) else {}
-        name = fields.get("key")
-        if not isinstance(name, str) or isinstance(name, _Number):
+        name = _header_key(fields.get("key"))
+        if name is None:
             raise ValueError('headers is not a list of {"key": …, "value": …}')
         headers.append(_header(name, fields.get("value")))
     return tuple(headers)
 
 
+def _header_key(value: Parsed) -> str | None:
+    if isinstance(value, _Object) and [name for name, _ in value.pairs] == [_BASE64]:
+        return decode_text(_from_base64(value.pairs[0][1], "a header's key"))
+    return value if isinstance(value, str) and not isinstance(value, _Number) else None
+
+
 def _header(name: str, content: Parsed) -> tuple[str, bytes | None]:
-    """Bytes of a name that are not UTF-8 are lone surrogates from U+DC80 to U+DCFF, as everywhere in this client."""
     try:
-        name.encode("utf-8", "surrogateescape")
+        encode_text(name)
     except UnicodeEncodeError as error:
         raise ValueError("the name of a header holds half of a surrogate pair, which is no text") from error
     return name, bytes_from_json(content, f"header {name}")
@@ -279,4 +291,4 @@ def _packed_length(content: bytes | None) -> bytes:
 
 
 def _header_list(headers: Headers) -> bytes:
-    return b",".join(name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in headers)
+    return b",".join(encode_text(name) + b"=" + (b"NULL" if value is None else value) for name, value in headers)

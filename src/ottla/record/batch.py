@@ -20,6 +20,7 @@ from ottla.record.compression import compress, decompress
 from ottla.record.crc import Buffer, crc32c
 from ottla.record.errors import CorruptRecord
 from ottla.record.varint import encode_varint, read_varint, read_varlong
+from ottla.utf8 import decode_text, encode_text
 
 HEADER_SIZE: Final = 61
 """Bytes of a batch before its records."""
@@ -336,17 +337,10 @@ def read_headers(data: bytes, pos: int, end: int, count: int) -> tuple[Headers, 
     for _ in range(count):
         key, pos = _read_bytes(data, pos, end)
         value, pos = _read_bytes(data, pos, end)
-        headers.append((_header_key(key), value))
+        if key is None:
+            raise CorruptRecord("a record header without a key")
+        headers.append((decode_text(key), value))
     return tuple(headers), pos
-
-
-def _header_key(key: bytes | None) -> str:
-    if key is None:
-        raise CorruptRecord("a record header without a key")
-    try:
-        return key.decode()
-    except UnicodeDecodeError as error:
-        raise CorruptRecord(f"a record header's key is not UTF-8: {error}") from error
 
 
 def encode_batch(
@@ -446,7 +440,7 @@ def encode_record_body(
     _put_bytes(parts, value)
     parts.append(encode_varint(len(headers)))
     for name, content in headers:
-        _put_bytes(parts, name.encode())
+        _put_bytes(parts, encode_text(name))
         _put_bytes(parts, content)
     return b"".join(parts)
 

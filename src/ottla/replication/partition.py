@@ -250,8 +250,7 @@ class Partition(LocalReplica):
             return
         guard = self.guards.passing(producer_id, epoch)
         if guard is None:
-            text = f"{self.tp} is in no open transaction of producer {producer_id} with epoch {epoch}"
-            raise ApiError(ErrorCode.INVALID_TXN_STATE, text)
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: no open transaction of {producer_id}/{epoch}")
         if guard.adds and sequence > 0 and producers.get(producer_id) is None:
             text = f"{self.tp} knows nothing of producer {producer_id}, which begins at sequence {sequence}"
             raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)

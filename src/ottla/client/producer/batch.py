@@ -25,6 +25,7 @@ from ottla.record.batch import (
 from ottla.record.compression import compress, decompress
 from ottla.record.varint import encode_varint
 from ottla.types import NO_OFFSET, NO_TIMESTAMP, TopicPartition
+from ottla.utf8 import encode_text
 
 NO_SEQUENCE: Final = -1
 _SHORT: Final = tuple(encode_varint(number) for number in range(512))
@@ -262,8 +263,19 @@ def record_body(
     for name, content in headers:
         if not isinstance(name, str):
             raise UsageError(f"a header's name is {type(name).__name__}, not str")
-        parts += [_field("header's name", name.encode()), _field("header", content)]
+        try:
+            raw = name.encode()
+        except UnicodeEncodeError:
+            raw = _odd_name(name)
+        parts += [_field("header's name", raw), _field("header", content)]
     return b"".join(parts)
+
+
+def _odd_name(name: str) -> bytes:
+    try:
+        return encode_text(name)
+    except UnicodeEncodeError:
+        raise UsageError(f"a header's name, {name!r}, holds half of a surrogate pair", "Give text") from None
 
 
 def _field(what: str, content: bytes | None) -> bytes:

@@ -15,6 +15,7 @@ from ottla.record.control import ControlType, control_type, parse_marker
 from ottla.record.errors import CorruptRecord
 from ottla.storage.dump.files import BATCH_MAX, BatchFile, Frame
 from ottla.storage.dump.items import Batch, Content, Fields, Item, RecordLine, Words, codec_name, stamp_name
+from ottla.utf8 import readable_text
 
 Decoder = Callable[[int, bytes | None, bytes | None], Content]
 """(offset, key, value) → what is printed of them."""
@@ -102,7 +103,7 @@ def _modern(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> I
 def _record_line(header: BatchHeader, record: Record, options: LogOptions) -> RecordLine:
     rest: list[tuple[str, object]] = [
         ("sequence", _sequence(header, record)),
-        ("headerKeys", tuple([key for key, _ in record.headers])),
+        ("headerKeys", tuple([readable_text(key) for key, _ in record.headers])),
     ]
     if header.is_control:
         rest += _control_fields(record)
