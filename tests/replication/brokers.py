@@ -79,7 +79,7 @@ class Core:
             cluster.safeguards,
         )
         sessions = FetchSessions(clock, world.entropy)
-        self.dispatch = Dispatch(world.network)
+        self.dispatch = Dispatch(world.network, lambda action: action())
         heard = (self.effects.later, self.dispatch.is_broker, NoLeaders(), None, self.replicas.throttles.leader)
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)

@@ -66,6 +66,8 @@ from ottla.wire.apis import ApiKey
 _log = logging.getLogger(__name__)
 _WARM_NS: Final = 500_000
 """What compiling one pair of codecs costs."""
+SLICE_PAUSE_MS: Final = 1
+"""Between two slices of large requests, the turns of others have their time."""
 READY_MS: Final = 2000
 """After the controller's first word a broker that has heard nothing for so long is ready; what is missing then may be
 missing for long."""
@@ -113,10 +115,8 @@ class Broker:
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
         secret, network = world.broker_secret, world.network
-        listener, is_alone = config.inter_broker_listener, self._stores.is_own
-        self._dispatch = Dispatch(network, listener, is_alone, world.clock, brokers_log_in=secret is not None)
         self._login = None if secret is None else BrokerLogin(secret, world.entropy, network)
-        self._dispatch.close()
+        self._dispatch = self._closed_dispatch()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
         self.metrics = self._measures().registry
@@ -124,6 +124,18 @@ class Broker:
         self._is_told = False
         """Whether the controller has spoken."""
         self._left = False
+
+    def _closed_dispatch(self) -> Dispatch:
+        dispatch = Dispatch(
+            self._world.network,
+            lambda action: self._purgatory.after(SLICE_PAUSE_MS, action),
+            self.config.inter_broker_listener,
+            self._stores.is_own,
+            self._world.clock,
+            brokers_log_in=self._login is not None,
+        )
+        dispatch.close()
+        return dispatch
 
     def _replica_manager(self) -> ReplicaManager:
         return ReplicaManager(

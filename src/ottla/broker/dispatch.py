@@ -17,6 +17,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.containment import Containment, error_response, name_of
+from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
@@ -75,16 +76,19 @@ class Dispatch:
     def __init__(
         self,
         network: Network,
+        later: Callable[[Callable[[], None]], object],
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
         clock: Clock | None = None,
         brokers_log_in: bool = False,
     ) -> None:
-        """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
+        """later: call something in a turn of its own, soon.
 
+        inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
         is_alone: there can be no other broker, so they come from this one or are forged. `clock`: its time limits the
         lines about defects. brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
+        self.sliced = SlicedRequests(network, later, self._handle, self._answer, self._failed, error_response)
         self._network = network
         self.containment = Containment(network, clock)
         self._broker_listener = inter_broker_listener
@@ -156,14 +160,17 @@ class Dispatch:
             self._early.append((slot, self._network.hold(slot, frame)))
             return Gate.WAIT
         cold.count += 1
-        request, _ = decode(cold.request, version, frame, body_pos)
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
         try:
+            if len(frame) > SMALL:
+                self.sliced.start(cold, context, frame, body_pos)
+                return Gate.NEXT if context.answered else Gate.WAIT
+            request, _ = decode(cold.request, version, frame, body_pos)
             response = self._handle(cold, context, request)
-        except HalfChanged:
+        except (HalfChanged, MalformedMessage):
             raise
         except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
-            del request
+            request = None
             self._failed(context, error)
             return Gate.NEXT
         if response is not None:
@@ -194,6 +201,7 @@ class Dispatch:
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: what it waits for is not done."""
+        self.sliced.on_gone(peer)
         if self._early:
             self._early = [early for early in self._early if early[0].peer is not peer]
 
