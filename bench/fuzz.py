@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Hostile input over real sockets against a broker process: it must answer or close, say one line, and go on.
 
-    bench/fuzz.py [--seconds S] [--seed N]          without --seconds until Ctrl-C
+    bench/fuzz.py [--seconds S] [--seed N] [--brokers 3]         without --seconds until Ctrl-C
 
 First every named case of bench/hostile_cases.py and hostile_sets.py, then mutations of valid requests, record batches
-and message sets, drawn from the seed.
+and message sets, drawn from the seed, and between them streams of extreme, stateful requests (fuzz_stream.py). With
+several brokers (`ottla up --brokers N`) streams only, to all of them.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
 an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
 """
@@ -27,9 +28,11 @@ from types import ModuleType
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from testbench.clients import ClientFailure, Confluent, Record
+from testbench.cluster import OttlaUp
 from testbench.ottla_node import OttlaNode
 
 from bench import hostile_cases, hostile_sets
+from bench.fuzz_stream import Stream
 from bench.hostile_cases import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
@@ -41,8 +44,11 @@ from ottla.wire.header import response_body_pos
 ROOT = Path(__file__).resolve().parent.parent
 PATIENCE_S = 10
 """No request of the corpus may take longer, on however busy a machine."""
-GROWTH_MAX = 128 * 1024 * 1024
-"""Resident memory over that of the first look, bytes: what one bomb of each codec may leave in the allocator."""
+CONTAINED = "please report this"
+"""A defect that cost its request only: found all the same."""
+GROWTH_MAX = 512 * 1024 * 1024
+"""Resident memory over that of the first look, bytes: what one bomb of each codec leaves in the allocator,
+and the groups and topics of a stream."""
 LOG_LINES_PER_CASE = 3
 CORPUS_MIN = 2_000
 """The named cases are fewer than this, and always run, however little time there is."""
@@ -66,7 +72,7 @@ def grammar() -> ModuleType:
 class Fuzz:
     """A broker, its attacker, and a client that wants to go on working."""
 
-    def __init__(self, node: OttlaNode, seed: int) -> None:
+    def __init__(self, node: OttlaNode | Fleet, seed: int) -> None:
         self.node = node
         self.rng = random.Random(seed)
         self.grammar = grammar()
@@ -74,7 +80,10 @@ class Fuzz:
         self.slowest_s = 0.0
         self.control = socket.create_connection(("127.0.0.1", node.port))
         self.control.settimeout(PATIENCE_S)
-        self.served = self._served()
+        offered = self._served()
+        self.served = sorted(offered)
+        ports = node.ports if isinstance(node, Fleet) else [node.port]
+        self.stream = Stream(self.rng, self.grammar, ports, offered)
         self._create_topics()
         self.check()
         self.rss = node.resident_bytes()
@@ -84,13 +93,27 @@ class Fuzz:
         """Leave."""
         self.control.close()
 
-    def _served(self) -> list[int]:
+    @property
+    def requests(self) -> int:
+        """All that were answered, or closed their connection."""
+        return self.answers + self.closes + self.stream.requests
+
+    def stream_round(self) -> None:
+        """Some hundred requests at once. Raises Broken."""
+        try:
+            self.stream.round()
+        except OSError as error:
+            raise Broken(f"no connection: {error}\n{self.node.tail()}") from None
+        except ValueError as error:
+            raise Broken(str(error)) from None
+
+    def _served(self) -> dict[int, tuple[int, int]]:
         """The APIs that the broker offers: most random requests ask for these."""
         self.control.sendall(hostile_cases.request(18, 0, b""))
         frame = self._frame(self.control)
         assert frame is not None, "no answer to ApiVersions"
         answer, _ = decode(messages.ApiVersionsResponse, 0, memoryview(frame), 4)
-        return [each.api_key for each in answer.api_keys]
+        return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
 
     def _create_topics(self) -> None:
         m = messages.CreateTopicsRequest
@@ -193,6 +216,7 @@ class Fuzz:
         if answer is None:
             raise Broken("the control client was thrown out")
         complaints = self.node.complaints()
+        complaints += [line for line in self.node.said().splitlines() if CONTAINED in line]
         if complaints:
             raise Broken("; ".join(complaints[:3]) + "\n" + self.node.tail())
         self.peak = max(getattr(self, "peak", 0), self.node.resident_bytes())
@@ -213,7 +237,7 @@ class Fuzz:
     def check_log_size(self) -> None:
         """One line per closed connection, more or less: a flood of bad peers is no flood of lines. Raises Broken."""
         lines = self.node.said().count("\n")
-        if lines > LOG_LINES_PER_CASE * self.cases + 100:
+        if lines > LOG_LINES_PER_CASE * self.requests + 100:
             raise Broken(f"{lines} log lines for {self.cases} cases")
 
 
@@ -234,6 +258,8 @@ def endless(fuzz: Fuzz) -> Iterator[int]:
         case = fuzz.random_case()
         try:
             fuzz.run(case)
+            if fuzz.cases % 40 == 0:
+                fuzz.stream_round()
             if fuzz.cases % 100 == 0:
                 fuzz.check()
         except Broken as error:
@@ -243,21 +269,70 @@ def endless(fuzz: Fuzz) -> Iterator[int]:
         yield fuzz.cases
 
 
-def fuzzing(node: OttlaNode, seed: int, seconds: float | None, show: bool = False) -> Fuzz:
+def streaming(fuzz: Fuzz) -> Iterator[int]:
+    """Streams without end, for several brokers."""
+    while True:
+        fuzz.stream_round()
+        fuzz.check()
+        yield fuzz.requests
+
+
+class Fleet(OttlaUp):
+    """Several brokers under their supervisor; none may end."""
+
+    def __init__(self, directory: Path, size: int) -> None:
+        super().__init__(directory, size, settings={"min.insync.replicas": "1"})
+        self._pids: list[int] = []
+
+    def __enter__(self) -> Fleet:
+        self.start()
+        self._pids = [each.pid for each in self.brokers]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill_all()
+
+    @property
+    def ports(self) -> list[int]:
+        """Of each broker."""
+        return [self.port_of(at + 1) for at in range(len(self.brokers))]
+
+    def complaints(self, since: int = 0) -> list[str]:
+        """Besides what the supervisor's log says: brokers that are not the processes of the start."""
+        pids = [each.pid for each in self.brokers]
+        ended = [f"broker {at} has ended: process {one}" for at, one in enumerate(self._pids, 1) if one not in pids]
+        return [*ended, *super().complaints(since)]
+
+    def resident_bytes(self) -> int:
+        """Of all brokers."""
+        return sum(rss_of(each.pid) for each in self.brokers)
+
+
+def rss_of(pid: int) -> int:
+    """Resident memory of a process, bytes; 0 when it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def fuzzing(node: OttlaNode | Fleet, seed: int, seconds: float | None, show: bool = False) -> Fuzz:
     """The corpus, then random cases until the time is over. Raises Broken."""
     fuzz = Fuzz(node, seed)
     began = shown = time.monotonic()
     try:
-        for _ in itertools.chain(named(fuzz), endless(fuzz)):
+        work = streaming(fuzz) if isinstance(node, Fleet) else itertools.chain(named(fuzz), endless(fuzz))
+        for _ in work:
             now = time.monotonic()
             if show and now - shown > 0.5:
                 shown = now
                 print(f"\r{report(fuzz, now - began)}", end="", file=sys.stderr, flush=True)
-            if seconds is not None and now - began > seconds and fuzz.cases > CORPUS_MIN:
+            if seconds is not None and now - began > seconds and (isinstance(node, Fleet) or fuzz.cases > CORPUS_MIN):
                 break
         fuzz.check()
         fuzz.check_service()
-        fuzz.check_log_size()
+        if isinstance(node, OttlaNode):
+            fuzz.check_log_size()
     finally:
         fuzz.close()
     return fuzz
@@ -266,9 +341,14 @@ def fuzzing(node: OttlaNode, seed: int, seconds: float | None, show: bool = Fals
 def report(fuzz: Fuzz, seconds: float) -> str:
     """One line of numbers."""
     return (
-        f"{seconds:6.0f} s  {fuzz.cases} cases, {fuzz.answers} answered, {fuzz.closes} closed, "
+        f"{seconds:6.0f} s  {fuzz.requests} requests ({fuzz.requests / max(seconds, 1):.0f} per s), "
+        f"{fuzz.answers + fuzz.stream.answers} answered, {fuzz.closes + fuzz.stream.closes} closed, 0 process ends, "
         f"memory +{(fuzz.peak - fuzz.rss) >> 20} MiB, slowest control answer {fuzz.slowest_s * 1000:.0f} ms"
     )
+
+
+def _target(directory: Path, brokers: int) -> OttlaNode | Fleet:
+    return OttlaNode(directory / "data") if brokers == 1 else Fleet(directory, brokers)
 
 
 def main() -> int:
@@ -276,10 +356,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
+    parser.add_argument("--brokers", type=int, default=1, help="several: `ottla up --brokers N`, streams only")
     options = parser.parse_args()
     print(f"seed {options.seed}", file=sys.stderr)
     began = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="ottla-fuzz-") as directory, OttlaNode(Path(directory) / "data") as node:
+    with (
+        tempfile.TemporaryDirectory(prefix="ottla-fuzz-") as directory,
+        _target(Path(directory), options.brokers) as node,
+    ):
         try:
             fuzz = fuzzing(node, options.seed, options.seconds, show=True)
         except KeyboardInterrupt:

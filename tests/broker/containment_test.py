@@ -71,9 +71,7 @@ def test_a_handler_that_raises_costs_its_request(broken, caplog) -> None:
     answer = broken.ask(DescribeClusterRequest(), 0)
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert not broken.network.closed
-    assert (
-        "127.0.0.1: DescribeCluster in version 0 failed with MemoryError at broker/containment_test.py:" in caplog.text
-    )
+    assert "127.0.0.1: DescribeCluster in version 0 failed with MemoryError at broker/containment_test" in caplog.text
     assert contained(broken, "DescribeCluster") == 1
     assert broken.produce("t", b"a").error_code == 0
 

@@ -106,7 +106,8 @@ def contained(name: str, script: Callable[[], Script[T]]) -> Script[T]:
     except (Failure, ApiError, HalfChanged):
         raise
     except Exception as error:
-        _logger.exception("%s failed by a defect; its request is answered UNKNOWN_SERVER_ERROR", name)
+        text = "%s failed with %r; answered UNKNOWN_SERVER_ERROR, nothing else is affected; please report this"
+        _logger.error(text, name, error)
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name} failed; see the broker's log") from error
 
 
