@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.config.rows import list_word
 from ottla.znodes.tree import Tree
 
 OWN, SHARED = "PLAINTEXT", "BOOTSTRAP"
@@ -103,7 +104,7 @@ def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: str,
         **fleet.settings,
         **_pages(fleet.settings.get(_HTTP, ""), broker),
         "node.id": str(broker),
-        "log.dirs": directory_of(fleet.data, broker),
+        "log.dirs": list_word(directory_of(fleet.data, broker)),
         "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared}",
         "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port}",
         "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT",
