@@ -15,6 +15,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
+from ottla.broker.element_errors import element_errors
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
 from ottla.seams import Failure, Gate, Network, Peer, Slot
@@ -172,7 +173,7 @@ class Dispatch:
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
-            return error
+            return element_errors(context.api_key, context.api_version, request, error) or error
         except Failure as failure:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))
