@@ -155,14 +155,23 @@ def test_a_topic_that_means_nothing_is_named_and_left_alone(node, caplog):
     assert node.get("/brokers/topics/broken").data == b"{"
 
 
-@pytest.mark.parametrize("path", ["/cluster/id", "/config/brokers/1", "/config/topics/orders"])
-def test_a_node_that_means_nothing_is_a_named_refusal_to_start(node, path):
-    """Without its settings a topic would be kept as the defaults say: records could be deleted that are to stay."""
+def test_a_cluster_id_that_means_nothing_is_a_named_refusal_to_start(node):
+    node.submit(Op("put", "/cluster/id", b"{"))
+    node.restart()
+    assert not node.broker.ready
+    assert "the metadata store is damaged: /cluster/id is not JSON" in node.broker.failed.message
+
+
+@pytest.mark.parametrize("path", ["/config/brokers/1", "/config/brokers/<default>", "/config/topics/orders"])
+def test_settings_that_cannot_be_read_do_not_stop_a_start_and_nothing_is_deleted_meanwhile(node, path, caplog):
+    """With the defaults in their place, records could be deleted that are to stay."""
     create(node, "orders", retention_ms="-1")
     node.submit(Op("create" if node.get(path) is None else "put", path, b"{"))
     node.restart()
-    assert not node.broker.ready
-    assert f"the metadata store is damaged: {path} is not JSON" in node.broker.failed.message
+    assert node.broker.ready
+    assert f"{path} is not JSON" in caplog.text
+    config = node.cluster.topic_config("orders")
+    assert config.cleanup_policy == () or config.retention_ms == -1
 
 
 def test_a_setting_that_means_nothing_does_not_keep_a_topic_from_loading(node, caplog):
@@ -172,6 +181,7 @@ def test_a_setting_that_means_nothing_does_not_keep_a_topic_from_loading(node, c
     node.restart()
     config = node.cluster.topic_config("orders")
     assert (config.retention_ms, config.segment_bytes) == (604_800_000, 1000)
+    assert config.cleanup_policy == (), "how long records are to stay cannot be read, so all do"
     assert "color" in caplog.text
 
 

@@ -14,7 +14,7 @@ from ottla.config.broker import BrokerConfig
 from ottla.metrics import Registry
 from ottla.seams import Failure
 from ottla.server.embedded import EmbeddedBroker
-from ottla.server.http import HEAD_BYTES, MAX_CLIENTS, metrics_page, parse_address
+from ottla.server.http import HEAD_BYTES, MAX_CLIENTS, HttpServer, Page, SharedPage, metrics_page, parse_address
 
 
 @pytest.fixture(scope="module")
@@ -55,13 +55,13 @@ def test_others_have_their_turns_between_two_metrics() -> None:
             seen.append("other")
             await asyncio.sleep(0)
 
-    async def both() -> str:
+    async def both() -> bytes:
         task = asyncio.get_running_loop().create_task(other())
         page = await metrics_page(registry)
         task.cancel()
         return page.body
 
-    assert asyncio.run(both()) == registry.render()
+    assert asyncio.run(both()) == registry.render().encode()
     assert seen[:6] == ["read", "other"] * 3
 
 
@@ -101,6 +101,62 @@ def test_many_at_once_are_bounded_and_forgotten(port: int) -> None:
     while ask(port, "/health")[0] != 200:
         pass  # the ends of the others are still on their way
     assert ask(port, "/health")[0] == 200
+
+
+def test_clients_that_ask_at_the_same_time_share_a_page() -> None:
+    made = []
+
+    async def make() -> Page:
+        made.append(1)
+        await asyncio.sleep(0)
+        return Page(200, "text/plain", b"page")
+
+    async def ask_twice() -> None:
+        shared = SharedPage(make)
+        first, second = await asyncio.gather(shared(), shared())
+        assert first is second
+        await shared()
+
+    asyncio.run(ask_twice())
+    assert len(made) == 2, "one for the two that asked together, one for the last"
+
+
+def test_a_page_that_fails_costs_its_request() -> None:
+    async def make() -> Page:
+        raise ValueError("half a metric")
+
+    assert asyncio.run(SharedPage(make)()).status == 500
+
+
+@pytest.mark.slow
+def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ottla.server.http.WAIT_S", 0.2)
+    monkeypatch.setattr("ottla.server.http.ANSWER_S", 0.2)
+    loop = asyncio.new_event_loop()
+
+    async def large() -> Page:
+        return Page(200, "text/plain", bytes(50_000_000))
+
+    server = HttpServer(loop, {"/": large})
+    server.start("127.0.0.1", 0)
+
+    async def sulk() -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1)
+        writer.write(b"GET / HTTP/1.1\r\n\r\n")
+        while not server.clients:  # noqa: ASYNC110 - seen from the client
+            await asyncio.sleep(0.01)
+        while server.clients:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        taken = 0
+        with contextlib.suppress(ConnectionResetError):
+            while part := await reader.read(1 << 20):
+                taken += len(part)
+        assert taken < 50_000_000, "what it had not taken by then it does not get"
+        writer.transport.abort()
+
+    loop.run_until_complete(asyncio.wait_for(sulk(), 60))
+    server.stop()
+    loop.close()
 
 
 def test_an_address_that_is_taken_or_none(port: int) -> None:

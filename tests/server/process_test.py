@@ -25,7 +25,7 @@ from ottla.seams import Failure, Kind
 from ottla.server import logs
 from ottla.server.buffers import BufferPool
 from ottla.server.limits import raise_descriptor_limit
-from ottla.server.listener import ConnectionLimits, Listener, Quotas
+from ottla.server.listener import LOOPBACK_RESERVE, ConnectionLimits, Listener, Quotas, is_loopback
 from ottla.server.lock import DirectoryLock
 from ottla.server.shell import _connection_limits
 from ottla.server.turns import Turns
@@ -168,29 +168,66 @@ def test_a_worker_whose_broker_was_killed_ends_without_a_word(midst):
 # -- listeners -------------------------------------------------------------------------------------------------------
 
 
-def test_connections_beyond_max_connections_wait(make_server, framed, caplog):
+@pytest.fixture
+def far(monkeypatch):
+    """Peers that are not of this machine, as far as the limits can tell."""
+    monkeypatch.setattr("ottla.server.listener.LOOPBACK_RESERVE", 0)
+
+
+@pytest.mark.usefixtures("far")
+def test_connections_beyond_max_connections_are_closed_until_there_is_room(make_server, framed, caplog):
     server = make_server(connection_limits=ConnectionLimits(total=2))
-    first, second, third = (server.connect() for _ in range(3))
-    server.send(third, framed(20))
-    server.steps()
+    first, _second, third = (server.connect() for _ in range(3))
+    server.until(lambda: server.closed(third))
     assert len(server.traffic.connections) == 2
-    assert server.broker.frames == 0
+    assert any("max.connections=2 is reached" in record.getMessage() for record in caplog.records)
     first.close()
+    server.until(lambda: len(server.traffic.connections) == 1)
+    server.send(server.connect(), framed(20))
     server.until(lambda: server.broker.frames == 1)
-    second.close()
 
 
-def test_a_higher_max_connections_lets_in_who_waits(make_server, framed):
-    server = make_server(connection_limits=ConnectionLimits(total=1))
-    first, second = server.connect(), server.connect()
-    server.send(second, framed(20))
-    server.steps()
-    assert server.broker.frames == 0
-    server.quotas.change(ConnectionLimits(total=2))
+@pytest.mark.usefixtures("far")
+def test_a_higher_max_connections_counts_from_then_on(make_server, framed):
+    server = make_server(connection_limits=ConnectionLimits(total=0))
+    first = server.connect()
+    server.until(lambda: server.closed(first))
+    server.quotas.change(ConnectionLimits(total=1))
+    server.send(server.connect(), framed(20))
     server.until(lambda: server.broker.frames == 1)
-    first.close()
 
 
+@pytest.mark.parametrize("limits", [ConnectionLimits(total=0), ConnectionLimits(per_address=0)])
+def test_ten_connections_of_this_machine_are_admitted_beyond_every_limit(make_server, framed, limits):
+    """Else a limit that was set too low could never be changed again."""
+    server = make_server(connection_limits=limits)
+    operators = [server.connect() for _ in range(LOOPBACK_RESERVE)]
+    eleventh = server.connect()
+    server.until(lambda: server.closed(eleventh))
+    assert len(server.traffic.connections) == LOOPBACK_RESERVE
+    operators.pop().close()
+    server.until(lambda: len(server.traffic.connections) == LOOPBACK_RESERVE - 1)
+    server.send(server.connect(), framed(20))
+    server.until(lambda: server.broker.frames == 1)
+
+
+@pytest.mark.parametrize(
+    ("address", "expected"),
+    [("127.0.0.1", True), ("127.9.9.9", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.1", False),
+     ("::ffff:10.0.0.1", False), ("fe80::1%eth0", False)],
+)  # fmt: skip
+def test_which_peers_are_of_this_machine(address, expected):
+    assert is_loopback(address) is expected
+
+
+def test_the_listener_between_brokers_is_not_held_by_max_connections(make_server):
+    server = make_server(connection_limits=ConnectionLimits(total=1, protected="INTERNAL"))
+    assert server.quotas.admit("INTERNAL", "10.0.0.1") is None
+    assert server.quotas.admit("INTERNAL", "10.0.0.2") is None
+    assert server.quotas.admit("PLAINTEXT", "10.0.0.3") == "max.connections=1"
+
+
+@pytest.mark.usefixtures("far")
 def test_connections_beyond_max_connections_per_ip_are_closed(make_server, framed, caplog):
     server = make_server(connection_limits=ConnectionLimits(per_address=1))
     server.connect()
@@ -200,6 +237,7 @@ def test_connections_beyond_max_connections_per_ip_are_closed(make_server, frame
     assert any("max.connections.per.ip" in record.getMessage() for record in caplog.records)
 
 
+@pytest.mark.usefixtures("far")
 def test_an_override_per_address_wins(make_server, framed):
     server = make_server(connection_limits=ConnectionLimits(per_address=1, exceptions={"127.0.0.1": 3}))
     for _ in range(3):

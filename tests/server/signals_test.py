@@ -83,3 +83,16 @@ def test_a_second_signal_during_a_long_turn_ends_the_process_at_once(tmp_path: P
     twice = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGTERM, signal.SIGINT])")
     done = subprocess.run([sys.executable, "-c", twice, str(tmp_path), "_found"], check=False, timeout=300)
     assert done.returncode == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize(("ignored", "expected"), [(False, "True\n"), (True, "ready\nTrue\n")])
+def test_sighup_is_an_orderly_stop_unless_it_was_ignored_at_the_start(tmp_path: Path, ignored: bool, expected) -> None:
+    """As Kafka's; under nohup a broker stays when its terminal goes."""
+    hung_up = STARTING.replace("iter([signal.SIGTERM])", "iter([signal.SIGHUP])").replace(
+        'print("ready")', '(print("ready"), os.kill(os.getpid(), signal.SIGTERM))'
+    )
+    hung_up = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_{'IGN' if ignored else 'DFL'})\n" + hung_up
+    words = [sys.executable, "-c", hung_up, str(tmp_path), "_tell_strays"]
+    done = subprocess.run(words, check=False, timeout=300, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+    assert (tmp_path / ".kafka_cleanshutdown").exists()

@@ -114,8 +114,8 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        secret, network = world.broker_secret, world.network
-        self._login = None if secret is None else BrokerLogin(secret, world.entropy, network)
+        secret = world.broker_secret
+        self._login = None if secret is None else BrokerLogin(secret, world.entropy, world.network)
         self._dispatch = self._closed_dispatch()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
@@ -132,7 +132,7 @@ class Broker:
             self.config.inter_broker_listener,
             self._stores.is_own,
             self._world.clock,
-            brokers_log_in=self._login is not None,
+            self._login is not None,
         )
         dispatch.close()
         return dispatch

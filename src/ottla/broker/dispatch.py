@@ -17,6 +17,7 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.broker.containment import Containment, error_response, name_of
+from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
@@ -214,7 +215,7 @@ class Dispatch:
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
-            return error
+            return element_errors(context.api_key, context.api_version, request, error) or error
         except Failure as failure:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

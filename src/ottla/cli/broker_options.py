@@ -7,22 +7,30 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 if TYPE_CHECKING:  # so that help does not import the broker
     from ottla.config.broker import BrokerConfig
 
+_IGNORING: Final = "ottla.ignore_dynamic_configs"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
 def broker_options(command: F) -> F:
-    """`--set`, `--ready-file`, `--log-level`, `--log-format`."""
+    """`--set`, `--ignore-dynamic-configs`, `--ready-file`, `--log-level`, `--log-format`."""
     for option in reversed(
         [
             click.option(
                 "--set", "settings", multiple=True, metavar="KEY=VALUE", help="A broker key, by Kafka's name."
+            ),
+            click.option(
+                "--ignore-dynamic-configs",
+                is_flag=True,
+                expose_value=False,
+                callback=_ignoring,
+                help="Start without the stored dynamic settings of brokers, so that a wrong one can be altered.",
             ),
             click.option(
                 "--ready-file",
@@ -42,15 +50,24 @@ def broker_options(command: F) -> F:
     return command
 
 
+def _ignoring(context: click.Context, _option: click.Parameter, wanted: bool) -> None:
+    """The flag is short for a key."""
+    context.meta[_IGNORING] = wanted
+
+
 def overrides(settings: tuple[str, ...]) -> dict[str, str]:
-    """The words of `--set` as pairs. Raises click.UsageError for one that is not KEY=VALUE."""
+    """The words of `--set` and of the options that stand for keys, as pairs. Raises click.UsageError."""
     from ottla.config.rows import ConfigError
     from ottla.config.sources import parse_assignment
 
     try:
-        return dict(map(parse_assignment, settings))
+        pairs = dict(map(parse_assignment, settings))
     except ConfigError as error:
         raise click.UsageError(f"--set: {error}") from None
+    context = click.get_current_context(silent=True)
+    if context is not None and context.meta.get(_IGNORING):
+        pairs["ottla.ignore.dynamic.configs"] = "true"
+    return pairs
 
 
 def read(path: str) -> dict[str, str]:

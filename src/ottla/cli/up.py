@@ -50,6 +50,7 @@ def up(
     When requests are answered, standard output gets a line, `ready bootstrap=host:port`; log lines go to standard
     error. Ctrl-C stops everything, SIGHUP starts several brokers anew, one by one.
     """
+    from ottla.config.rows import list_word, split_list
     from ottla.server.logs import configure
 
     given = {**_DEFAULTS, **overrides(settings)}
@@ -61,9 +62,11 @@ def up(
         return _in(data, lambda directory: _several(directory, count, words))
     bracketed = f"[{host}]" if ":" in host else host
     defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
-    if not given.keys().isdisjoint(("log.dirs", "log.dir")):
-        data = given.get("log.dirs", given.get("log.dir"))
-    return _in(data, lambda directory: _one({**defaults, "log.dirs": directory, **given}, ready_file))
+    if dirs := split_list(given.get("log.dirs", given.get("log.dir", ""))):
+        return _one(dirs[0], {**defaults, **given}, ready_file)
+    return _in(
+        data, lambda directory: _one(directory, {**defaults, **given, "log.dirs": list_word(directory)}, ready_file)
+    )
 
 
 class _Words(NamedTuple):
@@ -92,10 +95,9 @@ def _in(data: str | None, serve: Callable[[str], int]) -> int:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _one(properties: dict[str, str], ready_file: str | None) -> int:
+def _one(directory: str, properties: dict[str, str], ready_file: str | None) -> int:
     from ottla.server.main import serve
 
-    directory = properties["log.dirs"]
     if there := _layout(directory).brokers:
         raise click.UsageError(f"{directory} holds the data of {len(there)} brokers: start them with --brokers")
     return serve(configured(properties), ready_file)

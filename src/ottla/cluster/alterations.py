@@ -89,7 +89,7 @@ class Alterations:
 
     def _topic_after(self, change: Change, present: Mapping[str, str]) -> dict[str, str]:
         after = change(present)
-        check_topic(after, self._cluster.topic_defaults)
+        check_topic(present, after, self._cluster.topic_defaults)
         return after
 
     def _alter_topic(self, name: str, change: Change) -> Script[None]:
@@ -122,11 +122,13 @@ class Alterations:
             run(self._store, script, lambda outcome: done(_answer(outcome)))
 
     def _broker_after(self, own: bool, change: Change, present: Mapping[str, str]) -> dict[str, str]:
-        layers = self._cluster.layers
         after = change(present)
-        changed: Layers = layers._replace(own=after) if own else layers._replace(shared=after)
-        check_broker(present, after, changed, own)
+        check_broker(self._with(own, present), self._with(own, after))
         return after
+
+    def _with(self, own: bool, settings: Mapping[str, str]) -> Layers:
+        layers = self._cluster.layers
+        return layers._replace(own=settings) if own else layers._replace(shared=settings)
 
     def _alter_broker(self, own: bool, change: Change) -> Script[None]:
         node_id = self._cluster.node_id

@@ -13,11 +13,10 @@ from dataclasses import replace
 from typing import Final
 
 from ottla.changes import changes_state
-from ottla.cluster.configs import Layers, resolve
+from ottla.cluster.configs import Layers, keeping_records, resolve, usable_layers
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
 from ottla.cluster.updates import updated
 from ottla.config.broker import BrokerConfig
-from ottla.config.rows import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.purgatory.timing_wheel import Timer
@@ -124,18 +123,22 @@ class Cluster:
 
     @changes_state
     def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
-        """The dynamic settings of all brokers and of this one, as they are now."""
+        """The dynamic settings of all brokers and of this one, as they are now. What cannot be used is left out."""
+        if self._static.ottla_ignore_dynamic_configs and (shared or own):
+            names = sorted({*shared, *own})
+            logger.warning("stored dynamic settings are not used (ottla.ignore.dynamic.configs): %s", ", ".join(names))
+            shared, own = {}, keeping_records(names)
         layers = self.layers
+        usable, lines = usable_layers(Layers(own, shared, layers.static))
+        for line in lines:
+            logger.error("a stored dynamic setting of brokers is not used: %s; delete it or set it again", line)
+        shared, own = usable.shared, usable.own
         if layers.shared == shared and layers.own == own:
             return
         self.image = replace(
             self.image, epoch=self.image.epoch + 1, broker_defaults=shared, broker_overrides={self.node_id: own}
         )
-        try:
-            self.config = self.layers.resolved()
-        except ConfigError as error:
-            logger.warning("dynamic settings of brokers are ignored: %s", error)
-            self.config = self._static
+        self.config = self.layers.resolved()
         self.topic_defaults = self.config.topic_defaults
         self._change(*self._with_new_defaults())
 

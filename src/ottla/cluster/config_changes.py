@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.cluster import Cluster
-from ottla.cluster.configs import usable
+from ottla.cluster.configs import KEEP_ALL, keeping_records, usable
 from ottla.cluster.layout import (
     DEFAULT_ENTITY,
     DELETE_TOPICS,
@@ -70,20 +70,20 @@ class ConfigChanges:
     # -- all of them -------------------------------------------------------------------------------------------
 
     def read_all(self) -> Script[None]:
-        """Read every setting and begin to watch. Raises Failure, and BrokenNode for what means nothing."""
+        """Read every setting and begin to watch. Raises Failure; settings that mean nothing are logged and left out."""
         for name in (yield from children(CONFIG_CHANGES, self._on_note)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
         names = yield from children(TOPIC_CONFIGS)
         nodes = yield from get_all([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
-            self._cluster.take_topic_settings(name, _topic_settings(name, node))
+            self._cluster.take_topic_settings(name, self._sound(name, node))
 
     def _read_brokers(self) -> Script[None]:
         own = self._cluster.node_id
         paths = [broker_config_path(None), broker_config_path(own)]
         shared, mine = yield from get_all(paths)
-        self._cluster.take_broker_settings(_settings(paths[0], shared), _settings(paths[1], mine))
+        self._cluster.take_broker_settings(_broker_settings(paths[0], shared), _broker_settings(paths[1], mine))
 
     def prepare(self, topics: Iterable[str], then: Callable[[], None]) -> None:
         """Call `then`, in a later turn, when the settings of these topics have been read."""
@@ -108,12 +108,15 @@ class ConfigChanges:
                 self._cluster.take_topic_settings(name, self._sound(name, node))
 
     @staticmethod
-    def _sound(name: str, node: Node | None) -> dict[str, str]:
+    def _sound(name: str, node: Node | None) -> Mapping[str, str]:
         try:
             return _topic_settings(name, node)
         except BrokenNode as broken:
-            logger.error("settings of topic %s are ignored: %s", name, broken)
-            return {}
+            logger.error(
+                "the settings of topic %s cannot be read: %s; its records are all kept until they are set again",
+                name, broken,
+            )  # fmt: skip
+            return KEEP_ALL
 
     def read_topics_anew(self) -> None:
         """Forget topics that went while this broker was not registered: the controller does not tell of those."""
@@ -196,6 +199,14 @@ def _entity(name: str, node: Node | None) -> str:
 
 def _settings(path: str, node: Node | None) -> dict[str, str]:
     return {} if node is None or not node.data else decode_config(path, node.data)
+
+
+def _broker_settings(path: str, node: Node | None) -> dict[str, str]:
+    try:
+        return _settings(path, node)
+    except BrokenNode as broken:
+        logger.error("dynamic settings of brokers are not used: %s; records are kept until they are set again", broken)
+        return keeping_records(["log.retention.ms"])
 
 
 def _topic_settings(name: str, node: Node | None) -> dict[str, str]:

@@ -5,12 +5,13 @@ Zone: pure. Text in, text out; the order of precedence is topic, this broker, al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.config.broker import BROKER_ROWS, BrokerConfig
-from ottla.config.names import nearest
+from ottla.config.names import nearest, unsupported
 from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse, render
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -207,49 +208,126 @@ def _new_value(change: Change, rows: Mapping[str, Row], effective: Mapping[str, 
     return ",".join(word for word in present if word not in words)
 
 
-def check_topic(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """The topic's settings with these overrides. Raises ApiError INVALID_CONFIG."""
+def check_topic(before: Mapping[str, str], after: Mapping[str, str], defaults: TopicConfig) -> None:
+    """Whether a topic's own settings may change so. Raises ApiError INVALID_CONFIG.
+
+    What was stored before and is not changed may be unusable: it is left out, and can be deleted.
+    """
+    used, _ = usable(before)
     try:
-        return defaults.with_overrides(overrides)
+        defaults.with_overrides(
+            {name: text for name, text in after.items() if name in used or before.get(name) != text}
+        )
     except ConfigError as error:
         raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def check_broker(before: Mapping[str, str], after: Mapping[str, str], layers: Layers, own: bool) -> None:
+def check_broker(before: Layers, after: Layers) -> None:
     """Whether a broker's dynamic settings may change so. Raises ApiError INVALID_REQUEST or INVALID_CONFIG.
 
-    `layers` are those after the change; `own`: for one broker, else for all of them.
+    What was stored before and is not changed may be unusable: it is left out, and can be deleted.
     """
-    for name in sorted(before.keys() | after.keys()):
-        if before.get(name) != after.get(name):
-            _check_dynamic(name, own)
-    for name in sorted(after):
-        try:
-            parse(BROKER_ROWS[name], after[name])
-        except ConfigError as error:
-            raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+    used, _ = usable_layers(before)
+    own = _checked(before.own, used.own, after.own)
+    shared = _checked(before.shared, used.shared, after.shared)
     try:
-        layers.resolved()
+        after._replace(own=own, shared=shared).resolved()
     except ConfigError as error:
-        raise ApiError(ErrorCode.INVALID_REQUEST, str(error)) from None
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
 
 
-def _check_dynamic(name: str, own: bool) -> None:
+def _checked(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
+    """What counts of the settings after a change. Raises ApiError where a key cannot be set."""
+    for name in sorted(after):
+        if before.get(name) != after[name]:
+            _check_dynamic(name)
+            _check_value(name, after[name])
+    return {name: text for name, text in after.items() if name in used or before.get(name) != text}
+
+
+def _check_dynamic(name: str) -> None:
     row = BROKER_ROWS.get(name)
     if row is None:
-        raise ApiError(
-            ErrorCode.INVALID_CONFIG, f"{name[:100]!r} is not a configuration of a broker{nearest(name, BROKER_ROWS)}"
-        )
+        raise ApiError(ErrorCode.INVALID_CONFIG, _not_a_key(name))
     if row.dynamic is Dynamic.READ_ONLY:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} cannot change while the broker runs; set it and restart")
-    if row.dynamic is Dynamic.PER_BROKER and not own:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} can only be set for a single broker")
+
+
+def _check_value(name: str, text: str) -> None:
+    row = BROKER_ROWS[name]
+    try:
+        if text.strip() or row.default is not None:
+            parse(row, text)
+    except ConfigError as error:
+        raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
+
+
+def _not_a_key(name: str) -> str:
+    why = unsupported(name)
+    if why is not None:
+        return f"{name[:100]}: {why}"
+    return f"{name[:100]!r} is not a configuration of a broker{nearest(name, BROKER_ROWS)}"
+
+
+def usable_layers(layers: Layers) -> tuple[Layers, list[str]]:
+    """The layers without the dynamic settings that cannot be used, and a line about each of those.
+
+    What is stored must never keep a broker from starting: another version, or a person with a ZooKeeper shell, may have
+    written it.
+    """
+    lines: list[str] = []
+    found = layers._replace(own=_usable_alone(layers.own, lines), shared=_usable_alone(layers.shared, lines))
+    while found.own or found.shared:
+        try:
+            found.resolved()
+            break
+        except ConfigError as error:
+            before, found = found, _without(error.key, found)
+            gone = sorted((before.own.keys() - found.own.keys()) | (before.shared.keys() - found.shared.keys()))
+            lines.append(str(error) if gone == [error.key] else f"{', '.join(gone)}: together with {error}")
+    return found, lines
+
+
+def keeping_records(lost: Iterable[str]) -> dict[str, str]:
+    """What stands for stored settings of these names while they are not used: defaults might delete what is to stay."""
+    if any(name.startswith(("log.retention.", "log.cleanup.")) for name in lost):
+        return dict.fromkeys(("log.retention.ms", "log.retention.bytes"), "-1")
+    return {}
+
+
+def _usable_alone(settings: Mapping[str, str], lines: list[str]) -> dict[str, str]:
+    good = {}
+    for name, text in settings.items():
+        try:
+            _check_dynamic(name)
+            _check_value(name, text)
+        except ApiError as error:
+            lines.append(error.message or name)
+        else:
+            good[name] = text
+    return good
+
+
+def _without(name: str, layers: Layers) -> Layers:
+    """The layers without a dynamic setting that does not fit the others; without any, where it is a static one."""
+    if name in layers.own:
+        return layers._replace(own={key: text for key, text in layers.own.items() if key != name})
+    if name in layers.shared:
+        return layers._replace(shared={key: text for key, text in layers.shared.items() if key != name})
+    return layers._replace(own={}, shared={})
+
+
+KEEP_ALL: Final[Mapping[str, str]] = MappingProxyType({"cleanup.policy": ""})
+"""Settings of a topic of which nothing may be deleted, as its own cannot be read."""
+_LAGS: Final = ("min.compaction.lag.ms", "max.compaction.lag.ms")
+_DELETING: Final = ("cleanup.policy", "retention.ms", "retention.bytes")
 
 
 def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """Topic settings as far as they can be understood, and a word about each of the others.
 
-    A node that was written by hand or by another version must not keep a topic from loading.
+    A node that was written by hand or by another version must not keep a topic from loading. Where a setting cannot be
+    understood that says what may be deleted, nothing is.
     """
     good: dict[str, str] = {}
     words = []
@@ -258,14 +336,15 @@ def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
             TopicConfig().with_overrides({name: text})
         except ConfigError as error:
             words.append(f"ignored {error}")
+            good.update(KEEP_ALL if name in _DELETING else {})
         else:
-            good[name] = text
+            good.setdefault(name, text)
     return good, words
 
 
 def resolve(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
-    """The topic's settings; its own count as a whole or, when new defaults contradict them, not at all."""
+    """The topic's settings; where the broker's defaults contradict its own two lags, those of the broker count."""
     try:
         return defaults.with_overrides(overrides)
     except ConfigError:
-        return defaults
+        return defaults.with_overrides({name: text for name, text in overrides.items() if name not in _LAGS})

@@ -13,12 +13,15 @@ from typing import Any, Final
 
 from ottla.config.broker_coordinators import CoordinatorConfig
 from ottla.config.names import OLD_BROKER_NAMES, harmless, unknown, unsupported
-from ottla.config.rows import ConfigError, Row, Value, parse, render, resolve_ms, rows_of
+from ottla.config.rows import INT_MAX, ConfigError, Row, Value, parse, quoted, render, resolve_ms, rows_of
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
+CLEANER_BUFFER_MIN: Final = 1 << 20
+"""Bytes of the map of keys that a thread of compaction needs, as in Kafka."""
+_ADDRESS: Final = re.compile(r"[0-9A-Za-z._%-]+|[0-9A-Fa-f:.%]+")
 _RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
 _JITTER: Final = ("log.roll.jitter.ms", "log.roll.jitter.hours")
@@ -42,6 +45,7 @@ class BrokerConfig(CoordinatorConfig):
         """
         warnings: list[str] = []
         given = _recognized(properties, warnings)
+        warnings += [f"{name} has no effect: {why}" for name in given if (why := BROKER_ROWS[name].unused)]
         config = replace(cls(), given=given, **_parsed(given))
         _check_together(config)
         return config, warnings
@@ -77,6 +81,11 @@ class BrokerConfig(CoordinatorConfig):
         if self.advertised_listeners is None:
             return None
         return parse_listeners("advertised.listeners", self.advertised_listeners, self.listener_security_protocol_map)
+
+    @property
+    def connections_by_address(self) -> dict[str, int]:
+        """max.connections.per.ip.overrides: address → number."""
+        return dict(map(_connection_override, self.max_connections_per_ip_overrides))
 
     @property
     def inter_broker_listener(self) -> str:
@@ -164,8 +173,38 @@ def _check_together(config: BrokerConfig) -> None:
         raise ConfigError("zookeeper.set.acl", "needs somebody to own the nodes: set ottla.zookeeper.digest")
     if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
         raise ConfigError("ottla.zookeeper.digest", "is not user:password")
+    _check_limits(config)
+
+
+def _check_limits(config: BrokerConfig) -> None:
+    """What has to fit together of the keys of which some change while the broker runs."""
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms", "must not be above group.max.session.timeout.ms")
+    if not config.connections_by_address and config.max_connections_per_ip == 0:
+        raise ConfigError("max.connections.per.ip", "0 is allowed together with max.connections.per.ip.overrides only")
+    share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
+    if share <= CLEANER_BUFFER_MIN:
+        raise ConfigError(
+            "log.cleaner.threads" if "log.cleaner.threads" in config.given else "log.cleaner.dedupe.buffer.size",
+            f"leaves each of log.cleaner.threads={config.log_cleaner_threads} threads {share} bytes of "
+            f"log.cleaner.dedupe.buffer.size={config.log_cleaner_dedupe_buffer_size}; "
+            f"each must have more than {CLEANER_BUFFER_MIN}",
+        )
+    config.topic_defaults.check_together()
+
+
+def _connection_override(entry: str) -> tuple[str, int]:
+    """`address:number`. Raises ConfigError."""
+    address, _, number = entry.rpartition(":")
+    address = address.strip().strip("[]")
+    fits = number.strip().isascii() and number.strip().isdigit() and len(number) <= 10 and int(number) <= INT_MAX
+    if not fits or not _ADDRESS.fullmatch(address):
+        raise ConfigError(
+            "max.connections.per.ip.overrides",
+            f"{quoted(BROKER_ROWS['max.connections.per.ip.overrides'], entry)} is not allowed; "
+            f"it must be address:number, with a number between 0 and {INT_MAX}",
+        )
+    return address, int(number)
 
 
 def parse_listeners(key: str, entries: tuple[str, ...], protocol_map: tuple[str, ...]) -> tuple[Endpoint, ...]:

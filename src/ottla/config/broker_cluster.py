@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.config.broker_log import LogConfig
-from ottla.config.rows import CLUSTER_WIDE, HIGH, LONG_MAX, Type, at_least, key
+from ottla.config.rows import CLUSTER_WIDE, HIGH, LONG_MAX, THREADS_MAX, Type, at_least, between, key
 
 
 @dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
@@ -46,9 +46,15 @@ class ReplicationConfig(LogConfig):
         30_000,
         "Time without being caught up after which a follower leaves the in-sync replicas.",
         importance=HIGH,
+        check=at_least(1),
     )
     replica_socket_timeout_ms: int = key(
-        "replica.socket.timeout.ms", Type.INT, 30_000, "Time-out of a follower's fetch.", importance=HIGH
+        "replica.socket.timeout.ms",
+        Type.INT,
+        30_000,
+        "Time-out of a follower's fetch.",
+        importance=HIGH,
+        check=at_least(1),
     )
     replica_socket_receive_buffer_bytes: int = key(
         "replica.socket.receive.buffer.bytes",
@@ -56,6 +62,7 @@ class ReplicationConfig(LogConfig):
         65_536,
         "Receive buffer of a follower's connection.",
         importance=HIGH,
+        unused="the system sizes the buffer of connections between brokers",
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes", Type.INT, 1_048_576, "Bytes of one partition that a follower asks for.", at_least(0)
@@ -66,12 +73,18 @@ class ReplicationConfig(LogConfig):
         500,
         "How long a leader may hold a follower's empty fetch.",
         importance=HIGH,
+        check=at_least(0),
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms", Type.INT, 1000, "Wait of a follower after a failed fetch.", at_least(0)
     )
     replica_fetch_min_bytes: int = key(
-        "replica.fetch.min.bytes", Type.INT, 1, "Bytes for which a leader holds a follower's fetch.", importance=HIGH
+        "replica.fetch.min.bytes",
+        Type.INT,
+        1,
+        "Bytes for which a leader holds a follower's fetch.",
+        importance=HIGH,
+        check=at_least(0),
     )
     replica_fetch_response_max_bytes: int = key(
         "replica.fetch.response.max.bytes",
@@ -85,7 +98,7 @@ class ReplicationConfig(LogConfig):
         Type.INT,
         1,
         "Fetchers per leader broker.",
-        at_least(1),
+        between(1, THREADS_MAX),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
     )
@@ -95,6 +108,7 @@ class ReplicationConfig(LogConfig):
         5000,
         "How often high watermarks are written.",
         importance=HIGH,
+        check=at_least(1),
     )
     replica_selector_class: str | None = key(
         "replica.selector.class", Type.STRING, None, "Choice of the replica a consumer reads from."
@@ -144,9 +158,14 @@ class ReplicationConfig(LogConfig):
         10,
         "Share of non-preferred leaderships of a broker at which it is rebalanced.",
         importance=HIGH,
+        check=at_least(0),
     )
     controller_socket_timeout_ms: int = key(
-        "controller.socket.timeout.ms", Type.INT, 30_000, "Time-out of a controller's request to a broker."
+        "controller.socket.timeout.ms",
+        Type.INT,
+        30_000,
+        "Time-out of a controller's request to a broker.",
+        check=at_least(1),
     )
     zookeeper_connect: str | None = key(
         "zookeeper.connect", Type.STRING, None, "ZooKeeper ensemble as host:port,host:port/chroot.", importance=HIGH
@@ -171,7 +190,7 @@ class ReplicationConfig(LogConfig):
         Type.INT,
         10,
         "Requests to ZooKeeper on their way at one time.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
     )
     zookeeper_set_acl: bool = key(
@@ -199,16 +218,24 @@ class ReplicationConfig(LogConfig):
         False,
         "Whether an embedded metadata store that knows no cluster takes in the topics of the logs that are there.",
     )
+    ottla_ignore_dynamic_configs: bool = key(
+        "ottla.ignore.dynamic.configs",
+        Type.BOOLEAN,
+        False,
+        "Whether the stored dynamic settings of brokers are left out, to start with the static ones alone.",
+    )
     reserved_broker_max_id: int = key(
         "reserved.broker.max.id",
         Type.INT,
         1000,
         "Largest number an operator may give a broker while numbers are also generated.",
         at_least(0),
+        unused="a broker's number is given or 1, none is generated",
     )
     broker_id_generation_enable: bool = key(
         "broker.id.generation.enable",
         Type.BOOLEAN,
         True,
         "Accepted for compatibility: a broker's number is given or 1.",
+        unused="a broker's number is given or 1, none is generated",
     )

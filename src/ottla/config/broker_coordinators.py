@@ -9,7 +9,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ottla.config.broker_cluster import ReplicationConfig
-from ottla.config.rows import CLUSTER_WIDE, HIGH, INT_MAX, LOW, Type, at_least, between, key, one_of, subset_of
+from ottla.config.rows import (
+    CLUSTER_WIDE,
+    HIGH,
+    INT_MAX,
+    LOW,
+    PARTITIONS_MAX,
+    Type,
+    at_least,
+    between,
+    key,
+    one_of,
+    subset_of,
+)
 
 
 @dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
@@ -21,7 +33,7 @@ class CoordinatorConfig(ReplicationConfig):
         Type.SHORT,
         3,
         "Replicas of __consumer_offsets.",
-        at_least(1),
+        between(1, 32_767),
         importance=HIGH,
     )
     offsets_topic_num_partitions: int = key(
@@ -29,7 +41,7 @@ class CoordinatorConfig(ReplicationConfig):
         Type.INT,
         50,
         "Partitions of __consumer_offsets; fixed once the topic exists.",
-        at_least(1),
+        between(1, PARTITIONS_MAX),
         importance=HIGH,
     )
     offsets_topic_segment_bytes: int = key(
@@ -70,9 +82,15 @@ class CoordinatorConfig(ReplicationConfig):
         -1,
         "Acknowledgements a commit needs; -1 is all in-sync replicas.",
         importance=HIGH,
+        unused="a commit waits for all in-sync replicas",
     )
     offset_metadata_max_bytes: int = key(
-        "offset.metadata.max.bytes", Type.INT, 4096, "Largest metadata text of a committed offset.", importance=HIGH
+        "offset.metadata.max.bytes",
+        Type.INT,
+        4096,
+        "Largest metadata text of a committed offset.",
+        importance=HIGH,
+        check=at_least(0),
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes",
@@ -91,16 +109,25 @@ class CoordinatorConfig(ReplicationConfig):
         importance=HIGH,
     )
     group_min_session_timeout_ms: int = key(
-        "group.min.session.timeout.ms", Type.INT, 6000, "Smallest session time-out a member may ask for."
+        "group.min.session.timeout.ms",
+        Type.INT,
+        6000,
+        "Smallest session time-out a member may ask for.",
+        check=at_least(1),
     )
     group_max_session_timeout_ms: int = key(
-        "group.max.session.timeout.ms", Type.INT, 1_800_000, "Largest session time-out a member may ask for."
+        "group.max.session.timeout.ms",
+        Type.INT,
+        1_800_000,
+        "Largest session time-out a member may ask for.",
+        check=at_least(1),
     )
     group_initial_rebalance_delay_ms: int = key(
         "group.initial.rebalance.delay.ms",
         Type.INT,
         3000,
         "Wait for more members before a new group's first rebalance.",
+        check=at_least(0),
     )
     group_max_size: int = key("group.max.size", Type.INT, INT_MAX, "Most members of a group.", at_least(1))
     group_coordinator_rebalance_protocols: tuple[str, ...] = key(
@@ -109,14 +136,16 @@ class CoordinatorConfig(ReplicationConfig):
         ("classic", "consumer", "streams"),
         "Group protocols that are served.",
         subset_of("consumer", "classic", "share", "streams"),
+        unused="classic groups are served, others are not",
     )
     group_coordinator_threads: int = key(
         "group.coordinator.threads",
         Type.INT,
         4,
         "Accepted for compatibility: coordinators run on the broker's one loop.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
+        unused="coordinators run on the one loop",
     )
     group_coordinator_append_linger_ms: int = key(
         "group.coordinator.append.linger.ms",
@@ -124,6 +153,7 @@ class CoordinatorConfig(ReplicationConfig):
         -1,
         "Time a coordinator gathers records before an append; -1 chooses by itself.",
         at_least(-1),
+        unused="a coordinator appends at the end of a turn",
     )
     group_consumer_session_timeout_ms: int = key(
         "group.consumer.session.timeout.ms",
@@ -131,6 +161,7 @@ class CoordinatorConfig(ReplicationConfig):
         45_000,
         "Session time-out of members of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_min_session_timeout_ms: int = key(
         "group.consumer.min.session.timeout.ms",
@@ -138,6 +169,7 @@ class CoordinatorConfig(ReplicationConfig):
         45_000,
         "Smallest session time-out of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_max_session_timeout_ms: int = key(
         "group.consumer.max.session.timeout.ms",
@@ -145,6 +177,7 @@ class CoordinatorConfig(ReplicationConfig):
         60_000,
         "Largest session time-out of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_heartbeat_interval_ms: int = key(
         "group.consumer.heartbeat.interval.ms",
@@ -152,6 +185,7 @@ class CoordinatorConfig(ReplicationConfig):
         5000,
         "Heartbeat interval of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_min_heartbeat_interval_ms: int = key(
         "group.consumer.min.heartbeat.interval.ms",
@@ -159,6 +193,7 @@ class CoordinatorConfig(ReplicationConfig):
         5000,
         "Smallest heartbeat interval of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_max_heartbeat_interval_ms: int = key(
         "group.consumer.max.heartbeat.interval.ms",
@@ -166,12 +201,22 @@ class CoordinatorConfig(ReplicationConfig):
         15_000,
         "Largest heartbeat interval of the consumer protocol.",
         at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_max_size: int = key(
-        "group.consumer.max.size", Type.INT, INT_MAX, "Most members of a group of the consumer protocol.", at_least(1)
+        "group.consumer.max.size",
+        Type.INT,
+        INT_MAX,
+        "Most members of a group of the consumer protocol.",
+        at_least(1),
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_assignors: tuple[str, ...] = key(
-        "group.consumer.assignors", Type.LIST, ("uniform", "range"), "Server-side assignors, the first is the default."
+        "group.consumer.assignors",
+        Type.LIST,
+        ("uniform", "range"),
+        "Server-side assignors, the first is the default.",
+        unused="groups of the consumer protocol are not served",
     )
     group_consumer_migration_policy: str = key(
         "group.consumer.migration.policy",
@@ -179,13 +224,14 @@ class CoordinatorConfig(ReplicationConfig):
         "bidirectional",
         "Which way groups may change between the classic and the consumer protocol.",
         one_of("disabled", "downgrade", "upgrade", "bidirectional"),
+        unused="groups of the consumer protocol are not served",
     )
     transaction_state_log_replication_factor: int = key(
         "transaction.state.log.replication.factor",
         Type.SHORT,
         3,
         "Replicas of __transaction_state.",
-        at_least(1),
+        between(1, 32_767),
         importance=HIGH,
     )
     transaction_state_log_num_partitions: int = key(
@@ -193,7 +239,7 @@ class CoordinatorConfig(ReplicationConfig):
         Type.INT,
         50,
         "Partitions of __transaction_state; fixed once the topic exists.",
-        at_least(1),
+        between(1, PARTITIONS_MAX),
         importance=HIGH,
     )
     transaction_state_log_min_isr: int = key(
@@ -266,6 +312,7 @@ class CoordinatorConfig(ReplicationConfig):
         False,
         "Whether producers may prepare transactions that never time out.",
         importance=LOW,
+        unused="prepared transactions that never time out are not served",
     )
     add_partitions_to_txn_retry_backoff_ms: int = key(
         "add.partitions.to.txn.retry.backoff.ms",

@@ -15,6 +15,7 @@ from ottla.config.rows import (
     LONG_MAX,
     LOW,
     NOT_EMPTY,
+    THREADS_MAX,
     Type,
     at_least,
     between,
@@ -125,7 +126,7 @@ class LogConfig(ServerConfig):
         "log.cleanup.policy",
         Type.LIST,
         ("delete",),
-        "What happens to old data by default: delete, compact, or both.",
+        "What happens to old data by default: delete, compact, both, or with an empty value nothing: all is kept.",
         subset_of("compact", "delete"),
         dynamic=CLUSTER_WIDE,
     )
@@ -256,6 +257,7 @@ class LogConfig(ServerConfig):
         "Local age when segments are tiered; without tiering it has no effect.",
         at_least(-2),
         dynamic=CLUSTER_WIDE,
+        unused="there is no remote tier",
     )
     log_local_retention_bytes: int = key(
         "log.local.retention.bytes",
@@ -264,10 +266,11 @@ class LogConfig(ServerConfig):
         "Local size when segments are tiered; without tiering it has no effect.",
         at_least(-2),
         dynamic=CLUSTER_WIDE,
+        unused="there is no remote tier",
     )
     log_cleaner_enable: bool = key("log.cleaner.enable", Type.BOOLEAN, True, "Whether compacted topics are compacted.")
     log_cleaner_threads: int = key(
-        "log.cleaner.threads", Type.INT, 1, "Compactions at one time.", at_least(0), dynamic=CLUSTER_WIDE
+        "log.cleaner.threads", Type.INT, 1, "Compactions at one time.", between(0, THREADS_MAX), dynamic=CLUSTER_WIDE
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second",
@@ -283,6 +286,7 @@ class LogConfig(ServerConfig):
         134_217_728,
         "Memory for the map of keys of a compaction.",
         dynamic=CLUSTER_WIDE,
+        check=between(1_048_577, 1 << 40),
     )
     log_cleaner_io_buffer_size: int = key(
         "log.cleaner.io.buffer.size",
@@ -291,6 +295,7 @@ class LogConfig(ServerConfig):
         "Accepted for compatibility: a compaction reads 256 KiB at a time, or a batch.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
+        unused="a compaction reads 256 KiB at a time, or a batch",
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor",
@@ -298,6 +303,7 @@ class LogConfig(ServerConfig):
         0.9,
         "Share of the map of keys that may be filled.",
         dynamic=CLUSTER_WIDE,
+        check=between(0.01, 1),
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms",
@@ -344,9 +350,10 @@ class LogConfig(ServerConfig):
         Type.INT,
         2,
         "Accepted for compatibility: recovery of a directory reads in sequence.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
+        unused="the logs of a directory are recovered one after the other",
     )
     log_dir_failure_timeout_ms: int = key(
         "log.dir.failure.timeout.ms",
@@ -370,6 +377,7 @@ class LogConfig(ServerConfig):
         None,
         "Moves between log directories that run at a time; by default one per directory.",
         importance=HIGH,
+        check=between(1, THREADS_MAX),
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms",

@@ -7,14 +7,33 @@ How lists such as the listeners become endpoints stands in `broker`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from ottla.config.rows import CLUSTER_WIDE, HIGH, INT_MAX, LOW, PER_BROKER, Type, at_least, between, key, one_of
+from ottla.config.rows import (
+    CLUSTER_WIDE,
+    HIGH,
+    INT_MAX,
+    LOW,
+    PARTITIONS_MAX,
+    Check,
+    Type,
+    at_least,
+    between,
+    key,
+    one_of,
+)
 from ottla.config.topic import CODECS, GZIP_LEVEL
+
+_AT_ONCE: Final = "what is completed leaves the purgatory at once"
+_COUNTERS: Final = "metrics are counters; the reader computes the rates"
+_NO_QUOTAS: Final = "there are no quotas of clients"
+_OPEN: Final = "this version has no authentication"
+_SESSION: Final = "the session with the metadata store is the sign of life; see zookeeper.session.timeout.ms"
 
 
 @dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
 class ServerConfig:
-    """Network, identity and general keys of a broker. Sizes in bytes; times in the unit of the key's last word."""
+    """Sizes in bytes; times in the unit of the key's last word."""
 
     node_id: int = key(
         "node.id",
@@ -43,7 +62,6 @@ class ServerConfig:
         ("PLAINTEXT://:9092",),
         "Where to listen: a list of NAME://host:port; an empty host means every interface.",
         importance=HIGH,
-        dynamic=PER_BROKER,
     )
     advertised_listeners: tuple[str, ...] | None = key(
         "advertised.listeners",
@@ -51,7 +69,6 @@ class ServerConfig:
         None,
         "The addresses told to clients, where they differ from the listeners; * as a port repeats the bound one.",
         importance=HIGH,
-        dynamic=PER_BROKER,
     )
     listener_security_protocol_map: tuple[str, ...] = key(
         "listener.security.protocol.map",
@@ -59,7 +76,6 @@ class ServerConfig:
         ("PLAINTEXT:PLAINTEXT", "SSL:SSL", "SASL_PLAINTEXT:SASL_PLAINTEXT", "SASL_SSL:SASL_SSL"),
         "Security protocol of each listener name.",
         importance=LOW,
-        dynamic=PER_BROKER,
     )
     inter_broker_listener_name: str | None = key(
         "inter.broker.listener.name", Type.STRING, None, "Listener over which brokers talk to each other."
@@ -77,6 +93,7 @@ class ServerConfig:
         None,
         "Listener kept for requests of the controller.",
         importance=HIGH,
+        unused="the controller uses the listener between brokers",
     )
     socket_send_buffer_bytes: int = key(
         "socket.send.buffer.bytes",
@@ -84,6 +101,7 @@ class ServerConfig:
         102_400,
         "Send buffer of a client socket (SO_SNDBUF); -1 leaves it to the system.",
         importance=HIGH,
+        check=at_least(-1),
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes",
@@ -91,6 +109,7 @@ class ServerConfig:
         102_400,
         "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system, and so does not setting it.",
         importance=HIGH,
+        check=at_least(-1),
     )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes",
@@ -111,7 +130,7 @@ class ServerConfig:
         "max.connections",
         Type.INT,
         INT_MAX,
-        "Connections at one time, over all listeners.",
+        "Connections at one time, over all listeners; ten of this machine are admitted beyond it.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -137,6 +156,7 @@ class ServerConfig:
         "New connections per second.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
+        unused="the rate of new connections is not limited; max.connections and max.connections.per.ip are",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", Type.LONG, 600_000, "Time after which an unused connection is closed."
@@ -148,12 +168,14 @@ class ServerConfig:
         "Delay before a failed authentication is answered.",
         at_least(0),
         importance=LOW,
+        unused=_OPEN,
     )
     connections_max_reauth_ms: int = key(
         "connections.max.reauth.ms",
         Type.LONG,
         0,
         "Lifetime of an authentication before it has to be renewed; 0 is unlimited.",
+        unused=_OPEN,
     )
     queued_max_requests: int = key(
         "queued.max.requests",
@@ -162,51 +184,66 @@ class ServerConfig:
         "Requests waiting at one time before no more are read.",
         at_least(1),
         importance=HIGH,
+        unused="queued requests are bounded by their bytes, queued.max.request.bytes",
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes",
         Type.LONG,
         -1,
         "Bytes of waiting requests before no more are read; -1 sets no limit of its own.",
+        check=Check("-1 or at least 1", lambda value: value == -1 or value >= 1),
     )
     num_network_threads: int = key(
         "num.network.threads",
         Type.INT,
         3,
         "Accepted for compatibility: one loop serves all connections.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
+        unused="one loop serves all connections",
     )
     num_io_threads: int = key(
         "num.io.threads",
         Type.INT,
         8,
         "Accepted for compatibility: requests run on the broker's one loop.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
+        unused="one loop serves all requests",
     )
     background_threads: int = key(
         "background.threads",
         Type.INT,
         10,
         "Accepted for compatibility: idle work runs on the broker's one loop.",
-        at_least(1),
+        between(1, 10_000),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
+        unused="idle work runs on the one loop",
     )
     request_timeout_ms: int = key(
-        "request.timeout.ms", Type.INT, 30_000, "How long a request to another broker may take.", importance=HIGH
+        "request.timeout.ms",
+        Type.INT,
+        30_000,
+        "How long a request to another broker may take.",
+        importance=HIGH,
+        check=at_least(1),
     )
     socket_connection_setup_timeout_ms: int = key(
-        "socket.connection.setup.timeout.ms", Type.LONG, 10_000, "First time-out of connecting to another broker."
+        "socket.connection.setup.timeout.ms",
+        Type.LONG,
+        10_000,
+        "First time-out of connecting to another broker.",
+        check=at_least(1),
     )
     socket_connection_setup_timeout_max_ms: int = key(
         "socket.connection.setup.timeout.max.ms",
         Type.LONG,
         30_000,
         "Largest time-out of connecting to another broker after repeated failures.",
+        unused="connecting to another broker has the one time-out socket.connection.setup.timeout.ms",
     )
     message_max_bytes: int = key(
         "message.max.bytes",
@@ -229,14 +266,18 @@ class ServerConfig:
         "fetch.max.bytes", Type.INT, 57_671_680, "Most bytes answered to one Fetch.", at_least(1024)
     )
     max_incremental_fetch_session_cache_slots: int = key(
-        "max.incremental.fetch.session.cache.slots", Type.INT, 1000, "Incremental fetch sessions kept.", at_least(0)
+        "max.incremental.fetch.session.cache.slots",
+        Type.INT,
+        1000,
+        "Incremental fetch sessions kept.",
+        between(0, 1_000_000),
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",
         Type.INT,
         2000,
         "Most partitions described in one answer of DescribeTopicPartitions.",
-        at_least(1),
+        between(1, PARTITIONS_MAX),
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
@@ -246,10 +287,18 @@ class ServerConfig:
         importance=HIGH,
     )
     num_partitions: int = key(
-        "num.partitions", Type.INT, 1, "Partitions of a topic that is created without a number.", at_least(1)
+        "num.partitions",
+        Type.INT,
+        1,
+        "Partitions of a topic that is created without a number.",
+        between(1, PARTITIONS_MAX),
     )
     default_replication_factor: int = key(
-        "default.replication.factor", Type.INT, 1, "Replicas of a topic that is created without a number.", at_least(1)
+        "default.replication.factor",
+        Type.INT,
+        1,
+        "Replicas of a topic that is created without a number.",
+        between(1, 32_767),
     )
     delete_topic_enable: bool = key(
         "delete.topic.enable", Type.BOOLEAN, True, "Whether topics can be deleted.", importance=HIGH
@@ -292,33 +341,40 @@ class ServerConfig:
         Type.INT,
         1000,
         "Completed fetches kept in the purgatory before they are swept.",
+        unused=_AT_ONCE,
     )
     producer_purgatory_purge_interval_requests: int = key(
         "producer.purgatory.purge.interval.requests",
         Type.INT,
         1000,
         "Completed produces kept in the purgatory before they are swept.",
+        unused=_AT_ONCE,
     )
     delete_records_purgatory_purge_interval_requests: int = key(
         "delete.records.purgatory.purge.interval.requests",
         Type.INT,
         1,
         "Completed DeleteRecords kept in the purgatory before they are swept.",
+        unused=_AT_ONCE,
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable", Type.BOOLEAN, True, "Whether leadership is handed over before a stop."
     )
     controlled_shutdown_max_retries: int = key(
-        "controlled.shutdown.max.retries", Type.INT, 3, "Tries of handing leadership over."
+        "controlled.shutdown.max.retries", Type.INT, 3, "Tries of handing leadership over.", check=between(0, 10_000)
     )
     controlled_shutdown_retry_backoff_ms: int = key(
-        "controlled.shutdown.retry.backoff.ms", Type.LONG, 5000, "Wait between two tries of handing leadership over."
+        "controlled.shutdown.retry.backoff.ms",
+        Type.LONG,
+        5000,
+        "Wait between two tries of handing leadership over.",
+        check=at_least(0),
     )
     broker_heartbeat_interval_ms: int = key(
-        "broker.heartbeat.interval.ms", Type.INT, 2000, "Interval of the broker's sign of life."
+        "broker.heartbeat.interval.ms", Type.INT, 2000, "Interval of the broker's sign of life.", unused=_SESSION
     )
     broker_session_timeout_ms: int = key(
-        "broker.session.timeout.ms", Type.INT, 9000, "Silence after which a broker counts as dead."
+        "broker.session.timeout.ms", Type.INT, 9000, "Silence after which a broker counts as dead.", unused=_SESSION
     )
     inter_broker_protocol_version: str = key(
         "inter.broker.protocol.version",
@@ -336,9 +392,10 @@ class ServerConfig:
         "Accepted for compatibility: metrics are served over HTTP.",
         importance=LOW,
         dynamic=CLUSTER_WIDE,
+        unused="metrics are served over HTTP, see ottla.http.listener",
     )
     metrics_num_samples: int = key(
-        "metrics.num.samples", Type.INT, 2, "Samples kept for a rate.", at_least(1), importance=LOW
+        "metrics.num.samples", Type.INT, 2, "Samples kept for a rate.", at_least(1), importance=LOW, unused=_COUNTERS
     )
     metrics_sample_window_ms: int = key(
         "metrics.sample.window.ms",
@@ -347,12 +404,24 @@ class ServerConfig:
         "Time covered by one sample of a rate.",
         at_least(1),
         importance=LOW,
+        unused=_COUNTERS,
     )
     metrics_recording_level: str = key(
-        "metrics.recording.level", Type.STRING, "INFO", "Detail of the metrics.", importance=LOW
+        "metrics.recording.level",
+        Type.STRING,
+        "INFO",
+        "Detail of the metrics.",
+        importance=LOW,
+        unused="all metrics are always counted",
     )
     quota_window_num: int = key(
-        "quota.window.num", Type.INT, 11, "Samples kept for client quotas.", at_least(1), importance=LOW
+        "quota.window.num",
+        Type.INT,
+        11,
+        "Samples kept for client quotas.",
+        at_least(1),
+        importance=LOW,
+        unused=_NO_QUOTAS,
     )
     quota_window_size_seconds: int = key(
         "quota.window.size.seconds",
@@ -361,13 +430,14 @@ class ServerConfig:
         "Time covered by one sample of client quotas.",
         at_least(1),
         importance=LOW,
+        unused=_NO_QUOTAS,
     )
     replication_quota_window_num: int = key(
         "replication.quota.window.num",
         Type.INT,
         11,
         "Samples kept for replication throttles.",
-        at_least(1),
+        between(1, 100_000),
         importance=LOW,
     )
     replication_quota_window_size_seconds: int = key(
@@ -385,6 +455,7 @@ class ServerConfig:
         "Samples kept for the controller mutation quota.",
         at_least(1),
         importance=LOW,
+        unused=_NO_QUOTAS,
     )
     controller_quota_window_size_seconds: int = key(
         "controller.quota.window.size.seconds",
@@ -393,13 +464,14 @@ class ServerConfig:
         "Time covered by one sample of the controller mutation quota.",
         at_least(1),
         importance=LOW,
+        unused=_NO_QUOTAS,
     )
     alter_log_dirs_replication_quota_window_num: int = key(
         "alter.log.dirs.replication.quota.window.num",
         Type.INT,
         11,
         "Samples kept for the throttle of moves between log directories.",
-        at_least(1),
+        between(1, 100_000),
         importance=LOW,
     )
     alter_log_dirs_replication_quota_window_size_seconds: int = key(

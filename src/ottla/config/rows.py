@@ -5,6 +5,7 @@ Zone: pure. Rows, their parsing and their rendering live here; which keys exist 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, field, fields
 from enum import Enum, IntEnum
@@ -18,6 +19,10 @@ Value = bool | int | float | str | tuple[str, ...] | None
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
+THREADS_MAX = 256
+"""Most of what runs beside each other: each one takes memory and a turn of the loop."""
+PARTITIONS_MAX = 10_000
+"""Most partitions of a topic that the broker makes by itself, as of one CreateTopics."""
 
 
 class ConfigError(Exception):
@@ -52,10 +57,9 @@ class Importance(Enum):
 
 
 class Dynamic(Enum):
-    """Who may change the key while the broker runs (KIP-226)."""
+    """Who may change the key while the broker runs (KIP-226). A key of which only a start takes notice is read-only."""
 
     READ_ONLY = "read-only"
-    PER_BROKER = "per-broker"
     CLUSTER_WIDE = "cluster-wide"
 
 
@@ -77,6 +81,8 @@ class Row(NamedTuple):
     importance: Importance
     dynamic: Dynamic
     synonyms: tuple[str, ...]
+    unused: str = ""
+    """Why the key has no effect; empty for one that has."""
 
     @property
     def attribute(self) -> str:
@@ -90,7 +96,7 @@ class Row(NamedTuple):
 
 
 HIGH, MEDIUM, LOW = Importance.HIGH, Importance.MEDIUM, Importance.LOW
-READ_ONLY, PER_BROKER, CLUSTER_WIDE = Dynamic.READ_ONLY, Dynamic.PER_BROKER, Dynamic.CLUSTER_WIDE
+READ_ONLY, CLUSTER_WIDE = Dynamic.READ_ONLY, Dynamic.CLUSTER_WIDE
 
 
 def key(
@@ -102,9 +108,10 @@ def key(
     importance: Importance = MEDIUM,
     dynamic: Dynamic = READ_ONLY,
     synonyms: tuple[str, ...] = (),
+    unused: str = "",
 ) -> T:
     """A dataclass field that carries its row."""
-    row = Row(name, type_, cast("Value", default), doc, check, importance, dynamic, synonyms)
+    row = Row(name, type_, cast("Value", default), doc, check, importance, dynamic, synonyms, unused)
     return field(default=default, metadata={"row": row})
 
 
@@ -131,10 +138,10 @@ def one_of(*allowed: str) -> Check:
 
 
 def subset_of(*allowed: str) -> Check:
-    """A list of distinct words out of these, at least one."""
+    """A list of distinct words out of these; it may be empty."""
 
     def holds(value: tuple[str, ...]) -> bool:
-        return bool(value) and len(set(value)) == len(value) and all(word in allowed for word in value)
+        return len(set(value)) == len(value) and all(word in allowed for word in value)
 
     return Check(f"a list of distinct words out of {', '.join(allowed)}", holds)
 
@@ -147,13 +154,17 @@ _BOUNDS = {
     Type.LONG: (-(2**63), LONG_MAX),
 }
 _SHOWN = 80
+_PIECE = re.compile(r"\\[\\,\s]|.", re.DOTALL)
+"""One letter of a comma list, or a backslash with what it keeps."""
+_TO_KEEP = re.compile(r",|\\(?=[\\,\s]|\Z)|\A\s|\s\Z")
+"""What is written with a backslash before it."""
 
 
 def parse(row: Row, text: str) -> Value:
     """The value that `text` means for this key, checked. Raises ConfigError naming the key."""
-    value = _parse_type(row, text.strip())
+    value = split_list(text) if row.type is Type.LIST else _parse_type(row, text.strip())
     if row.check is not None and not row.check.holds(value):
-        raise ConfigError(row.name, f"{_shown(row, text)} is not allowed; it must be {row.check.text}")
+        raise ConfigError(row.name, f"{quoted(row, text)} is not allowed; it must be {row.check.text}")
     return value
 
 
@@ -162,22 +173,47 @@ def _parse_type(row: Row, text: str) -> Value:
         return _parse_integer(row, text)
     if row.type is Type.BOOLEAN:
         if text.lower() not in ("true", "false"):
-            raise ConfigError(row.name, f"{_shown(row, text)} is neither true nor false")
+            raise ConfigError(row.name, f"{quoted(row, text)} is not allowed; it must be true or false")
         return text.lower() == "true"
     if row.type is Type.DOUBLE:
         return _parse_double(row, text)
-    if row.type is Type.LIST:
-        return tuple(word.strip() for word in text.split(",")) if text else ()
     return text
+
+
+def split_list(text: str) -> tuple[str, ...]:
+    """The words of a comma list without the blanks around them; a backslash keeps a comma, a blank or a backslash."""
+    if "\\" not in text:
+        return tuple(word.strip() for word in text.split(",")) if text.strip() else ()
+    pieces = _PIECE.findall(text)
+    words: list[list[str]] = [[]]
+    for piece in pieces:
+        if piece == ",":
+            words.append([])
+        else:
+            words[-1].append(piece)
+    return tuple(_word(word) for word in words)
+
+
+def _word(pieces: list[str]) -> str:
+    while pieces and pieces[0].isspace():
+        del pieces[0]
+    while pieces and pieces[-1].isspace():
+        del pieces[-1]
+    return "".join(piece[1] if len(piece) == 2 else piece for piece in pieces)
+
+
+def list_word(word: str) -> str:
+    """A word as it has to be written in a comma list, so that `split_list` reads it back."""
+    return _TO_KEEP.sub(r"\\\g<0>", word)
 
 
 def _parse_integer(row: Row, text: str) -> int:
     digits = text[1:] if text[:1] in ("-", "+") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
-        raise ConfigError(row.name, f"{_shown(row, text)} is not an integer")
+        raise ConfigError(row.name, f"{quoted(row, text)} is not an integer{_allowed(row)}")
     low, high = _BOUNDS[row.type]
     if not low <= int(text) <= high:
-        raise ConfigError(row.name, f"{text} is outside {low}..{high} ({row.type.name.lower()})")
+        raise ConfigError(row.name, f"{text} is outside {low}..{high} ({row.type.name.lower()}){_allowed(row)}")
     return int(text)
 
 
@@ -185,13 +221,18 @@ def _parse_double(row: Row, text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(row.name, f"{_shown(row, text)} is not a number") from None
+        raise ConfigError(row.name, f"{quoted(row, text)} is not a number{_allowed(row)}") from None
     if not isfinite(value):
-        raise ConfigError(row.name, f"{_shown(row, text)} is not a finite number")
+        raise ConfigError(row.name, f"{quoted(row, text)} is not a finite number{_allowed(row)}")
     return value
 
 
-def _shown(row: Row, text: str) -> str:
+def _allowed(row: Row) -> str:
+    return f"; it must be {row.check.text}" if row.check is not None else ""
+
+
+def quoted(row: Row, text: str) -> str:
+    """A value as a message quotes it: cut, and nothing of a password."""
     if row.sensitive:
         return "the given value"
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
@@ -204,7 +245,7 @@ def render(value: Value) -> str | None:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, tuple):
-        return ",".join(value)
+        return ",".join(map(list_word, value))
     return str(value)
 
 

@@ -55,7 +55,8 @@ class TopicConfig:
         "cleanup.policy",
         Type.LIST,
         ("delete",),
-        "What happens to old data: delete drops segments by age and size, compact keeps each key's last value.",
+        "What happens to old data: delete drops segments by age and size, compact keeps each key's last value, "
+        "an empty value keeps all (KIP-1161).",
         subset_of("compact", "delete"),
         synonyms=("log.cleanup.policy",),
     )
@@ -152,6 +153,7 @@ class TopicConfig:
         "Size kept locally when segments are tiered; -2 follows retention.bytes. Without tiering it has no effect.",
         at_least(-2),
         synonyms=("log.local.retention.bytes",),
+        unused="there is no remote tier",
     )
     local_retention_ms: int = key(
         "local.retention.ms",
@@ -160,6 +162,7 @@ class TopicConfig:
         "Age kept locally when segments are tiered; -2 follows retention.ms. Without tiering it has no effect.",
         at_least(-2),
         synonyms=("log.local.retention.ms",),
+        unused="there is no remote tier",
     )
     max_compaction_lag_ms: int = key(
         "max.compaction.lag.ms",
@@ -371,9 +374,17 @@ class TopicConfig:
                 raise ConfigError(name, "is not a configuration of a topic" + nearest(name, TOPIC_ROWS))
             values[TOPIC_ROWS[name].attribute] = parse(TOPIC_ROWS[name], overrides[name])
         config = replace(self, **values)
-        if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
-            raise ConfigError("min.compaction.lag.ms", "must not be above max.compaction.lag.ms")
+        config.check_together()
         return config
+
+    def check_together(self) -> None:
+        """Raises ConfigError where two settings contradict each other."""
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise ConfigError(
+                "min.compaction.lag.ms",
+                f"{self.min_compaction_lag_ms} is not allowed; "
+                f"it must be at most max.compaction.lag.ms={self.max_compaction_lag_ms}",
+            )
 
 
 TOPIC_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in rows_of(TopicConfig)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import logging
 import os
 import stat
 from collections import deque
@@ -20,8 +21,12 @@ from ottla.server.file import RealFile
 from ottla.server.os_errors import failure_of
 from ottla.server.turns import THREADS, Lane, Turns
 
+_logger = logging.getLogger(__name__)
+
 SYNCS: Final = 2 * THREADS
 """Files that are synced at a time: no more are than there are threads, and the next ones are at hand."""
+STRANGERS_NAMED: Final = 10
+"""Lines about one directory."""
 WARM_STEP: Final = 256 * 1024
 """Bytes read at a time to bring them into the page cache."""
 
@@ -92,7 +97,7 @@ class RealDisk:
         """Open a file; connections may have left no descriptor for it, then an idle file gives one. Raises OSError."""
         while True:
             try:
-                return os.open(self._at(path), os.O_RDWR | os.O_CLOEXEC | flags, 0o644)
+                return _open_regular(self._at(path), os.O_RDWR | flags)
             except OSError as error:
                 if error.errno != errno.EMFILE or not self.descriptors.make_room():
                     raise
@@ -147,12 +152,18 @@ class RealDisk:
             raise failure_of(error, path) from None
 
     def list(self, path: str) -> Sequence[str]:
-        """Names in a directory, sorted; directories end in `/`."""
+        """Names in a directory, sorted; directories end in `/`. What no broker makes is left out, and named in the log:
+        pipes, sockets, devices, links to nowhere, names that are not UTF-8.
+        """
         try:
             with os.scandir(self._at(path)) as entries:
-                return sorted(entry.name + "/" if entry.is_dir() else entry.name for entry in entries)
+                found = [(entry.name, _suffix(entry)) for entry in entries]
         except OSError as error:
             raise failure_of(error, path) from None
+        strangers = [name for name, suffix in found if suffix is None]
+        for name in strangers[:STRANGERS_NAMED]:
+            _logger.warning("%s: %a is no file of a broker and is left alone", self._at(path), name)
+        return sorted(name + suffix for name, suffix in found if suffix is not None)
 
     def make_dir(self, path: str) -> None:
         """Create a directory; fine if it is there."""
@@ -274,7 +285,7 @@ class RealDisk:
                     self._detach(f"{folder.path}/{name}")
             return lambda: _remove_tree(full)
         self._detach(path)
-        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
             os.unlink(full)
         except OSError:
@@ -324,8 +335,26 @@ def _size_of(fd: int) -> int:
         raise
 
 
+def _open_regular(path: str, flags: int) -> int:
+    """Open a file without waiting for the other end of a pipe. Raises OSError for what is no regular file."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "not a regular file", path)
+    return fd
+
+
+def _suffix(entry: os.DirEntry[str]) -> str | None:
+    """What its name gets in a list: `/` for a directory, None for what no broker makes."""
+    try:
+        entry.name.encode()
+        return "/" if entry.is_dir() else "" if entry.is_file() else None
+    except (OSError, UnicodeEncodeError):
+        return None
+
+
 def _fsync_path(path: str) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(fd)
     finally:
@@ -334,7 +363,7 @@ def _fsync_path(path: str) -> None:
 
 def _replace(path: str, data: bytes) -> None:
     temporary = path + ".tmp"
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    fd = _open_temporary(temporary)
     try:
         try:
             rest = memoryview(data)
@@ -349,6 +378,16 @@ def _replace(path: str, data: bytes) -> None:
             os.unlink(temporary)
         raise
     _fsync_path(os.path.dirname(path))
+
+
+def _open_temporary(path: str) -> int:
+    """An empty file of that name; a link or a pipe of that name is replaced, never followed or waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        return _open_regular(path, flags)
+    except OSError:
+        os.unlink(path)
+        return _open_regular(path, flags | os.O_EXCL)
 
 
 def _remove_tree(path: str) -> None:

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
+from ottla.config.rows import list_word
 from ottla.seams import Failure
 from ottla.server.service import Service
 
@@ -42,7 +43,12 @@ class EmbeddedBroker:
         self._temporary = tempfile.mkdtemp(prefix="ottla-") if data_dir is None else None
         directory = self._temporary or data_dir
         assert directory is not None
-        properties = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": directory, **_ALONE, **(config or {})}
+        properties = {
+            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "log.dirs": list_word(directory),
+            **_ALONE,
+            **(config or {}),
+        }
         self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=DESCRIPTORS)
         self._ready = threading.Event()
         self._failure: Failure | None = None

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from ottla.config.rows import list_word
 from ottla.znodes.tree import Tree
 
 OWN, SHARED, BROKERS = "PLAINTEXT", "BOOTSTRAP", "BROKERS"
@@ -113,7 +114,7 @@ def properties_of(fleet: Fleet, broker: int, port: int, shared: int, store: Stor
         **fleet.settings,
         **_pages(fleet.settings.get(_HTTP, ""), broker),
         "node.id": str(broker),
-        "log.dirs": directory_of(fleet.data, broker),
+        "log.dirs": list_word(directory_of(fleet.data, broker)),
         "listeners": f"{OWN}://{host}:{port},{SHARED}://{host}:{shared},{BROKERS}://127.0.0.1:0",
         "advertised.listeners": f"{OWN}://{told}:{port},{SHARED}://{told}:{port},{BROKERS}://127.0.0.1:*",
         "listener.security.protocol.map": f"{OWN}:PLAINTEXT,{SHARED}:PLAINTEXT,{BROKERS}:PLAINTEXT",

@@ -4,8 +4,10 @@ Zone: real. GET and HEAD of a fixed set of pages, one request per connection; no
 `ottla.http.listener` is not set nothing listens.
 
 What is read of the broker is read in a turn of the loop, so that it is never half changed; between two metrics others
-have their turns, for with thousands of partitions all of them together take long. Whoever asks is not trusted: a head
-is at most HEAD_BYTES long and has to come within WAIT_S, and more than MAX_CLIENTS at once are refused.
+have their turns, for with thousands of partitions all of them together take long. Clients are not trusted: a head is at
+most HEAD_BYTES long and has to come within WAIT_S, the answer has to be taken within ANSWER_S more, and more than
+MAX_CLIENTS at once are refused; a connection counts until it is closed. Who asks for metrics while they are gathered
+gets the same page.
 """
 
 from __future__ import annotations
@@ -13,21 +15,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import os
 import resource
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from ottla.metrics import Registry
 from ottla.seams import Failure, Kind
 from ottla.server.os_errors import failure_of
 
+log = logging.getLogger(__name__)
+
 HEAD_BYTES: Final = 8192
 WAIT_S: Final = 5.0
+ANSWER_S: Final = 10.0
+"""For making and taking a page: Prometheus gives up by then, by default."""
+LINGER_S: Final = 0.5
+PART_BYTES: Final = 64 * 1024
+"""What one reader has of a page in memory of its own."""
 MAX_CLIENTS: Final = 32
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-_REASONS: Final = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Unavailable"}
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Error",
+    503: "Unavailable",
+}
 
 HEALTH_ROWS: Final = (
     "kafka_server_replicamanager_underreplicatedpartitions",
@@ -44,7 +61,7 @@ class Page(NamedTuple):
 
     status: int
     content_type: str
-    body: str
+    body: bytes
 
 
 Pages = Mapping[str, Callable[[], Awaitable[Page]]]
@@ -57,7 +74,8 @@ class HttpServer:
     def __init__(self, loop: asyncio.AbstractEventLoop, pages: Pages) -> None:
         self._loop = loop
         self._pages = pages
-        self._clients = 0
+        self.clients = 0
+        """Connections that are not closed."""
         self._server: asyncio.Server | None = None
         self.port = 0
         """The port that is bound."""
@@ -77,18 +95,28 @@ class HttpServer:
             self._server.close()
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._clients += 1
+        self.clients += 1
+        if self.clients > 2 * MAX_CLIENTS:
+            self.clients -= 1
+            writer.transport.abort()
+            return
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` ends when all has been taken
         try:
-            page, only_head = await self._asked(reader) if self._clients <= MAX_CLIENTS else (_full(), False)
-            writer.write(_answer(page, only_head))
-            await asyncio.wait_for(writer.drain(), WAIT_S)
+            await asyncio.wait_for(self._serve(reader, writer), WAIT_S + ANSWER_S)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # gone, too slow, or no request at all: nothing is owed
         finally:
-            self._clients -= 1
-            writer.close()
-            with contextlib.suppress(OSError):
-                await writer.wait_closed()
+            self.clients -= 1
+            writer.transport.abort()  # all was taken, or the reader is too slow: nothing stays behind
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        page, only_head = await self._asked(reader) if self.clients <= MAX_CLIENTS else (_full(), False)
+        for part in _answer(page, only_head):
+            writer.write(part)
+            await writer.drain()
+        writer.write_eof()
+        with contextlib.suppress(TimeoutError):  # what was asked for more is read, so that the answer is not reset
+            await asyncio.wait_for(reader.read(HEAD_BYTES), LINGER_S)
 
     async def _asked(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
@@ -103,21 +131,45 @@ class HttpServer:
         return await make(), words[0] == "HEAD"
 
 
-def _answer(page: Page, only_head: bool) -> bytes:
-    body = page.body.encode()
+def _answer(page: Page, only_head: bool) -> Iterator[bytes | memoryview]:
+    """The head and the body in parts; the body itself is shared by all that get the page."""
+    body = b"" if only_head else page.body
     head = (
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n"
-        f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+        f"Content-Length: {len(page.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
     )
-    return head.encode() + (b"" if only_head else body)
+    yield head.encode() + body[:PART_BYTES]
+    for start in range(PART_BYTES, len(body), PART_BYTES):
+        yield memoryview(body)[start : start + PART_BYTES]
 
 
 def _text(status: int, text: str) -> Page:
-    return Page(status, "text/plain; charset=utf-8", text + "\n")
+    return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode())
 
 
 def _full() -> Page:
     return _text(503, "too many at once")
+
+
+class SharedPage:
+    """A page that is made once for all that ask while it is made."""
+
+    def __init__(self, make: Callable[[], Awaitable[Page]]) -> None:
+        self._make = make
+        self._making: asyncio.Task[Page] | None = None
+
+    async def __call__(self) -> Page:
+        """The page. A client that goes meanwhile does not end the making for the others."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.ensure_future(self._made())
+        return await asyncio.shield(self._making)
+
+    async def _made(self) -> Page:
+        try:
+            return await self._make()
+        except Exception:
+            log.exception("a page for monitoring cannot be made")
+            return _text(500, "the page cannot be made; the log of the broker says why")
 
 
 async def metrics_page(registry: Registry) -> Page:
@@ -126,7 +178,7 @@ async def metrics_page(registry: Registry) -> Page:
     for part in registry.parts():
         parts.append(part)
         await asyncio.sleep(0)
-    return Page(200, METRICS_TYPE, "".join(parts))
+    return Page(200, METRICS_TYPE, "".join(parts).encode())
 
 
 def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
@@ -134,7 +186,7 @@ def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
     values = {name: registry.total(name) for name in HEALTH_ROWS}
     problems = {name: value for name, value in values.items() if value}
     document = {"status": "ready" if ready else "not ready", "node_id": node_id, "problems": problems}
-    return Page(200 if ready else 503, "application/json", json.dumps(document) + "\n")
+    return Page(200 if ready else 503, "application/json", f"{json.dumps(document)}\n".encode())
 
 
 def add_process_metrics(registry: Registry) -> None:

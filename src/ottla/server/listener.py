@@ -7,6 +7,7 @@ Zone: real. Limits per broker and per address and the trouble of accepting live 
 from __future__ import annotations
 
 import errno
+import ipaddress
 import logging
 import resource
 import socket
@@ -30,6 +31,9 @@ SPARE: Final = 48
 TELL_S: Final = 60
 """Between two lines about them."""
 UNLIMITED: Final = 2**31 - 1
+LOOPBACK_RESERVE: Final = 10
+"""Connections of this machine beyond max.connections and max.connections.per.ip: a limit that was set too low, or
+strangers who use it up, never shut out the operator who has to change it."""
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -49,60 +53,64 @@ class ConnectionLimits(NamedTuple):
     """socket.receive.buffer.bytes"""
     backlog: int = 50
     """socket.listen.backlog.size"""
+    protected: str = ""
+    """The listener that max.connections does not hold: the one between brokers, where clients have another."""
 
 
 class Quotas:
     """Counts connections over all listeners."""
 
-    __slots__ = ("_by_address", "_listeners", "_total", "limits")
+    __slots__ = ("_beyond", "_by_address", "_total", "limits")
 
     def __init__(self, traffic: Traffic, limits: ConnectionLimits) -> None:
         self.limits = limits
         traffic.on_closed = lambda connection: self.give_back(connection.host)
         self._total = 0
         self._by_address: dict[str, int] = {}
-        self._listeners: list[Listener] = []
+        self._beyond = 0
+        """Connections of this machine that are here beyond the limits."""
 
-    def join(self, listener: Listener) -> None:
-        """A listener that wants to know when there is room again."""
-        self._listeners.append(listener)
-
-    @property
-    def full(self) -> bool:
-        """No listener may accept now."""
-        return self._total >= self.limits.total
-
-    def admit(self, address: str) -> bool:
-        """Count a connection, unless its address has enough."""
-        count = self._by_address.get(address, 0)
-        if count >= self.limits.exceptions.get(address, self.limits.per_address):
-            return False
-        self._by_address[address] = count + 1
+    def admit(self, listener: str, address: str) -> str | None:
+        """Count a connection. Returns the limit that refuses it, None when it is admitted."""
+        reached = self._reached(listener, address)
+        if reached is not None:
+            if self._beyond >= LOOPBACK_RESERVE or not is_loopback(address):
+                return reached
+            self._beyond += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
         self._total += 1
-        return True
+        return None
+
+    def _reached(self, listener: str, address: str) -> str | None:
+        limits = self.limits
+        if self._total >= limits.total and listener != limits.protected:
+            return f"max.connections={limits.total}"
+        allowed = limits.exceptions.get(address, limits.per_address)
+        if self._by_address.get(address, 0) >= allowed:
+            return f"max.connections.per.ip={allowed}"
+        return None
 
     def give_back(self, address: str) -> None:
         """A connection is over."""
-        was_full = self.full
         self._total -= 1
         count = self._by_address[address] - 1
         if count:
             self._by_address[address] = count
         else:
             del self._by_address[address]
-        if was_full:
-            self._resume()
+        if self._beyond and is_loopback(address):
+            self._beyond -= 1
 
     def change(self, limits: ConnectionLimits) -> None:
-        """Other limits count from now on; nobody who is in is sent away."""
-        was_full = self.full
+        """Other limits count from now on; connections that are open stay."""
         self.limits = limits
-        if was_full:
-            self._resume()
 
-    def _resume(self) -> None:
-        for listener in self._listeners:
-            listener.resume()
+
+def is_loopback(address: str) -> bool:
+    """Whether a peer is on this machine."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
 
 
 class Listener:
@@ -123,7 +131,6 @@ class Listener:
         self._sock.setblocking(False)
         self._started = self._accepting = False
         self._tell_at = 0.0
-        quotas.join(self)
 
     @property
     def endpoint(self) -> Endpoint:
@@ -144,7 +151,7 @@ class Listener:
 
     def resume(self) -> None:
         """Accept again after a pause."""
-        if self._started and not self._accepting and not self._quotas.full:
+        if self._started and not self._accepting:
             self._accepting = True
             self._traffic.loop.add_reader(self._sock, self._on_readable)
 
@@ -155,11 +162,6 @@ class Listener:
 
     def _on_readable(self) -> None:
         for _ in range(BATCH):
-            if self._quotas.full:
-                limit = self._quotas.limits.total
-                self._traffic.complain("max.connections=%d reached: others have to wait", limit)
-                self._hold()
-                return
             try:
                 sock, address = self._sock.accept()
             except (BlockingIOError, InterruptedError):
@@ -189,9 +191,10 @@ class Listener:
         self._traffic.loop.call_later(PAUSE_S, self.resume)
 
     def _welcome(self, sock: socket.socket, address: str) -> None:
-        if not self._quotas.admit(address):
+        reached = self._quotas.admit(self._endpoint.listener, address)
+        if reached is not None:
             sock.close()
-            self._traffic.complain("%s: connection refused: max.connections.per.ip reached", address)
+            self._traffic.complain("%s: connection refused: %s is reached", address, reached)
             return
         try:
             _prepare(sock, self._quotas.limits)

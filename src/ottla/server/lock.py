@@ -5,13 +5,19 @@ Zone: real. The file is `.lock`, as Kafka's; it holds the number of the process 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import logging
 import os
+import stat
 
 from ottla.seams import Failure, Kind
 from ottla.server.os_errors import failure_of
 
+log = logging.getLogger(__name__)
+
 NAME = ".lock"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 class DirectoryLock:
@@ -23,7 +29,7 @@ class DirectoryLock:
         """Lock a directory. Raises Failure CONFLICT when another broker has it, else what the system says."""
         self._path = f"{directory}/{NAME}"
         try:
-            self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._fd = _open(directory, self._path)
         except OSError as error:
             raise failure_of(error, self._path) from None
         try:
@@ -33,9 +39,7 @@ class DirectoryLock:
         except OSError:
             owner = os.pread(self._fd, 20, 0).decode("ascii", "replace").strip()
             os.close(self._fd)
-            who = f"process {owner}" if owner.isdigit() else "another process"
-            text = f"{directory} is in use by {who}: stop that broker, or name another directory"
-            raise Failure(Kind.CONFLICT, text) from None
+            raise _in_use(directory, owner) from None
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, f"{os.getpid()}\n".encode(), 0)
 
@@ -43,3 +47,31 @@ class DirectoryLock:
         """Let the directory go. The file stays: removing it would let two brokers lock two different files."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
+
+
+def _in_use(directory: str, owner: str = "") -> Failure:
+    who = f"process {owner}" if owner.isdigit() else "another process"
+    return Failure(Kind.CONFLICT, f"{directory} is in use by {who}: stop that broker, or name another directory")
+
+
+def _open(directory: str, path: str) -> int:
+    """The lock file. What has its name and is no file of this directory (a link, a pipe) makes room for one, and is
+    neither written to nor waited for. Raises OSError, and Failure CONFLICT when a broker holds what a link leads to.
+    """
+    if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+        _check_free(directory, path)
+        os.rename(path, f"{path}.{os.getpid()}.aside")
+        log.warning("%s is no regular file: it is set aside as %s.%d.aside", path, path, os.getpid())
+    return os.open(path, _FLAGS, 0o644)
+
+
+def _check_free(directory: str, path: str) -> None:
+    """An earlier version followed links: its lock is where the link leads."""
+    with contextlib.suppress(FileNotFoundError):
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise _in_use(directory) from None
+        finally:
+            os.close(fd)

@@ -25,11 +25,12 @@ log = logging.getLogger(__name__)
 EXIT_FAILED: Final = 1
 STOP_TOGETHER: Final = signal.SIGUSR1
 """To a broker: stop, and hand no leadership over, because all the others stop as well."""
-_ENDING: Final = (signal.SIGTERM, signal.SIGINT, STOP_TOGETHER)
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, STOP_TOGETHER)
+"""SIGHUP, too, is an orderly stop, as Kafka's: the terminal is closed. Under nohup it is ignored, and stays so."""
 
 
 def serve(config: BrokerConfig, ready_file: str | None = None) -> int:
-    """Run a broker until SIGTERM or SIGINT; a second signal ends the process at once. Returns the exit status.
+    """Run a broker until SIGTERM, SIGINT or SIGHUP; a second signal ends the process at once. Returns the exit status.
 
     When it answers and leads what it is to lead, `host:port` goes into `ready_file` and `ready bootstrap=host:port` to
     standard output.
@@ -77,14 +78,20 @@ def run_broker(
 def _handle_signals(service: Service) -> None:
     """From here on the first signal is an orderly stop, whatever the broker is about; the second one is the end."""
 
+    ending = [number for number in _ENDING if number is not signal.SIGHUP or not _is_ignored(number)]
+
     def first(number: int, _frame: FrameType | None = None) -> None:
-        take_over(service.loop, _ENDING, _at_once)
+        take_over(service.loop, ending, _at_once)
         service.loop.call_soon_threadsafe(_tell, number)  # this may be in the midst of the writing of another line
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
-    for number in _ENDING:
+    for number in ending:
         service.loop.add_signal_handler(number, first, number)  # wakes a loop that waits
         signal.signal(number, first)  # heard within a turn, too: recovery is one, and may be long
+
+
+def _is_ignored(number: signal.Signals) -> bool:
+    return signal.getsignal(number) is signal.SIG_IGN
 
 
 def _tell(number: int) -> None:

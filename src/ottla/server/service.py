@@ -23,7 +23,15 @@ from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.server.broker_handshake import read_secret
-from ottla.server.http import HttpServer, Page, add_process_metrics, health_page, metrics_page, parse_address
+from ottla.server.http import (
+    HttpServer,
+    Page,
+    SharedPage,
+    add_process_metrics,
+    health_page,
+    metrics_page,
+    parse_address,
+)
 from ottla.server.lock import DirectoryLock
 from ottla.server.os_errors import failure_of
 from ottla.server.poller import new_loop
@@ -155,7 +163,7 @@ class Service:
         broker = self._broker
         assert broker is not None
         add_process_metrics(broker.metrics)
-        pages = {"/metrics": lambda: metrics_page(broker.metrics), "/health": self._health}
+        pages = {"/metrics": SharedPage(lambda: metrics_page(broker.metrics)), "/health": SharedPage(self._health)}
         self.pages = HttpServer(self._loop, pages)
         if self._config.ottla_http_listener is not None:
             self.pages.start(*parse_address(self._config.ottla_http_listener))

@@ -171,16 +171,13 @@ class Shell:
 
 
 def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    exceptions = {}
-    for entry in config.max_connections_per_ip_overrides:
-        host, _, number = entry.rpartition(":")
-        exceptions[host.strip()] = int(number)
     return ConnectionLimits(
         config.max_connections,
         config.max_connections_per_ip,
-        exceptions,
+        config.connections_by_address,
         config.socket_send_buffer_bytes,
         # The kernel's own tuning takes a third less CPU than a window of 100 KiB, as long as nobody asks for one.
         config.socket_receive_buffer_bytes if "socket.receive.buffer.bytes" in config.given else -1,
         config.socket_listen_backlog_size if "socket.listen.backlog.size" in config.given else BACKLOG,
+        config.inter_broker_listener if len(config.endpoints) > 1 else "",
     )

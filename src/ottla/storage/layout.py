@@ -58,10 +58,13 @@ DELETE_DIR: Final = "-delete"
 STRAY_DIR: Final = "-stray"
 FUTURE_DIR: Final = "-future"
 _NAME_MAX: Final = 255
+_OFFSET_MAX: Final = 2**63 - 1
+_PARTITION_MAX: Final = 2**31 - 1
 _SEGMENT_FILE: Final = re.compile(
-    r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
+    r"([0-9]{20})(\.log|\.index|\.timeindex|\.txnindex|\.snapshot)(\.deleted|\.cleaned|\.swap)?"
 )
-_LOG_DIR: Final = re.compile(r"(.+)-(\d{1,10})")
+_LOG_DIR: Final = re.compile(r"([a-zA-Z0-9._-]{1,249})-([0-9]{1,10})")
+_DELETE_DIR: Final = re.compile(r".+-[0-9]{1,10}\.[0-9a-f]+" + DELETE_DIR)
 _FUTURE_DIR: Final = re.compile(r"(.+)\.[0-9a-f]+" + FUTURE_DIR)
 
 
@@ -81,9 +84,11 @@ def file_name(base_offset: int, kind: str) -> str:
 
 
 def parse_file_name(name: str) -> FileName | None:
-    """The parts of `name`, None when it is no file of a segment."""
+    """The parts of `name`, None when it is no file of a segment: no offset is larger than 2^63 - 1."""
     match = _SEGMENT_FILE.fullmatch(name)
-    return FileName(int(match[1]), match[2], match[3] or "") if match else None
+    if match is None or int(match[1]) > _OFFSET_MAX:
+        return None
+    return FileName(int(match[1]), match[2], match[3] or "")
 
 
 def parse_log_dir(name: str) -> TopicPartition | None:
@@ -91,7 +96,7 @@ def parse_log_dir(name: str) -> TopicPartition | None:
     if name in METADATA_LOGS:
         return None
     match = _LOG_DIR.fullmatch(name)
-    if match is None or str(int(match[2])) != match[2]:
+    if match is None or str(int(match[2])) != match[2] or int(match[2]) > _PARTITION_MAX:
         return None
     return TopicPartition(match[1], int(match[2]))
 
@@ -110,6 +115,11 @@ def future_dir_name(tp: TopicPartition, unique: str) -> str:
 def delete_dir_name(tp: TopicPartition, unique: str) -> str:
     """`<topic>-<partition>.<unique>-delete`, the topic cut so that a file system takes the name."""
     return _suffixed(tp, unique, DELETE_DIR)
+
+
+def is_delete_dir(name: str) -> bool:
+    """Whether a directory (without the `/`) is a partition's that waits for its removal, not somebody's own."""
+    return _DELETE_DIR.fullmatch(name) is not None
 
 
 def stray_dir_name(tp: TopicPartition, unique: str) -> str:

@@ -26,7 +26,6 @@ from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
     CLEANED_UNTIL,
-    DELETE_DIR,
     FUTURE_DIR,
     HIGH_WATERMARKS,
     LOG_STARTS,
@@ -34,6 +33,7 @@ from ottla.storage.layout import (
     RECOVERY_POINTS,
     ROOT,
     delete_dir_name,
+    is_delete_dir,
     parse_future_dir,
     parse_log_dir,
     stray_dir_name,
@@ -241,7 +241,7 @@ class LogDir:
         """Partitions and their directories, logs before copies; what waits for its removal is removed."""
         seen: dict[TopicPartition, None] = {}
         for name in sorted(names, key=_is_future):
-            if name.endswith(DELETE_DIR):
+            if is_delete_dir(name):
                 self._home.unlink(name)
                 continue
             tp = (parse_future_dir(name) or self.moves.marked(name)) if _is_future(name) else parse_log_dir(name)

@@ -1,0 +1,115 @@
+"""The answer to a request that fails as a whole, where the response has a place for errors in its elements only.
+
+Zone: pure. A request about too many topics, groups or resources is answered with the error for each of them, as Apache
+Kafka answers, rather than by closing the connection. Request and response are paired by their declarations.
+"""
+
+from __future__ import annotations
+
+from struct import calcsize
+from typing import Any, Final, cast
+
+from ottla.errors import ApiError
+from ottla.wire.apis import API_TABLE
+from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
+
+ELEMENTS_MAX: Final = 100_000
+"""Elements that are answered. A request about more of them has no answer: it would take the loop's time."""
+ELEMENT_COST: Final = 256
+"""Bytes of memory that the answer for one element takes …"""
+AMPLIFICATION: Final = 16
+"""… of which a request may cause so many per byte of its own …"""
+ALLOWANCE: Final = 1 << 20
+"""… beyond this many. A request that would cause more has no answer either."""
+_ERROR: Final = "error_code"
+_MESSAGE: Final = "error_message"
+_IDENTITY: Final = frozenset(
+    ("name", "topic", "topic_id", "partition", "partition_index", "resource_type", "resource_name", "group_id")
+)
+"""What tells one element from another, by the same name in request and response."""
+
+
+def element_errors(api_key: int, version: int, request: Any, error: ApiError) -> object | None:
+    """The response with the error in each element; None where it has a place for the whole, or none at all."""
+    kind = API_TABLE[api_key].response
+    if any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
+        return None
+    response = kind()
+    elements, size = _extent(request, version)
+    if not 0 < elements <= ELEMENTS_MAX or elements * ELEMENT_COST > size * AMPLIFICATION + ALLOWANCE:
+        return None
+    return response if _fill(response, request, version, error) else None
+
+
+def _asked(request: Any, version: int) -> list[Any]:
+    """The elements of a request, or of an element of one."""
+    if not hasattr(type(request), "FIELDS"):
+        return []
+    arrays = (field for field in request.FIELDS if field.type == "array" and field.exists(version))
+    return next((elements for field in arrays if (elements := getattr(request, field.name))), [])
+
+
+def _extent(request: Any, version: int) -> tuple[int, int]:
+    """How many elements a request names, and about how many bytes it took to name them."""
+    elements = size = 0
+    for asked in _asked(request, version):
+        below, named = _extent(asked, version)
+        elements += 1 + below
+        size += named + _size(asked, version)
+    return elements, size
+
+
+def _size(asked: Any, version: int) -> int:
+    if isinstance(asked, (str, int)):
+        return 2 + len(asked) if isinstance(asked, str) else 4
+    fields = [field for field in asked.FIELDS if field.exists(version)]
+    texts = sum(len(text) for field in fields if type(text := getattr(asked, field.name)) is str)
+    return texts + sum(calcsize(NUMBERS[field.type]) for field in fields if field.type in NUMBERS)
+
+
+def _fill(response: Any, request: Any, version: int, error: ApiError) -> bool:
+    """Answer each element of the request; False where the response has no place for that."""
+    for field in response.FIELDS:
+        if field.type == "array" and field.of == "struct" and field.exists(version):
+            kind = struct_class(cast("StructType", type(response)), field)
+            if _has_place(kind, version):
+                setattr(
+                    response, field.name, [_refused(kind, asked, version, error) for asked in _asked(request, version)]
+                )
+                return True
+    return False
+
+
+def _has_place(kind: StructType, version: int) -> bool:
+    return any(
+        field.exists(version) and (field.name == _ERROR or _leads_to_place(kind, field, version))
+        for field in kind.FIELDS
+    )
+
+
+def _leads_to_place(kind: StructType, field: Field, version: int) -> bool:
+    return field.type == "array" and field.of == "struct" and _has_place(struct_class(kind, field), version)
+
+
+def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any:
+    element = kind()
+    names = [field.name for field in kind.FIELDS if field.exists(version)]
+    if isinstance(asked, (str, int)):
+        setattr(element, _key(kind, asked), asked)
+    else:
+        for name in _IDENTITY.intersection(names):
+            if hasattr(asked, name):
+                setattr(element, name, getattr(asked, name))
+    if _ERROR in names:
+        setattr(element, _ERROR, int(error.code))
+        if _MESSAGE in names:
+            setattr(element, _MESSAGE, error.message or None)
+    else:
+        _fill(element, asked, version, error)
+    return element
+
+
+def _key(kind: StructType, asked: str | int) -> str:
+    """The first field that can hold what was asked for."""
+    wanted = "string" if isinstance(asked, str) else "int32"
+    return next(field.name for field in kind.FIELDS if field.type == wanted and field.name != _MESSAGE)

@@ -1,0 +1,145 @@
+"""Requests about too many things are answered for each of them; the connection stays.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.element_errors import ELEMENTS_MAX, element_errors
+from ottla.errors import ApiError, ErrorCode
+from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.messages import (
+    DeleteTopicsRequest,
+    DescribeConfigsRequest,
+    DescribeGroupsRequest,
+    DescribeTransactionsRequest,
+    FindCoordinatorRequest,
+    ListOffsetsRequest,
+    MetadataRequest,
+    OffsetFetchRequest,
+)
+
+MANY = 10_001
+
+
+def places(response) -> list[int]:
+    """Every error code of the innermost elements that have one."""
+    found = []
+    for field in response.FIELDS:
+        value = getattr(response, field.name)
+        if field.type == "array" and field.of == "struct":
+            found += [code for element in value for code in (places(element) or [getattr(element, "error_code", None)])]
+    return [code for code in found if code is not None]
+
+
+def list_offsets():
+    partitions = [ListOffsetsRequest.ListOffsetsPartition(partition_index=at) for at in range(50_001)]
+    return ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=partitions)])
+
+
+REQUESTS = {
+    "DescribeConfigs": lambda: (
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsRequest.DescribeConfigsResource(
+                    resource_type=2, resource_name=f"topic-of-an-application-{at}"
+                )
+                for at in range(MANY)
+            ]
+        ),
+        4,
+    ),
+    "DescribeGroups": lambda: (
+        DescribeGroupsRequest(groups=[f"group-of-an-application-{at}" for at in range(MANY)]),
+        5,
+    ),
+    "DescribeTransactions": lambda: (
+        DescribeTransactionsRequest(transactional_ids=[f"id-of-an-application-{at}" for at in range(MANY)]),
+        0,
+    ),
+    "FindCoordinator": lambda: (
+        FindCoordinatorRequest(coordinator_keys=[f"group-of-an-application-{at}" for at in range(MANY)]),
+        4,
+    ),
+    "Metadata": lambda: (
+        MetadataRequest(
+            topics=[
+                MetadataRequest.MetadataRequestTopic(name=f"topic-of-an-application-{at}") for at in range(2 * MANY)
+            ]
+        ),
+        12,
+    ),
+    "OffsetFetch": lambda: (
+        OffsetFetchRequest(
+            groups=[
+                OffsetFetchRequest.OffsetFetchRequestGroup(group_id=f"group-of-an-application-{at}")
+                for at in range(MANY)
+            ]
+        ),
+        8,
+    ),
+    "DeleteTopics": lambda: (
+        DeleteTopicsRequest(topic_names=[f"topic-of-an-application-{at}" for at in range(MANY)]),
+        4,
+    ),
+    "ListOffsets": lambda: (list_offsets(), 7),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REQUESTS)
+def test_more_elements_than_are_served_get_an_error_each_and_the_connection_stays(node, name):
+    request, version = REQUESTS[name]()
+    answer = node.ask(request, version)
+    codes = places(answer)
+    assert len(codes) >= MANY
+    assert set(codes) == {ErrorCode.INVALID_REQUEST}
+    assert node.network.closed == []
+    first = encode_bytes(answer, version)
+    assert len(first) > 2 * MANY
+
+
+@pytest.mark.parametrize("key", [key for key, api in API_TABLE.items() if not hasattr(api.response(), "error_code")])
+def test_every_response_without_a_code_of_its_own_can_be_refused_by_element(key):
+    """Built from the declarations: one element in each array of the request."""
+    api = API_TABLE[key]
+    if key in (ApiKey.PRODUCE, ApiKey.FETCH) or not any(field.type == "array" for field in api.request.FIELDS):
+        return
+    for version in api.response.VERSIONS:
+        request = one_of_each(api.request, version)
+        response = element_errors(key, version, request, ApiError(ErrorCode.INVALID_REQUEST, "too many"))
+        if response is None:
+            continue
+        assert set(places(response)) == {ErrorCode.INVALID_REQUEST}, version
+        again, _ = decode(api.response, version, memoryview(bytearray(encode_bytes(response, version))))
+        assert places(again) == places(response)
+
+
+def one_of_each(kind, version):
+    from ottla.wire.schema import struct_class
+
+    made = kind()
+    for field in kind.FIELDS:
+        if field.type == "array" and field.exists(version):
+            plain = {"string": "a", "int32": 3, "int64": 3, "uuid": bytes(16), "bytes": b""}
+            setattr(
+                made,
+                field.name,
+                [one_of_each(struct_class(kind, field), version) if field.of == "struct" else plain.get(field.of, 0)],
+            )
+    return made
+
+
+def test_a_request_about_far_too_many_has_no_answer():
+    request = DescribeGroupsRequest(groups=["group-of-an-application"] * (ELEMENTS_MAX + 1))
+    error = ApiError(ErrorCode.INVALID_REQUEST, "too many")
+    assert element_errors(ApiKey.DESCRIBE_GROUPS, 5, request, error) is None
+    request.groups.pop()
+    assert element_errors(ApiKey.DESCRIBE_GROUPS, 5, request, error) is not None
+    tiny = DescribeGroupsRequest(groups=["g"] * 50_000)
+    assert element_errors(ApiKey.DESCRIBE_GROUPS, 5, tiny, error) is None, (
+        "the answer is much larger than what is asked"
+    )
