@@ -114,8 +114,7 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        secret = world.broker_secret
-        self._login = None if secret is None else BrokerLogin(secret, world.entropy, world.network)
+        self._login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
         self._dispatch = self._closed_dispatch()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
