@@ -111,7 +111,9 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own, world.clock)
+        self._dispatch = Dispatch(
+            world.network, config.inter_broker_listener, self._stores.is_own, world.clock, safeguards.containment
+        )
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()

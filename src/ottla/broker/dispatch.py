@@ -16,7 +16,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.containment import Containment, error_response, name_of
+from ottla.broker.containment import Containment, ContainmentSafeguards, error_response, name_of
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
@@ -77,6 +77,7 @@ class Dispatch:
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
         clock: Clock | None = None,
+        safeguards: ContainmentSafeguards | None = None,
     ) -> None:
         """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
 
@@ -84,7 +85,7 @@ class Dispatch:
         lines about defects.
         """
         self._network = network
-        self.containment = Containment(network, clock)
+        self.containment = Containment(network, clock, safeguards)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._early: list[tuple[Slot, memoryview]] | None = None
@@ -138,8 +139,11 @@ class Dispatch:
         except MalformedMessage as error:
             self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
             return Gate.WAIT
-        except HalfChanged:
-            raise
+        except HalfChanged as error:
+            if self.containment.safeguards.stops_when_half_changed:
+                raise
+            self._network.close(slot.peer, str(error))
+            return Gate.WAIT
         except Exception as error:  # noqa: BLE001  # it costs this request, or this connection
             self.containment.contain(error, slot, key, version, correlation_id)
             return Gate.NEXT
