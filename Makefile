@@ -63,8 +63,8 @@ copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under
 sim: $(VENV)/.test  ## 200 simulated runs with disk and network faults
 	@$(BIN)/ottla sim --seeds 1..200
 
-fuzz: $(VENV)/.test  ## hostile input until stopped (Ctrl-C)
-	@$(BIN)/python bench/fuzz.py
+fuzz: $(VENV)/.test  ## hostile input until stopped (Ctrl-C); BROKERS=3, SECONDS=3600
+	@$(BIN)/python bench/fuzz.py --brokers $(or $(BROKERS),1) $(if $(SECONDS),--seconds $(SECONDS))
 
 explore: $(VENV)/.test  ## property tests with new examples until one fails (or Ctrl-C)
 	@while EXPLORE=1 $(BIN)/python -m pytest tests -m "hypothesis and not interop" -q; do :; done

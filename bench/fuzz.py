@@ -13,6 +13,7 @@ an answer that cannot be decoded, memory that grows beyond all bounds, or a cont
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import itertools
 import random
@@ -322,13 +323,18 @@ def fuzzing(node: OttlaNode | Fleet, seed: int, seconds: float | None, show: boo
     began = shown = time.monotonic()
     try:
         work = streaming(fuzz) if isinstance(node, Fleet) else itertools.chain(named(fuzz), endless(fuzz))
-        for _ in work:
-            now = time.monotonic()
-            if show and now - shown > 0.5:
-                shown = now
-                print(f"\r{report(fuzz, now - began)}", end="", file=sys.stderr, flush=True)
-            if seconds is not None and now - began > seconds and (isinstance(node, Fleet) or fuzz.cases > CORPUS_MIN):
-                break
+        with contextlib.suppress(KeyboardInterrupt):
+            for _ in work:
+                now = time.monotonic()
+                if show and now - shown > 0.5:
+                    shown = now
+                    print(f"\r{report(fuzz, now - began)}", end="", file=sys.stderr, flush=True)
+                if (
+                    seconds is not None
+                    and now - began > seconds
+                    and (isinstance(node, Fleet) or fuzz.cases > CORPUS_MIN)
+                ):
+                    break
         fuzz.check()
         fuzz.check_service()
         if isinstance(node, OttlaNode):
@@ -366,9 +372,6 @@ def main() -> int:
     ):
         try:
             fuzz = fuzzing(node, options.seed, options.seconds, show=True)
-        except KeyboardInterrupt:
-            print("\nstopped; nothing was found", file=sys.stderr)
-            return 0
         except Broken as error:
             print(f"\nseed {options.seed}: {error}", file=sys.stderr)
             return 1

@@ -21,10 +21,12 @@ from ottla.wire.messages import (
     DeleteTopicsResponse,
     DescribeClusterRequest,
     DescribeClusterResponse,
+    LeaderAndIsrRequest,
     ListGroupsRequest,
     ListGroupsResponse,
     MetadataRequest,
     MetadataResponse,
+    UpdateMetadataRequest,
 )
 
 
@@ -191,3 +193,26 @@ def test_a_half_changed_state_is_never_contained(broken) -> None:
     broken.broker._dispatch.cold[ApiKey.DESCRIBE_CLUSTER].handler = raises
     with pytest.raises(AssertionError, match="HalfChanged"):
         broken.ask(DescribeClusterRequest(), 0)
+
+
+def test_an_order_that_fails_is_not_answered_since_the_controller_would_believe_it(node) -> None:
+    def raises(_context, _request) -> None:
+        raise ZeroDivisionError
+
+    node.broker._dispatch.cold[ApiKey.UPDATE_METADATA].handler = raises
+    node.peer.listener = ""
+    place = node.send(UpdateMetadataRequest(), 8)
+    assert not place.answered
+    assert node.network.closed[0].startswith("UpdateMetadata in version 8 failed with ZeroDivisionError")
+
+
+def test_an_order_that_is_half_taken_stops_the_broker(node) -> None:
+    """The order after it would wait for ever behind one that is not carried out."""
+    epoch = node.broker._fence.broker_epoch
+    node.broker.cluster.has_settings = lambda _name: 1 / 0
+    state = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name="t")
+    state.partition_states = [LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=0)]
+    node.peer.listener = ""
+    order = LeaderAndIsrRequest(controller_id=1, controller_epoch=99, broker_epoch=epoch, topic_states=[state])
+    with pytest.raises(AssertionError, match="HalfChanged"):
+        node.send(order, 5)

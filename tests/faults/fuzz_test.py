@@ -22,9 +22,24 @@ def test_a_minute_of_hostile_input(node) -> None:
         fuzz = fuzzing(broker, SEED, 60)
     except Broken as error:
         pytest.fail(f"bench/fuzz.py --seed {SEED}: {error}")
-    assert fuzz.cases > 3_000
+    assert fuzz.cases > 2_000
     assert fuzz.answers > 500
     assert fuzz.closes > 500
+    broker.stop()
+
+
+def test_streams_of_extreme_requests_reach_what_is_there(node) -> None:
+    broker = node()
+    broker.start()
+    fuzz = Fuzz(broker, SEED)
+    try:
+        fuzz.stream_round()
+        fuzz.check()
+    finally:
+        fuzz.close()
+    assert fuzz.stream.requests > 500
+    assert len(fuzz.stream.by_api) > 30
+    assert fuzz.stream.answers > 10 * fuzz.stream.closes, "most are well-formed"
     broker.stop()
 
 

@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from ottla.cli.sim import CLUSTER_SAFEGUARDS, SAFEGUARDS
+from ottla.broker.containment import ContainmentSafeguards
+from ottla.cli.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
 from ottla.sim.cluster.safeguards import NAMES
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run
@@ -100,7 +101,40 @@ def test_a_missing_safeguard_is_caught_end_to_end(safeguard):
 
 def test_every_safeguard_can_be_switched_off():
     assert set(SAFEGUARDS) == set(Safeguards.__dataclass_fields__)
+    assert [f"containment.{name}" for name in ContainmentSafeguards.__dataclass_fields__] == list(DEFECT_SAFEGUARDS)
     assert SAFEGUARDS + CLUSTER_SAFEGUARDS == NAMES
+
+
+@pytest.mark.slow
+def test_defects_cost_requests_and_the_broker_only_inside_a_change():
+    options = Options(seconds=10, defects=True)
+    stopped = 0
+    for seed in range(1, 4):
+        result = run(seed, options)
+        assert result.ok, result.violations
+        assert result.faults["defect"] > 20
+        stopped += result.faults.get("defect inside a change", 0)
+    assert stopped > 0
+    assert run(1, options).trace_hash == run(1, options).trace_hash
+
+
+@pytest.mark.slow
+def test_a_defect_that_is_not_contained_stops_a_broker():
+    for seed in range(1, 20):
+        found = {name for name, _ in run(seed, Options(10, "containment.contains", defects=True)).violations}
+        if "broker_stays_up" in found:
+            return
+    pytest.fail("no seed noticed it")
+
+
+@pytest.mark.slow
+def test_a_broker_that_goes_on_half_changed_is_caught_end_to_end():
+    options = Options(10, "containment.stops_when_half_changed", defects=True)
+    for seed in (5, 7, *range(1, 60)):
+        found = {name for name, _ in run(seed, options).violations} - BESIDE
+        if found:
+            return
+    pytest.fail("no seed noticed it")
 
 
 def test_seeds_differ_in_their_mix_of_faults():

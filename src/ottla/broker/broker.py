@@ -132,6 +132,7 @@ class Broker:
             self._stores.is_own,
             self._world.clock,
             self._login is not None,
+            self._safeguards.containment,
         )
         dispatch.close()
         return dispatch

@@ -1,7 +1,8 @@
 """What a defect costs that shows while one request is decoded, answered or encoded: that request, or its connection.
 
 Zone: deterministic. The one place that decides it. A request whose response has a place for an error is answered
-UNKNOWN_SERVER_ERROR; else its connection is closed. HalfChanged passes: the broker stops (`ottla.changes`).
+UNKNOWN_SERVER_ERROR; else its connection is closed, and so is that of an order of the controller: it sends its orders
+again until they are answered, whatever the answer says. HalfChanged passes: the broker stops (`ottla.changes`).
 
 Memory: a MemoryError comes with the stack that held the memory. Its traceback is dropped before anything is made here.
 """
@@ -9,29 +10,44 @@ Memory: a MemoryError comes with the stack that held the memory. Its traceback i
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Network, Slot
-from ottla.wire.apis import API_TABLE
+from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import encode
 from ottla.wire.header import response_header
 
 _logger = logging.getLogger(__name__)
 LINES_PER_S: Final = 10
 """Lines about contained defects; the counter has them all."""
+ORDERS: Final = (ApiKey.LEADER_AND_ISR, ApiKey.STOP_REPLICA, ApiKey.UPDATE_METADATA)
 _NS_PER_S: Final = 1_000_000_000
 _TEXT_MAX: Final = 200
 """Characters of an exception's own text in a line."""
 
 
+@dataclass(frozen=True, slots=True)
+class ContainmentSafeguards:
+    """Switches, each of which can be taken away to see that something would notice."""
+
+    contains: bool = True
+    """A defect costs its request; without it, the broker."""
+    stops_when_half_changed: bool = True
+    """A defect inside a change stops the broker; without it, it costs its request as any other."""
+
+
 class Containment:
     """Answers in the place of what failed, counts by API, and writes lines."""
 
-    def __init__(self, network: Network, clock: Clock | None = None) -> None:
+    def __init__(
+        self, network: Network, clock: Clock | None = None, safeguards: ContainmentSafeguards | None = None
+    ) -> None:
         """`clock`: lines are limited by its time; None: each is written."""
+        self.safeguards = safeguards or ContainmentSafeguards()
         self._network = network
         self._clock = clock
         self.counts: dict[int, int] = {}
@@ -41,9 +57,11 @@ class Containment:
 
     def contain(self, error: Exception, slot: Slot, api_key: int, version: int, correlation_id: int) -> None:
         """Answer UNKNOWN_SERVER_ERROR, or close the connection. Raises HalfChanged when `error` is one."""
+        if not self.safeguards.contains:
+            raise error
         where = release_stack(error)
         try:
-            parts = _refusal(api_key, version, correlation_id)
+            parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id)
         except Exception as second:  # noqa: BLE001  # what cannot even be refused costs the connection
             release_stack(second)
             parts = None

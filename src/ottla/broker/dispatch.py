@@ -16,7 +16,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.containment import Containment, error_response, name_of
+from ottla.broker.containment import Containment, ContainmentSafeguards, error_response, name_of
 from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
@@ -82,6 +82,7 @@ class Dispatch:
         is_alone: bool = False,
         clock: Clock | None = None,
         brokers_log_in: bool = False,
+        safeguards: ContainmentSafeguards | None = None,
     ) -> None:
         """later: call something in a turn of its own, soon.
 
@@ -91,7 +92,7 @@ class Dispatch:
         """
         self.sliced = SlicedRequests(network, later, self._handle, self._answer, self._failed, error_response)
         self._network = network
-        self.containment = Containment(network, clock)
+        self.containment = Containment(network, clock, safeguards)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
@@ -146,8 +147,11 @@ class Dispatch:
         except MalformedMessage as error:
             self._network.close(slot.peer, f"sent a request that cannot be read: {error}")
             return Gate.WAIT
-        except HalfChanged:
-            raise
+        except HalfChanged as error:
+            if self.containment.safeguards.stops_when_half_changed:
+                raise
+            self._network.close(slot.peer, str(error))
+            return Gate.WAIT
         except Exception as error:  # noqa: BLE001  # it costs this request, or this connection
             self.containment.contain(error, slot, key, version, correlation_id)
             return Gate.NEXT

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ottla.broker.containment import ContainmentSafeguards
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.groups.safeguards import GroupSafeguards
 from ottla.replication.safeguards import ReplicationSafeguards
@@ -23,3 +24,4 @@ class BrokerSafeguards:
     controller: ControllerSafeguards = field(default_factory=ControllerSafeguards)
     transactions: TransactionSafeguards = field(default_factory=TransactionSafeguards)
     groups: GroupSafeguards = field(default_factory=GroupSafeguards)
+    containment: ContainmentSafeguards = field(default_factory=ContainmentSafeguards)

@@ -46,6 +46,8 @@ SAFEGUARDS = (
     "losses_told",
 )
 """Of the log. A single broker has these."""
+DEFECT_SAFEGUARDS = ("containment.contains", "containment.stops_when_half_changed")
+"""Of requests that meet a defect: only runs with `--defects` miss them."""
 CLUSTER_SAFEGUARDS = (
     "replication.truncate_by_epoch",
     "replication.divergence_in_fetch",
@@ -120,6 +122,7 @@ SHRINK_RUNS = 60
 @click.option(
     "--seconds", type=click.IntRange(min=1), default=60, show_default=True, help="Simulated time with faults."
 )
+@click.option("--defects", is_flag=True, help="Of one broker: its code raises exceptions while it serves requests.")
 @click.option("--cluster", is_flag=True, help="Three to five brokers and their metadata store instead of one broker.")
 @click.option("--transactions", is_flag=True, help="A cluster whose clients use transactions and groups.")
 @click.option("--clients", is_flag=True, help="A cluster whose clients are the product's own.")
@@ -137,7 +140,7 @@ SHRINK_RUNS = 60
     "--ablate",
     "--without",
     "without",
-    type=click.Choice(SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
+    type=click.Choice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
     help="Switch a safeguard off; then runs have to fail.",
 )
 @output_option("table", "json")
@@ -147,6 +150,7 @@ def sim(
     trace: bool,
     jobs: int | None,
     seconds: int,
+    defects: bool,
     cluster: bool,
     transactions: bool,
     clients: bool,
@@ -179,9 +183,13 @@ def sim(
         raise click.UsageError(
             "--brokers, --faults, --kinds and the safeguards of a cluster need a cluster: --cluster, --transactions …"
         )
+    if kind and defects:
+        raise click.UsageError("--defects is for runs of one broker")
+    if without in DEFECT_SAFEGUARDS and not defects:
+        raise click.UsageError("the safeguards of containment need --defects")
     if flush and kind not in ("cluster", "transactions"):
         raise click.UsageError("--flush needs --cluster or --transactions")
-    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush)
+    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush, defects)
     with silent_broker():
         if seed is not None:
             return _one(seed, options, output, shrink)
@@ -198,6 +206,7 @@ def _options(
     faults: str | None,
     kinds: str | None,
     flush: bool,
+    defects: bool,
 ) -> AnyOptions:
     from ottla.sim.clients.runner import ClientOptions
     from ottla.sim.cluster.runner import ClusterOptions
@@ -209,7 +218,7 @@ def _options(
         by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
         chosen = by_kind.get(kind, ClusterOptions)
         return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds), flush)
-    return Options(seconds=seconds, without=without, trace=trace)
+    return Options(seconds=seconds, without=without, defects=defects, trace=trace)
 
 
 def _numbers(text: str | None) -> tuple[int, ...] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ottla.changes import changes_state
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.updates import check_partitions, new_topics
@@ -38,6 +39,7 @@ class UpdateHandlers:
         """Under which registration the controller spoke last."""
 
     @handles(ApiKey.UPDATE_METADATA, 7, 8, resource="Cluster", operation="ClusterAction", inter_broker=True)
+    @changes_state
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Brokers that live, and the state of partitions; a topic whose leader is -2 is gone."""
         self._check(request)

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from ottla.changes import changes_state
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
@@ -128,6 +129,7 @@ class ControlHandlers:
 
     # -- the queue -----------------------------------------------------------------------------------------------------
 
+    @changes_state
     def _enqueue(self, order: _Order) -> None:
         self._queue.append(order)
         if len(self._queue) == 1:

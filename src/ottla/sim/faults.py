@@ -12,6 +12,7 @@ from typing import Final
 
 from ottla.seams import Failure
 from ottla.sim.catalog import Catalog, Role
+from ottla.sim.defects import Defects
 from ottla.sim.drive import NO_LIMIT, JournalLoss
 from ottla.sim.drive_faults import DiskOperation
 from ottla.sim.entropy import Stream
@@ -113,6 +114,18 @@ class Nemesis:
         wait = 100 * MS + int(self.random.exponential(self._pause_ns))
         self.timeline.after(wait, "nemesis", self._strike)
 
+    def raise_defects(self, random: Stream) -> None:
+        """Beside the faults: exceptions at random places while requests are served."""
+        defects = self.node.machine.defects = Defects(random, self.fired)
+
+        def arm() -> None:
+            if self.active:
+                self.fired("defect")
+                defects.arm()
+            self.timeline.after(random.between(50, 600) * MS, "defect", arm)
+
+        self.timeline.after(SECOND, "defect", arm)
+
     def _strike(self) -> None:
         if not self.active:
             return
@@ -128,6 +141,8 @@ class Nemesis:
     def heal(self) -> None:
         """Stop, and take back everything that is still wrong."""
         self.active = False
+        if self.node.machine.defects is not None:
+            self.node.machine.defects.disarm()
         now = self.timeline.now_ns
         self.network.heal()
         for drive, faults in zip(self.node.drives, self.node.faults, strict=True):

@@ -13,6 +13,7 @@ from typing import Final
 
 from ottla.seams import Failure, Inputs
 from ottla.sim.clock import ProcessClock
+from ottla.sim.defects import Defects
 from ottla.sim.drive import Drive, JournalLoss
 from ottla.sim.entropy import Streams
 from ottla.sim.inode import LossPattern
@@ -107,7 +108,11 @@ class Process:
             self.machine.end(self.fuse_death)
         except Failure as failure:
             self._failed(failure)
-        except Exception:  # noqa: BLE001  whatever leaves a turn is the finding this simulator exists for
+        except Exception as error:  # noqa: BLE001  whatever leaves a turn is the finding this simulator exists for
+            defects = self.machine.defects
+            if defects is not None and defects.stops(error):
+                self.machine.end(Death.KILL)
+                return None
             self.machine.crashes.append(traceback.format_exc())
             self.machine.end(Death.CRASH)
         finally:
@@ -177,6 +182,8 @@ class Machine:
         self.lives = 0
         self.crashes: list[str] = []
         """Tracebacks of exceptions that left a turn."""
+        self.defects: Defects | None = None
+        """Raises exceptions in requests; None: there are none."""
         self.wall_skew_ms = 0
         self.deaths: dict[Death, int] = dict.fromkeys(Death, 0)
         self.on_end: list[Callable[[Process, Death], None]] = []

@@ -87,7 +87,10 @@ class ServerEnd:
         slot = SimSlot(self.peer, bytearray(self._inbox.popleft()))
         self._slots.append(slot)
         self._gate = slot
-        if inputs.on_frame(slot, memoryview(slot.frame)) is Gate.NEXT and self._gate is slot:
+        defects = self.shell.process.machine.defects
+        frame = memoryview(slot.frame)
+        gate = inputs.on_frame(slot, frame) if defects is None else defects.run(lambda: inputs.on_frame(slot, frame))
+        if gate is Gate.NEXT and self._gate is slot:
             self._gate = None
         if not slot.held:
             slot.frame[:] = bytes([POISON]) * len(slot.frame)

@@ -28,6 +28,8 @@ def replay_command(result: Result, options: Options | ClusterOptions) -> str:
             words.append(f"--brokers {options.brokers}")
         if options.flush:
             words.append("--flush")
+    elif options.defects:
+        words.append("--defects")
     words.append(f"--seed {result.seed}")
     if options.seconds != 60:
         words.append(f"--seconds {options.seconds}")

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from ottla.broker.containment import ContainmentSafeguards
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.sim.catalog import Catalog
 from ottla.sim.checkers import violations
@@ -25,6 +26,8 @@ SETTLE_NS: Final = 4 * SECOND
 """Load goes on that long after everything was healed."""
 CONVERGE_NS: Final = 40 * SECOND
 """Then producers and readers have that long to finish."""
+CONTAINMENT: Final = "containment"
+"""Before the names of safeguards that only runs with defects miss."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +38,8 @@ class Options:
     """Length of the phase with faults, in simulated seconds."""
     without: str | None = None
     """Name of the safeguard that is switched off."""
+    defects: bool = False
+    """Whether exceptions are raised at random places of the broker while it serves requests."""
     trace: Callable[[str], None] | None = None
     """Receives one line per noted event."""
 
@@ -93,14 +98,13 @@ class Run:
         self.history = History()
         self.catalog = Catalog()
         self.network = Network(self.timeline, streams.stream("net"))
-        safeguards = StorageSafeguards()
-        if options.without is not None:
-            safeguards = replace(safeguards, **{options.without: False})
-        self.network.check_generation = safeguards.region_generation
-        every = BrokerSafeguards(storage=safeguards)
+        every = _safeguards(options.without)
+        self.network.check_generation = every.storage.region_generation
         self.node = SimNode(0, self.timeline, streams, self.network, self.history, _properties(streams), every)
         self.workload = Workload(self.network, streams.scoped("workload"), self.catalog, self.history)
         self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.stream("faults"), self.history)
+        if options.defects:
+            self.nemesis.raise_defects(streams.stream("defects"))
 
     def run(self) -> Result:
         """Safety phase, liveness phase, verdict."""
@@ -153,6 +157,14 @@ class Run:
             self.timeline.trace_hash,
             **cleaned(self.history),
         )
+
+
+def _safeguards(without: str | None) -> BrokerSafeguards:
+    room, _, name = (without or "").rpartition(".")
+    if room == CONTAINMENT:
+        return BrokerSafeguards(containment=replace(ContainmentSafeguards(), **{name: False}))
+    storage = StorageSafeguards()
+    return BrokerSafeguards(storage=storage if without is None else replace(storage, **{without: False}))
 
 
 def cleaned(history: History) -> dict[str, int]:
