@@ -3,8 +3,8 @@
 
     bench/fuzz.py [--seconds S] [--seed N]          without --seconds until Ctrl-C
 
-First every named case of bench/hostile.py and hostile_sets.py, then mutations of valid requests, record batches and
-message sets, drawn from the seed.
+First every named case of bench/hostile_cases.py and hostile_sets.py, then mutations of valid requests, record batches
+and message sets, drawn from the seed.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
 an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
 """
@@ -29,8 +29,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from testbench.clients import ClientFailure, Confluent, Record
 from testbench.ottla_node import OttlaNode
 
-from bench import hostile, hostile_sets
-from bench.hostile import ANSWERED, CLOSED, EITHER, REFUSED, Case
+from bench import hostile_cases, hostile_sets
+from bench.hostile_cases import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
 from ottla.wire.apis import API_TABLE
@@ -86,7 +86,7 @@ class Fuzz:
 
     def _served(self) -> list[int]:
         """The APIs that the broker offers: most random requests ask for these."""
-        self.control.sendall(hostile.request(18, 0, b""))
+        self.control.sendall(hostile_cases.request(18, 0, b""))
         frame = self._frame(self.control)
         assert frame is not None, "no answer to ApiVersions"
         answer, _ = decode(messages.ApiVersionsResponse, 0, memoryview(frame), 4)
@@ -96,11 +96,11 @@ class Fuzz:
         m = messages.CreateTopicsRequest
         configs = [m.CreatableTopicConfig(name="compression.type", value="gzip")]
         topics = [
-            m.CreatableTopic(name=hostile.PLAIN, num_partitions=1, replication_factor=1),
-            m.CreatableTopic(name=hostile.WATCHED, num_partitions=1, replication_factor=1, configs=configs),
+            m.CreatableTopic(name=hostile_cases.PLAIN, num_partitions=1, replication_factor=1),
+            m.CreatableTopic(name=hostile_cases.WATCHED, num_partitions=1, replication_factor=1, configs=configs),
         ]
-        body = hostile.encode_bytes(m(topics=topics, timeout_ms=5_000), 5)
-        self.control.sendall(hostile.request(19, 5, body))
+        body = hostile_cases.encode_bytes(m(topics=topics, timeout_ms=5_000), 5)
+        self.control.sendall(hostile_cases.request(19, 5, body))
         assert self._frame(self.control) is not None
 
     # -- one case --------------------------------------------------------------------------------------------------
@@ -168,16 +168,16 @@ class Fuzz:
             return self._random_batch() if kind < 0.2 else hostile_sets.random_set(self.rng)
         key = self.rng.choice(self.served) if self.rng.random() < 0.95 else None
         frame = self.grammar.request_frame(self.rng, key)
-        return Case("a mutated request", hostile.framed(self.grammar.mutate(self.rng, frame)))
+        return Case("a mutated request", hostile_cases.framed(self.grammar.mutate(self.rng, frame)))
 
     def _random_batch(self) -> Case:
-        batch = bytearray(hostile.good_batch(self.rng.randrange(5), self.rng.randrange(1, 9)))
+        batch = bytearray(hostile_cases.good_batch(self.rng.randrange(5), self.rng.randrange(1, 9)))
         for _ in range(self.rng.randint(1, 4)):
             batch[self.rng.randrange(8, len(batch))] ^= 1 << self.rng.randrange(8)
         if self.rng.random() < 0.7:
             batches.seal_crc(batch, 0, len(batch))
-        topic = self.rng.choice((hostile.PLAIN, hostile.WATCHED))
-        return Case("a mutated batch", hostile.produce(topic, bytes(batch)), ANSWERED)
+        topic = self.rng.choice((hostile_cases.PLAIN, hostile_cases.WATCHED))
+        return Case("a mutated batch", hostile_cases.produce(topic, bytes(batch)), ANSWERED)
 
     # -- the broker's health ---------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class Fuzz:
         """The control client gets its answer; the log is clean; memory is bounded. Raises Broken."""
         began = time.monotonic()
         try:
-            self.control.sendall(hostile.request(3, 1, b"\0\0\0\0"))
+            self.control.sendall(hostile_cases.request(3, 1, b"\0\0\0\0"))
             answer = self._frame(self.control)
         except OSError as error:
             raise Broken(f"the control client: {error}") from None
@@ -219,7 +219,7 @@ class Fuzz:
 
 def named(fuzz: Fuzz) -> Iterator[int]:
     """Every case of the corpus."""
-    for case in itertools.chain(hostile.corpus(fuzz.rng), hostile_sets.message_sets()):
+    for case in itertools.chain(hostile_cases.corpus(fuzz.rng), hostile_sets.message_sets()):
         fuzz.run(case)
         if fuzz.cases % 50 == 0:
             fuzz.check()

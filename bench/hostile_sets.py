@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.messagesets import message, message_set, wrapper
 
-from bench.hostile import ANSWERED, INT_MAX, PLAIN, REFUSED, WATCHED, Case, request
+from bench.hostile_cases import ANSWERED, INT_MAX, PLAIN, REFUSED, WATCHED, Case, request
 from ottla.wire import messages
 from ottla.wire.codec import encode_bytes
 

@@ -18,6 +18,22 @@ Need = tuple[str, str]
 """A kind of resource, and Kafka's ACL operation on it: ("Topic", "Read")."""
 
 
+class Parts(NamedTuple):
+    """How a request of many elements is cut into parts, which are handled in turns of their own.
+
+    Each path names arrays inside each other, ("topics", "partitions"); the first one that the version has counts. What
+    the response says of the elements is joined along its path of the same position. A request without `Parts` is
+    handled as a whole, however large.
+    """
+
+    cost_us: int
+    """About how long one element takes to handle and to encode, in microseconds."""
+    request: tuple[tuple[str, ...], ...]
+    response: tuple[tuple[str, ...], ...]
+    once: Callable[[Any], object] | None = None
+    """What tells elements of the outermost array apart, where it is enough to answer equal ones once."""
+
+
 class Declaration(NamedTuple):
     """Which API and versions a handler answers, and what it needs to be allowed.
 
@@ -37,6 +53,8 @@ class Declaration(NamedTuple):
     """Whether it is served before the broker is ready, as what only brokers ask is."""
     also: tuple[Need, ...] = ()
     """What is needed besides, for the other things a request may name; the handler's text says for which."""
+    parts: Parts | None = None
+    """How a large request is cut into parts; None: it is not."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -59,7 +77,7 @@ class Encoded(NamedTuple):
 class Context:
     """One request on its way: who asks, in which version, and where the answer goes."""
 
-    __slots__ = ("_answer", "answered", "api_key", "api_version", "client_id", "correlation_id", "slot")
+    __slots__ = ("_answer", "answered", "api_key", "api_version", "client_id", "correlation_id", "is_part", "slot")
 
     def __init__(
         self,
@@ -69,6 +87,8 @@ class Context:
         client_id: str | None,
         slot: Slot,
         answer: Callable[[Context, Any], None],
+        *,
+        is_part: bool = False,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -77,6 +97,8 @@ class Context:
         self.slot = slot
         self.answered = False
         """For whoever sends the answers: whether this one was given."""
+        self.is_part = is_part
+        """Whether this is a part of a request, whose answer is joined with others: it cannot be an Encoded one."""
         self._answer = answer
 
     @property
@@ -104,10 +126,11 @@ def handles(
     brokers_from: int | None = None,
     early: bool = False,
     also: tuple[Need, ...] = (),
+    parts: Parts | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as the handler of an API."""
     declaration = Declaration(
-        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also
+        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also, parts
     )
 
     def mark(method: F) -> F:

@@ -17,7 +17,7 @@ def first_error(broker: OttlaNode, topic: str, size: int = 10) -> int:
     import socket
     import struct
 
-    from bench.hostile import PRODUCE_VERSION, produce
+    from bench.hostile_cases import PRODUCE_VERSION, produce
 
     from ottla.record.batch import Record as WrittenRecord
     from ottla.record.batch import encode_batch

@@ -6,8 +6,8 @@ import random
 
 import pytest
 from bench.fuzz import Broken, Fuzz, fuzzing
-from bench.hostile import ANSWERED, CLOSED, REFUSED, Case, corpus, good_batch, produce
-from bench.hostile import PLAIN as TOPIC
+from bench.hostile_cases import ANSWERED, CLOSED, REFUSED, Case, corpus, good_batch, produce
+from bench.hostile_cases import PLAIN as TOPIC
 
 pytestmark = [pytest.mark.slow]
 

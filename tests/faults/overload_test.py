@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from bench.hostile import request
+from bench.hostile_cases import request
 from testbench.clients import Confluent, Record
 
 from ottla.wire.apis import ApiKey

@@ -81,7 +81,7 @@ class Core:
         sessions = FetchSessions(clock, world.entropy)
         heard = (self.effects.later, NoLeaders(), None, self.replicas.throttles.leader)
         self.fetch = FetchHandler(world, self.hosted, self.purgatory, sessions, *heard)
-        self.dispatch = Dispatch(world.network)
+        self.dispatch = Dispatch(world.network, lambda action: action())
         self.dispatch.add_hot(fetch.DECLARATION, self.fetch.on_request)
         self.prepared: list[list[str]] = []
         self.control = ControlHandlers(

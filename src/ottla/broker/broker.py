@@ -65,6 +65,8 @@ from ottla.wire.apis import ApiKey
 _log = logging.getLogger(__name__)
 _WARM_NS: Final = 500_000
 """What compiling one pair of codecs costs."""
+SLICE_PAUSE_MS: Final = 1
+"""Between two slices of large requests, the turns of others have their time."""
 READY_MS: Final = 2000
 """After the controller's first word a broker that has heard nothing for so long is ready; what is missing then may be
 missing for long."""
@@ -111,7 +113,12 @@ class Broker:
         self._warming: Iterator[ApiKey] = iter(())
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
-        self._dispatch = Dispatch(world.network, config.inter_broker_listener, self._stores.is_own)
+        self._dispatch = Dispatch(
+            world.network,
+            lambda action: self._purgatory.after(SLICE_PAUSE_MS, action),
+            config.inter_broker_listener,
+            self._stores.is_own,
+        )
         self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()

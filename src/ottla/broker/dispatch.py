@@ -15,6 +15,7 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
+from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
 from ottla.seams import Failure, Gate, Network, Peer, Slot
@@ -68,11 +69,19 @@ class ColdApi:
 class Dispatch:
     """The table of APIs, and the way through it."""
 
-    def __init__(self, network: Network, inter_broker_listener: str | None = None, is_alone: bool = False) -> None:
-        """inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
+    def __init__(
+        self,
+        network: Network,
+        later: Callable[[Callable[[], None]], object],
+        inter_broker_listener: str | None = None,
+        is_alone: bool = False,
+    ) -> None:
+        """later: call something in a turn of its own, soon.
 
+        inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
         is_alone: there can be no other broker, so they come from this one or are forged.
         """
+        self.sliced = SlicedRequests(network, later, self._handle, self._answer, _error_response)
         self._network = network
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
@@ -136,8 +145,11 @@ class Dispatch:
             self._early.append((slot, self._network.hold(slot, frame)))
             return Gate.WAIT
         cold.count += 1
-        request, _ = decode(cold.request, version, frame, body_pos)
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
+        if len(frame) > SMALL:
+            self.sliced.start(cold, context, frame, body_pos)
+            return Gate.NEXT if context.answered else Gate.WAIT
+        request, _ = decode(cold.request, version, frame, body_pos)
         response = self._handle(cold, context, request)
         if response is not None:
             self._answer(context, response)
@@ -160,6 +172,7 @@ class Dispatch:
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: what it waits for is not done."""
+        self.sliced.on_gone(peer)
         if self._early:
             self._early = [early for early in self._early if early[0].peer is not peer]
 

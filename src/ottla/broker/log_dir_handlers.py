@@ -8,7 +8,7 @@ from __future__ import annotations
 from ottla.broker.log_handlers import by_topic, check_count
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.moves import ReplicaMoves
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_manager import LogManager
@@ -32,7 +32,14 @@ class LogDirHandlers:
         self._logs = logs
         self._moves = moves
 
-    @handles(ApiKey.ALTER_REPLICA_LOG_DIRS, 0, 2, resource="Cluster", operation="Alter")
+    @handles(
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        0,
+        2,
+        resource="Cluster",
+        operation="Alter",
+        parts=Parts(cost_us=20, request=(("dirs", "topics", "partitions"),), response=(("results", "partitions"),)),
+    )
     def alter_replica_log_dirs(
         self, _context: Context, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:

@@ -16,7 +16,7 @@ from ottla.replication.deletion import delete_records
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.partition import Partition
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.seams import Clock, Failure
 from ottla.storage.index import TimestampOffset
 from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
@@ -82,7 +82,14 @@ class LogHandlers:
 
     # -- ListOffsets -------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.LIST_OFFSETS, 0, 11, resource="Topic", operation="Describe")
+    @handles(
+        ApiKey.LIST_OFFSETS,
+        0,
+        11,
+        resource="Topic",
+        operation="Describe",
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
     def list_offsets(self, context: Context, request: ListOffsetsRequest) -> None:
         """The offset that belongs to a time, or to a special one, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
@@ -169,7 +176,14 @@ class LogHandlers:
 
     # -- DeleteRecords -----------------------------------------------------------------------------------------
 
-    @handles(ApiKey.DELETE_RECORDS, 0, 2, resource="Topic", operation="Delete")
+    @handles(
+        ApiKey.DELETE_RECORDS,
+        0,
+        2,
+        resource="Topic",
+        operation="Delete",
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Move log starts up; the answer is the new low watermark per partition."""
         check_count(len(topic.partitions) for topic in request.topics)
@@ -206,7 +220,14 @@ class LogHandlers:
 
     # -- DescribeProducers -------------------------------------------------------------------------------------
 
-    @handles(ApiKey.DESCRIBE_PRODUCERS, 0, 0, resource="Topic", operation="Read")
+    @handles(
+        ApiKey.DESCRIBE_PRODUCERS,
+        0,
+        0,
+        resource="Topic",
+        operation="Read",
+        parts=Parts(cost_us=10, request=(("topics", "partition_indexes"),), response=(("topics", "partitions"),)),
+    )
     def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """Producers whose state partitions keep (KIP-664)."""
         check_count(len(topic.partition_indexes) for topic in request.topics)

@@ -15,7 +15,7 @@ from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicImage
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -79,7 +79,13 @@ class ClientHandlers:
     # -- FindCoordinator ---------------------------------------------------------------------------------------
 
     @handles(
-        ApiKey.FIND_COORDINATOR, 0, 6, resource="Group", operation="Describe", also=(("TransactionalId", "Describe"),)
+        ApiKey.FIND_COORDINATOR,
+        0,
+        6,
+        resource="Group",
+        operation="Describe",
+        also=(("TransactionalId", "Describe"),),
+        parts=Parts(cost_us=10, request=(("coordinator_keys",),), response=(("coordinators",),)),
     )
     def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> None:
         """The leader of the partition that a group or transactional id belongs to; the topic is made on first need."""

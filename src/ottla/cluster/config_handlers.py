@@ -28,7 +28,7 @@ from ottla.config.rows import render
 from ottla.config.topic import TOPIC_ROWS
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterConfigsRequest,
@@ -46,6 +46,11 @@ MAX_RESOURCES: Final = 10_000
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+
+
+def _by_resource(resource: DescribeConfigsRequest.DescribeConfigsResource) -> object:
+    keys = resource.configuration_keys
+    return resource.resource_type, resource.resource_name, None if keys is None else tuple(keys)
 
 
 class _Alteration(NamedTuple):
@@ -72,6 +77,7 @@ class ConfigHandlers:
         resource="Topic",
         operation="DescribeConfigs",
         also=(("Cluster", "DescribeConfigs"),),
+        parts=Parts(cost_us=1_000, request=(("resources",),), response=(("results",),), once=_by_resource),
     )
     def describe_configs(self, _context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Settings with their sources, the values behind them, and what they mean."""
@@ -144,7 +150,13 @@ class ConfigHandlers:
     # -- writing -----------------------------------------------------------------------------------------------
 
     @handles(
-        ApiKey.ALTER_CONFIGS, 0, 2, resource="Topic", operation="AlterConfigs", also=(("Cluster", "AlterConfigs"),)
+        ApiKey.ALTER_CONFIGS,
+        0,
+        2,
+        resource="Topic",
+        operation="AlterConfigs",
+        also=(("Cluster", "AlterConfigs"),),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),)),
     )
     def alter_configs(self, context: Context, request: AlterConfigsRequest) -> None:
         """Replace the settings of resources by exactly those that are named."""
@@ -168,6 +180,7 @@ class ConfigHandlers:
         resource="Topic",
         operation="AlterConfigs",
         also=(("Cluster", "AlterConfigs"),),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),)),
     )
     def incremental_alter_configs(self, context: Context, request: IncrementalAlterConfigsRequest) -> None:
         """Change single settings of resources."""

@@ -15,7 +15,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import TopicSpec, check_name
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, Encoded, handles
+from ottla.requests import Context, Encoded, Parts, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
@@ -52,6 +52,10 @@ _Topic = MetadataResponse.MetadataResponseTopic
 _CacheKey = tuple[int, str, tuple[str, ...] | None, bool]
 
 
+def _by_name(topic: MetadataRequest.MetadataRequestTopic) -> object:
+    return topic.name, topic.topic_id
+
+
 class MetadataHandlers:
     """Answers about brokers, topics and partitions."""
 
@@ -63,7 +67,15 @@ class MetadataHandlers:
 
     # -- Metadata ----------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.METADATA, 0, 13, resource="Topic", operation="Describe", also=(("Topic", "Create"),))
+    @handles(
+        ApiKey.METADATA,
+        0,
+        13,
+        resource="Topic",
+        operation="Describe",
+        also=(("Topic", "Create"),),
+        parts=Parts(cost_us=20, request=(("topics",),), response=(("topics",),), once=_by_name),
+    )
     def metadata(self, context: Context, request: MetadataRequest) -> MetadataResponse | Encoded | None:
         """Brokers and topics; missing topics are created first when request and broker allow it.
 
@@ -120,7 +132,7 @@ class MetadataHandlers:
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
     ) -> MetadataResponse | Encoded:
         by_id = [topic.topic_id for topic in request.topics or () if topic.name is None]
-        plain = not by_id and not refused and not request.include_cluster_authorized_operations
+        plain = not context.is_part and not by_id and not refused and not request.include_cluster_authorized_operations
         if self._cluster.is_doubtful(names):
             return self._response(context, request, names, by_id, refused, self._cluster.certain)
         image = self._cluster.image

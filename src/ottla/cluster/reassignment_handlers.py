@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from ottla.cluster.controller.controller import ElectionType, Reassignment
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -37,7 +37,18 @@ class ReassignmentHandlers:
 
     # -- ElectLeaders ------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.ELECT_LEADERS, 0, 2, resource="Cluster", operation="Alter")
+    @handles(
+        ApiKey.ELECT_LEADERS,
+        0,
+        2,
+        resource="Cluster",
+        operation="Alter",
+        parts=Parts(
+            cost_us=20,
+            request=(("topic_partitions", "partitions"),),
+            response=(("replica_election_results", "partition_result"),),
+        ),
+    )
     def elect_leaders(self, context: Context, request: ElectLeadersRequest) -> None:
         """Elect the preferred leaders, or uncleanly; null: wherever it is needed."""
         if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
@@ -53,7 +64,14 @@ class ReassignmentHandlers:
 
     # -- reassignments -----------------------------------------------------------------------------------------
 
-    @handles(ApiKey.ALTER_PARTITION_REASSIGNMENTS, 0, 1, resource="Cluster", operation="Alter")
+    @handles(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        1,
+        resource="Cluster",
+        operation="Alter",
+        parts=Parts(cost_us=50, request=(("topics", "partitions"),), response=(("responses", "partitions"),)),
+    )
     def alter_partition_reassignments(self, context: Context, request: AlterPartitionReassignmentsRequest) -> None:
         """Move partitions to other replicas; null: stop moving them."""
         _named((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics)

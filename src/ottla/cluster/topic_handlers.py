@@ -18,7 +18,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -54,6 +54,7 @@ class TopicHandlers:
         resource="Cluster",
         operation="Create",
         also=(("Topic", "Create"), ("Topic", "DescribeConfigs")),
+        parts=Parts(cost_us=100, request=(("topics",),), response=(("topics",),)),
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
         """Create topics, each for itself; validate_only answers what would be."""
@@ -95,7 +96,14 @@ class TopicHandlers:
 
     # -- DeleteTopics ------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.DELETE_TOPICS, 0, 6, resource="Topic", operation="Delete")
+    @handles(
+        ApiKey.DELETE_TOPICS,
+        0,
+        6,
+        resource="Topic",
+        operation="Delete",
+        parts=Parts(cost_us=50, request=(("topics",), ("topic_names",)), response=(("responses",), ("responses",))),
+    )
     def delete_topics(self, context: Context, request: DeleteTopicsRequest) -> None:
         """Delete topics by name or id."""
         states = request.topics
@@ -150,7 +158,14 @@ class TopicHandlers:
 
     # -- CreatePartitions --------------------------------------------------------------------------------------
 
-    @handles(ApiKey.CREATE_PARTITIONS, 0, 3, resource="Topic", operation="Alter")
+    @handles(
+        ApiKey.CREATE_PARTITIONS,
+        0,
+        3,
+        resource="Topic",
+        operation="Alter",
+        parts=Parts(cost_us=50, request=(("topics",),), response=(("results",),)),
+    )
     def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
         """Add partitions to topics."""
         _check_count(request.topics)

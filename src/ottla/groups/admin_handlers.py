@@ -15,7 +15,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import DeleteGroup, Describe
 from ottla.groups.group import Group, GroupState
 from ottla.groups.groups import NOT_ASKED, OPERATIONS, Groups
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DeleteGroupsRequest,
@@ -63,7 +63,14 @@ class GroupAdminHandlers:
                     )
         return response
 
-    @handles(ApiKey.DESCRIBE_GROUPS, 0, 6, resource="Group", operation="Describe")
+    @handles(
+        ApiKey.DESCRIBE_GROUPS,
+        0,
+        6,
+        resource="Group",
+        operation="Describe",
+        parts=Parts(cost_us=20, request=(("groups",),), response=(("groups",),), once=str),
+    )
     def describe_groups(self, context: Context, request: DescribeGroupsRequest) -> None:
         """State and members of groups."""
         names = _checked(request.groups)
@@ -81,7 +88,14 @@ class GroupAdminHandlers:
         if not names:
             context.reply(DescribeGroupsResponse())
 
-    @handles(ApiKey.DELETE_GROUPS, 0, 3, resource="Group", operation="Delete")
+    @handles(
+        ApiKey.DELETE_GROUPS,
+        0,
+        3,
+        resource="Group",
+        operation="Delete",
+        parts=Parts(cost_us=50, request=(("groups_names",),), response=(("results",),), once=str),
+    )
     def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
         """Delete groups without members, with all that they have committed."""
         names = _checked(request.groups_names)

@@ -15,7 +15,7 @@ from ottla.groups.commands import Join, Leave, Sync
 from ottla.groups.group import JoinResult, SyncResult
 from ottla.groups.groups import Groups
 from ottla.groups.membership import member_code
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     JoinGroupRequest,
@@ -85,7 +85,14 @@ class MemberHandlers:
             )
         )
 
-    @handles(ApiKey.LEAVE_GROUP, 0, 5, resource="Group", operation="Read")
+    @handles(
+        ApiKey.LEAVE_GROUP,
+        0,
+        5,
+        resource="Group",
+        operation="Read",
+        parts=Parts(cost_us=20, request=(("members",),), response=(("members",),)),
+    )
     def leave_group(self, context: Context, request: LeaveGroupRequest) -> None:
         """Answered at once."""
         many = context.api_version >= _MANY_VERSION

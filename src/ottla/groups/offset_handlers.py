@@ -18,7 +18,7 @@ from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found, It
 from ottla.groups.groups import Groups
 from ottla.groups.records import Position
 from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     OffsetCommitRequest,
@@ -42,6 +42,13 @@ MAX_GROUPS = 10_000
 """Groups looked up by one request."""
 
 
+def _once(asked: object) -> object:
+    """Groups of which all is asked are answered once."""
+    if isinstance(asked, _AskedGroup) and asked.topics is None:
+        return asked.group_id, asked.member_id, asked.member_epoch
+    return id(asked)
+
+
 class OffsetHandlers:
     """Positions of groups."""
 
@@ -55,7 +62,15 @@ class OffsetHandlers:
 
     # -- OffsetCommit --------------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.OFFSET_COMMIT, 0, 10, resource="Group", operation="Read", also=(("Topic", "Read"),))
+    @handles(
+        ApiKey.OFFSET_COMMIT,
+        0,
+        10,
+        resource="Group",
+        operation="Read",
+        also=(("Topic", "Read"),),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
     def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
         """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""
         version = context.api_version
@@ -99,7 +114,20 @@ class OffsetHandlers:
 
     # -- OffsetFetch ---------------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.OFFSET_FETCH, 0, 10, resource="Group", operation="Describe", also=(("Topic", "Describe"),))
+    @handles(
+        ApiKey.OFFSET_FETCH,
+        0,
+        10,
+        resource="Group",
+        operation="Describe",
+        also=(("Topic", "Describe"),),
+        parts=Parts(
+            cost_us=10,
+            request=(("groups", "topics", "partition_indexes"), ("topics", "partition_indexes")),
+            response=(("groups", "topics", "partitions"), ("topics", "partitions")),
+            once=_once,
+        ),
+    )
     def offset_fetch(self, context: Context, request: OffsetFetchRequest) -> None:
         """Answered when everything that a group's coordinator has taken so far is committed.
 
@@ -156,7 +184,15 @@ class OffsetHandlers:
 
     # -- OffsetDelete --------------------------------------------------------------------------------------------------
 
-    @handles(ApiKey.OFFSET_DELETE, 0, 0, resource="Group", operation="Delete", also=(("Topic", "Read"),))
+    @handles(
+        ApiKey.OFFSET_DELETE,
+        0,
+        0,
+        resource="Group",
+        operation="Delete",
+        also=(("Topic", "Read"),),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
     def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
         """Answered when the tombstones are committed."""
         places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]

@@ -20,7 +20,7 @@ from ottla.groups.groups import Groups
 from ottla.groups.offset_handlers import codes_for
 from ottla.groups.records import Position
 from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
 
@@ -72,6 +72,7 @@ class TxnOffsetHandlers:
         resource="Group",
         operation="Read",
         also=(("TransactionalId", "Write"), ("Topic", "Read")),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def txn_offset_commit(self, context: Context, request: TxnOffsetCommitRequest) -> None:
         """Answered when the positions are committed in the log of groups, where they wait for the marker.

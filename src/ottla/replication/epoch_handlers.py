@@ -22,7 +22,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
 from ottla.replication.removals import Removals
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
@@ -49,6 +49,7 @@ class EpochHandlers:
         resource="Topic",
         operation="Describe",
         also=(("Cluster", "ClusterAction"),),
+        parts=Parts(cost_us=10, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def offset_for_leader_epoch(
         self, context: Context, request: OffsetForLeaderEpochRequest

@@ -14,7 +14,7 @@ from typing import Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
 from ottla.patterns import Pattern, PatternError, TooCostly
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.transactions.commands import DescribeTransaction
 from ottla.transactions.messages import described, listed, unknown_states
 from ottla.transactions.service import Transactions
@@ -50,6 +50,7 @@ class TransactionAdminHandlers:
         resource="TransactionalId",
         operation="Describe",
         also=(("Topic", "Describe"),),
+        parts=Parts(cost_us=20, request=(("transactional_ids",),), response=(("transaction_states",),), once=str),
     )
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
         """State, producer and partitions of each; errors of single ones stand in their places."""

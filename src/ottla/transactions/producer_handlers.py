@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, handles
+from ottla.requests import Context, Parts, handles
 from ottla.seams import Failure
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
 from ottla.transactions.messages import (
@@ -97,6 +97,11 @@ class ProducerHandlers:
         operation="Write",
         brokers_from=BATCHED_FROM,
         also=(("Topic", "Write"), ("Cluster", "ClusterAction")),
+        parts=Parts(
+            cost_us=5,
+            request=(("v3_and_below_topics", "partitions"),),
+            response=(("results_by_topic_v3_and_below", "results_by_partition"),),
+        ),
     )
     def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> None:
         """Answered for all transactions together."""

@@ -6,7 +6,8 @@ Zone: pure. The public face of the compiled codec; the text it compiles is writt
 from __future__ import annotations
 
 import struct
-from typing import Any, TypeVar
+from collections.abc import Generator
+from typing import Any, TypeVar, cast
 
 from ottla.seams import Part, Region
 from ottla.wire.decoding import DecoderSource
@@ -15,7 +16,7 @@ from ottla.wire.errors import MalformedMessage, UnknownVersion
 from ottla.wire.layout import Scope
 from ottla.wire.limits import AMPLIFICATION, BROKER_AMPLIFICATION
 from ottla.wire.primitives import Buffer
-from ottla.wire.schema import Decoder, Encoder, Message
+from ottla.wire.schema import Decoder, Encoder, Message, SlicedDecoder, StructType
 
 M = TypeVar("M", bound=Message)
 
@@ -38,6 +39,24 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
     if pos > end:
         raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
     return message, pos
+
+
+def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Generator[None, None, M]:
+    """Read one large message piece by piece: yields after every SLICE elements, returns the message.
+
+    The buffer must live and stay as it is until the end. Raises as `decode` does, where it stands.
+    """
+    decoder = cls.SLICED.get(version) or _compile_sliced(cls, version)
+    end = len(view)
+    try:
+        message, pos = yield from decoder(memoryview(view), pos, end)
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: cut short") from error
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(f"{cls.__name__} v{version}: text is not UTF-8") from error
+    if pos > end:
+        raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
+    return cast("M", message)
 
 
 def encode(message: Message, version: int) -> list[Part]:
@@ -90,6 +109,21 @@ def _compile_decoder(cls: type[Message], version: int) -> Decoder:
     decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
     cls.DECODERS[version] = decoder
     return decoder
+
+
+def _compile_sliced(cls: type[Message], version: int) -> SlicedDecoder:
+    source = DecoderSource(_scope(cls, version), view=True, amplification=_amplification(cls), sliced=True)
+    decoder: SlicedDecoder = _define("decode", source.function(cls), source.names, cls, version)
+    cls.SLICED[version] = decoder
+    return decoder
+
+
+def compile_portion(owner: type[Message], version: int, cls: StructType, array: str, portion: str) -> Encoder:
+    """The encoder of a part of a struct inside a message: its "head" or "tail" beside an array, or its "function"."""
+    source = EncoderSource(_scope(owner, version), strict=False)
+    text = source.function(cls) if portion == "function" else getattr(source, portion)(cls, array)
+    encoder: Encoder = _define("encode", text, source.names, owner, version)
+    return encoder
 
 
 def _compile_encoder(cls: type[Message], version: int) -> Encoder:

@@ -26,21 +26,23 @@ from struct import calcsize, unpack_from
 
 from ottla.wire import errors, primitives
 from ottla.wire.layout import Scope
-from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS
+from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, SLICE
 from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare, struct_class
 
 
 class DecoderSource:
     """Writes one decoder. `lines` is its text and `names` what the text refers to."""
 
-    def __init__(self, scope: Scope, *, view: bool, amplification: int) -> None:
+    def __init__(self, scope: Scope, *, view: bool, amplification: int, sliced: bool = False) -> None:
         """`view`: the input is a memoryview (the message has records), else bytes.
 
-        `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is.
+        `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is. `sliced`: the decoder is a
+        generator that yields after every SLICE elements of structs or text, and returns what it has decoded.
         """
         self.scope = scope
         self.view = view
         self.amplification = amplification
+        self.sliced = sliced
         self.lines: list[str] = []
         self.names: dict[str, object] = {
             "new": object.__new__,
@@ -59,8 +61,12 @@ class DecoderSource:
         self.lines.append("def decode(b, p, end):")
         if self.amplification:
             self.lines.append(f" room = end * {self.amplification - 1} + {ALLOWANCE}")
+        if self.sliced:
+            self.lines.append(f" left = {SLICE}")
         top = self._struct(cls, cls.__name__, " ")
         self._flush(" ")
+        if self.sliced:
+            self.lines.append(" if left < 0: yield")  # a generator also where the message has no array
         self.lines.append(f" return {top}, p")
         return "\n".join(self.lines)
 
@@ -242,6 +248,9 @@ class DecoderSource:
             self._text(field.of, item, length, null=False, path=path, indent=inside)
         self._flush(inside)
         self.lines.append(f"{inside}{items}.append({item})")
+        if self.sliced:
+            self.lines.append(f"{inside}left -= 1")
+            self.lines.append(f"{inside}if not left: left = {SLICE}; yield")
 
 
 def _unpack_many(layout: str, buffer: primitives.Buffer, pos: int) -> list[int]:

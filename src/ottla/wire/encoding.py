@@ -63,6 +63,30 @@ class EncoderSource:
             self.lines.append(" pass")
         return "\n".join(self.lines)
 
+    def head(self, cls: StructType, array: str) -> str:
+        """The text of `encode` for the fields in front of an array."""
+        return self._portion(cls, self._beside(cls, array)[0], is_end=False)
+
+    def tail(self, cls: StructType, array: str) -> str:
+        """The text of `encode` for what follows that array, tagged fields included."""
+        return self._portion(cls, self._beside(cls, array)[1], is_end=True)
+
+    def _beside(self, cls: StructType, array: str) -> tuple[list[Field], list[Field]]:
+        fields = self.scope.fields(cls)
+        at = next(number for number, field in enumerate(fields) if field.name == array)
+        return fields[:at], fields[at + 1 :]
+
+    def _portion(self, cls: StructType, fields: list[Field], *, is_end: bool) -> str:
+        self.lines.append("def encode(o, parts, pieces, put):")
+        for field in fields:
+            self._field(cls, field, f"o.{field.name}", " ")
+        if is_end and self.scope.flexible:
+            self._close(cls, "o", " ")
+        self._flush(" ")
+        if len(self.lines) == 1:
+            self.lines.append(" pass")
+        return "\n".join(self.lines)
+
     def _name(self, prefix: str) -> str:
         self._count += 1
         return f"{prefix}{self._count}"
@@ -98,8 +122,10 @@ class EncoderSource:
             self._refusals(cls, value, indent)
         for field in self.scope.fields(cls):
             self._field(cls, field, f"{value}.{field.name}", indent)
-        if not self.scope.flexible:
-            return
+        if self.scope.flexible:
+            self._close(cls, value, indent)
+
+    def _close(self, cls: StructType, value: str, indent: str) -> None:
         if self.scope.tagged(cls):
             self._tags(cls, value, indent)
         else:

@@ -22,3 +22,6 @@ BROKER_AMPLIFICATION: Final = 20
 """… the same for requests that brokers send each other, whose structs are wide …"""
 ALLOWANCE: Final = 64 * 1024
 """… beyond this many bytes, which every message gets."""
+
+SLICE: Final = 1024
+"""Elements of structs or text that a large request decodes in one slice: 2 ms for the widest of them."""

@@ -21,7 +21,7 @@ annotation. A field that a version lacks has its default after decoding and is n
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import cache
 from typing import Any, ClassVar, Final, cast, dataclass_transform
 
@@ -35,6 +35,8 @@ LATEST: Final = 0x7FFF
 
 Decoder = Callable[["bytes | memoryview", int, int], tuple[Any, int]]
 """(buffer, position, end) to (message, position behind it)."""
+SlicedDecoder = Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+"""The same as a generator, which yields between slices."""
 Encoder = Callable[[Any, list[Part], list[bytes], Callable[[bytes], None]], None]
 """(message, finished parts, pieces of the next part, append to the pieces)."""
 
@@ -245,6 +247,7 @@ class Message(Struct):
     HAS_RECORDS: ClassVar[bool] = False
     """Whether record data is somewhere in it: then the input is sliced rather than copied."""
     DECODERS: ClassVar[dict[int, Decoder]]
+    SLICED: ClassVar[dict[int, SlicedDecoder]]
     ENCODERS: ClassVar[dict[int, Encoder]]
     """Compiled functions by version: a memo of `codec`, never more than one entry per version."""
 
@@ -258,7 +261,7 @@ class Message(Struct):
         cls.BETWEEN_BROKERS = between_brokers
         cls.VERSIONS = version_range(versions)
         cls.FLEXIBLE = version_range(flexible)
-        cls.DECODERS, cls.ENCODERS = {}, {}
+        cls.DECODERS, cls.SLICED, cls.ENCODERS = {}, {}, {}
         cls.OWNER = cls
         structs: list[StructType] = [value for value in vars(cls).values() if isinstance(value, StructType)]
         for inner in structs:

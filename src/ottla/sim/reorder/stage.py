@@ -183,7 +183,7 @@ class Stage:
             Openings(self.hosted, verifier),
             BrokerSafeguards(replication=replication, transactions=transactions),
         )
-        self._dispatch = Dispatch(network, "BROKERS")
+        self._dispatch = Dispatch(network, lambda action: action(), "BROKERS")
         handler = ProduceHandler(world, self.hosted, self.purgatory, leaders, verifier)
         self._dispatch.add_hot(produce.DECLARATION, handler.on_request)
         markers = MarkerHandlers(self.hosted, self.purgatory, self.clock, leaders, self._dispatch.is_broker, 30_000)

@@ -1,0 +1,245 @@
+"""Large requests: decoded, handled and encoded in slices over several turns, so that no turn is long.
+
+Zone: deterministic. A request of more than a few elements is cut as its handler's declaration says (`requests.Parts`);
+each part goes to the ordinary handler, and the answers are joined as bytes. Slices are measured in the microseconds
+that the declarations estimate, never with a clock. All large requests share one queue, and a turn serves one of them.
+The gate of the connection stays closed until the answer, so requests keep their order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from ottla.errors import ApiError
+from ottla.requests import Context, Declaration, Encoded, Parts
+from ottla.seams import Network, Peer
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, decode_sliced
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.limits import SLICE
+from ottla.wire.slices import Joined, Path, path_in, split, weigh
+
+SMALL: Final = 512
+"""Bytes of a request that is handled as a whole without a look at its elements."""
+INLINE: Final = 8 * 1024
+"""Bytes of a request up to which it is decoded in one go."""
+TURN_US: Final = 5_000
+"""Estimated cost of the slices of one turn."""
+PART_US: Final = 2_500
+"""Estimated cost of a part."""
+_DECODE_US: Final = 2_000
+"""Cost of a slice of decoding."""
+_ENCODE_BYTES_PER_US: Final = 50
+_WAITING: Final = -1
+"""What steps yield when they wait for the answer of a part."""
+
+Steps = Generator[int, None, object]
+"""Yields the cost of each slice, or _WAITING; returns the answer."""
+
+
+class Api(Protocol):
+    """What is served under a key."""
+
+    declaration: Declaration
+    request: Any
+
+
+class _Large:
+    """One large request on its way."""
+
+    __slots__ = ("answer", "context", "is_gone", "is_queued", "is_waiting", "steps")
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.steps: Steps
+        self.answer: object = None
+        """Of the part that is being handled."""
+        self.is_waiting = self.is_gone = self.is_queued = False
+
+
+class SlicedRequests:
+    """The queue of large requests."""
+
+    def __init__(
+        self,
+        network: Network,
+        later: Callable[[Callable[[], None]], object],
+        handle: Callable[[Any, Context, Any], object],
+        answer: Callable[[Context, object], None],
+        as_response: Callable[[int, ApiError], object | None],
+    ) -> None:
+        """later: call something in a turn of its own, soon.
+
+        handle: (api, context, request) → response, error, or None where the answer comes later.
+        """
+        self._network = network
+        self._later = later
+        self._handle = handle
+        self._answer = answer
+        self._as_response = as_response
+        self._queue: deque[_Large] = deque()
+        self._large: set[_Large] = set()
+        self._is_planned = False
+
+    def __len__(self) -> int:
+        return len(self._large)
+
+    def start(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
+        """Handle a request of more than SMALL bytes: at once as far as one turn goes, the rest later.
+
+        Raises MalformedMessage.
+        """
+        large = _Large(context)
+        if len(frame) > INLINE:
+            frame = self._network.hold(context.slot, frame)
+        large.steps = self._steps(api, large, frame, body_pos)
+        self._large.add(large)
+        self._run(large)
+
+    def on_gone(self, peer: Peer) -> None:
+        """A connection is over: its request is not handled any further."""
+        for large in [each for each in self._large if each.context.peer is peer]:
+            self._end(large)
+
+    # -- turns -------------------------------------------------------------------------------------------------------
+
+    def _plan(self) -> None:
+        if self._queue and not self._is_planned:
+            self._is_planned = True
+            self._later(self._turn)
+
+    def _turn(self) -> None:
+        self._is_planned = False
+        while self._queue:
+            large = self._queue.popleft()
+            large.is_queued = False
+            if not large.is_gone:
+                try:
+                    self._run(large)
+                except MalformedMessage as error:
+                    self._network.close(large.context.peer, f"sent a request that cannot be read: {error}")
+                break
+        self._plan()
+
+    def _put_back(self, large: _Large) -> None:
+        if not large.is_queued:
+            large.is_queued = True
+            self._queue.append(large)
+            self._plan()
+
+    def _run(self, large: _Large) -> None:
+        """Run slices up to the cost of a turn."""
+        left = TURN_US
+        try:
+            while left > 0:
+                cost = next(large.steps)
+                if cost == _WAITING:
+                    large.is_waiting = True
+                    return
+                left -= cost
+        except StopIteration as stop:
+            self._end(large)
+            self._answer(large.context, stop.value)
+        except BaseException:
+            self._end(large)
+            raise
+        else:
+            self._put_back(large)
+
+    def _end(self, large: _Large) -> None:
+        large.is_gone = True
+        self._large.discard(large)
+
+    # -- the steps of one request ------------------------------------------------------------------------------------
+
+    def _steps(self, api: Api, large: _Large, frame: memoryview, body_pos: int) -> Steps:
+        context = large.context
+        version = context.api_version
+        if len(frame) > INLINE:
+            decoding = decode_sliced(api.request, version, frame, body_pos)
+            request = yield from _costing(decoding, _DECODE_US)
+        else:
+            request, _ = decode(api.request, version, frame, body_pos)
+        del frame
+        parts = api.declaration.parts
+        path = None if parts is None else path_in(api.request, version, parts.request)
+        if parts is None or path is None:
+            return (yield from self._whole(api, large, request))
+        if parts.once is not None and getattr(request, path[0]):
+            yield from _keep_once(request, path[0], parts.once)
+        if weigh(request, path) * parts.cost_us <= PART_US:
+            return (yield from self._whole(api, large, request))
+        return (yield from self._in_parts(api, large, request, path, parts))
+
+    def _whole(self, api: Api, large: _Large, request: object) -> Steps:
+        return (yield from self._ask(api, large, request, is_part=False))
+
+    def _in_parts(self, api: Api, large: _Large, request: object, path: Path, parts: Parts) -> Steps:
+        context = large.context
+        response_type = API_TABLE[context.api_key].response
+        response_path = path_in(response_type, context.api_version, parts.response)
+        assert response_path is not None, f"{response_type.__name__} has no array to join"
+        joined = Joined(response_type, context.api_version, response_path)
+        size = max(1, PART_US // parts.cost_us)
+        for part in split(request, path, size):
+            response = yield from self._ask(api, large, part, is_part=True)
+            if isinstance(response, ApiError):
+                error = response
+                response = self._as_response(context.api_key, error)
+                if response is None:
+                    return error
+            before = joined.size
+            joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
+            yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
+        return Encoded(joined.parts())
+
+    def _ask(self, api: Api, large: _Large, request: object, *, is_part: bool) -> Steps:
+        whole = large.context
+        large.answer = None
+        large.is_waiting = False
+        context = Context(
+            whole.api_key,
+            whole.api_version,
+            whole.correlation_id,
+            whole.client_id,
+            whole.slot,
+            lambda context, response: self._on_answer(large, context, response),
+            is_part=is_part,
+        )
+        response = self._handle(api, context, request)
+        if response is not None:
+            return response
+        if large.answer is None:
+            yield _WAITING
+        return large.answer
+
+    def _on_answer(self, large: _Large, context: Context, response: object) -> None:
+        assert not context.answered, f"API {context.api_key} answered twice"
+        context.answered = True
+        large.answer = response
+        if large.is_waiting and not large.is_gone:
+            large.is_waiting = False
+            self._put_back(large)
+
+
+def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:
+    while True:
+        try:
+            next(steps)
+        except StopIteration as stop:
+            return stop.value
+        yield cost
+
+
+def _keep_once(request: Any, name: str, key: Callable[[Any], object]) -> Iterator[int]:
+    """Leave only the first of equal elements in an array."""
+    seen: dict[object, object] = {}
+    elements = iter(getattr(request, name))
+    while chunk := list(islice(elements, SLICE)):
+        for element in chunk:
+            seen.setdefault(key(element), element)
+        yield len(chunk)
+    setattr(request, name, list(seen.values()))

@@ -1,0 +1,195 @@
+"""Large requests in parts, and their partial responses as one: the request's array is cut, the responses' are joined.
+
+Zone: pure. `split` cuts a decoded request along a path of nested arrays; `Joined` keeps encoded bytes only, so that
+only one part is alive as objects. The dispatch decides when a part is handled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from ottla.seams import Part
+from ottla.wire.codec import compile_portion
+from ottla.wire.primitives import uvarint
+from ottla.wire.schema import Encoder, Message, StructType, struct_class
+
+Path = tuple[str, ...]
+"""Names of arrays, each inside an element of the one before: ("topics", "partitions")."""
+
+
+def path_in(cls: type[Message], version: int, paths: Sequence[Path]) -> Path | None:
+    """The first of the paths whose outermost array that version has."""
+    for path in paths:
+        field = next(field for field in cls.FIELDS if field.name == path[0])
+        if field.exists(version):
+            return path
+    return None
+
+
+def weigh(struct: Any, path: Path) -> int:
+    """How many elements are along a path: those of every level count."""
+    items = getattr(struct, path[0])
+    if not items:
+        return 0
+    rest = path[1:]
+    return len(items) if not rest else len(items) + sum(weigh(item, rest) for item in items)
+
+
+def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
+    """Copies of a struct, each with at most `size` elements along the path; at least one. Empties the struct's arrays.
+
+    An element that is too large by itself is cut further down. An array that is null stays so.
+    """
+    items, name, rest = getattr(struct, path[0]), path[0], path[1:]
+    if not items:
+        yield struct
+        return
+    items.reverse()
+    batch: list[Any] = []
+    room = size
+    while items:
+        item = items.pop()
+        weight = 1 + weigh(item, rest) if rest else 1
+        for piece in (item,) if weight <= size or not rest else split(item, rest, size):
+            taken = weight if weight <= size else 1 + weigh(piece, rest)
+            if batch and taken > room:
+                yield _with(struct, name, batch)
+                batch, room = [], size
+            batch.append(piece)
+            room -= taken
+    if batch:
+        yield _with(struct, name, batch)
+
+
+def _with(struct: Any, name: str, items: list[Any]) -> Any:
+    part = copy(struct)
+    setattr(part, name, items)
+    return part
+
+
+# -- joining ---------------------------------------------------------------------------------------------------------
+
+
+class _Level(NamedTuple):
+    """The encoders of one struct on the path: in front of its array, and behind it; of the last one: the whole."""
+
+    head: Encoder
+    tail: Encoder
+    array: str
+    is_flexible: bool
+
+
+@cache
+def _levels(owner: type[Message], version: int, path: Path) -> tuple[tuple[_Level, ...], Encoder]:
+    flexible = version in owner.FLEXIBLE
+    cls: StructType = owner
+    levels = []
+    for name in path:
+        head = compile_portion(owner, version, cls, name, "head")
+        tail = compile_portion(owner, version, cls, name, "tail")
+        levels.append(_Level(head, tail, name, flexible))
+        cls = struct_class(cls, next(field for field in cls.FIELDS if field.name == name))
+    return tuple(levels), compile_portion(owner, version, cls, "", "function")
+
+
+_NO_PIECES: Final[bytes] = b""
+
+
+class Joined:
+    """One response made of many: the arrays along a path are joined, and elements cut in two are whole again."""
+
+    __slots__ = ("_error", "_leaf", "_levels", "_open", "_pieces", "size")
+
+    def __init__(self, owner: type[Message], version: int, path: Path) -> None:
+        self._levels, self._leaf = _levels(owner, version, path)
+        self._open: list[tuple[bytes, bytes, list[int]]] = []
+        """Per level that is being written: its head, its tail, and where its count belongs and what it is."""
+        self._pieces: list[bytes] = []
+        self._error = False
+        self.size = 0
+        """Bytes so far."""
+
+    def add(self, response: Message) -> None:
+        """Take the arrays of one more response. The head of the first counts, or of the first that is an error."""
+        mark = len(self._pieces)
+        head, tail = self._ends(0, response)
+        failed = bool(getattr(response, "error_code", 0))
+        if not self._open:
+            self._open.append((head, tail, self._begin(head)))
+            self._error = failed
+        elif failed and not self._error:
+            self._error = True
+            self._pieces[0] = head
+            self._open[0] = (head, tail, self._open[0][2])
+        self._take(0, getattr(response, self._levels[0].array))
+        self._compact(max(mark, 2))
+
+    def _compact(self, mark: int) -> None:
+        """Join the pieces from `mark` on; those that are counts still to be written stay by themselves."""
+        new = self._pieces[mark:]
+        del self._pieces[mark:]
+        begin = 0
+        for entry in self._open:
+            counter = entry[2]
+            if counter[0] >= mark:
+                end = counter[0] - mark
+                self._pieces += [b"".join(new[begin:end]), _NO_PIECES]
+                counter[0] = len(self._pieces) - 1
+                begin = end + 1
+        if begin < len(new):
+            self._pieces.append(b"".join(new[begin:]))
+
+    def parts(self) -> list[Part]:
+        """The bytes of the response; nothing can be added after that. They are kept in pieces of a slice each."""
+        self._close(0)
+        return list(self._pieces)
+
+    def _take(self, depth: int, items: Sequence[Any] | None) -> None:
+        counter = self._open[depth][2]
+        if items is None:
+            return
+        if depth + 1 == len(self._levels):
+            pieces: list[bytes] = []
+            for item in items:
+                self._leaf(item, [], pieces, pieces.append)
+            counter[1] += len(items)
+            self._put(b"".join(pieces))
+            return
+        for item in items:
+            head, tail = self._ends(depth + 1, item)
+            if len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
+                self._close(depth + 1)
+                self._put(head)
+                self._open.append((head, tail, self._begin(None)))
+                counter[1] += 1
+            self._take(depth + 1, getattr(item, self._levels[depth + 1].array))
+
+    def _ends(self, depth: int, struct: Any) -> tuple[bytes, bytes]:
+        level = self._levels[depth]
+        head: list[bytes] = []
+        level.head(struct, [], head, head.append)
+        tail: list[bytes] = []
+        level.tail(struct, [], tail, tail.append)
+        return b"".join(head), b"".join(tail)
+
+    def _begin(self, head: bytes | None) -> list[int]:
+        """Leave room for a count: (where, how many)."""
+        if head is not None:
+            self._put(head, always=True)
+        self._put(_NO_PIECES, always=True)
+        return [len(self._pieces) - 1, 0]
+
+    def _close(self, depth: int) -> None:
+        while len(self._open) > depth:
+            _, tail, (where, count) = self._open.pop()
+            is_flexible = self._levels[0].is_flexible
+            self._pieces[where] = uvarint(count + 1) if is_flexible else count.to_bytes(4, "big")
+            self._put(tail)
+
+    def _put(self, piece: bytes, *, always: bool = False) -> None:
+        if piece or always:
+            self._pieces.append(piece)
+            self.size += len(piece)
