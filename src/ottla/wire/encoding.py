@@ -28,6 +28,8 @@ from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
 MANY: Final = 2_000
 """Small pieces of an array after which they are joined."""
+JOINED: Final = 512
+"""Bytes from which on a piece is not joined with others."""
 
 
 class EncoderSource:
@@ -239,7 +241,7 @@ class EncoderSource:
             self._text(field.of, item, null=False, indent=indent + " ")
         self._flush(indent + " ")
         if self._put == "put":  # not inside a tagged field, whose length comes first
-            self.lines.append(f"{indent} if len(pieces) > {MANY}: gather(parts, pieces)")
+            self.lines.append(f"{indent} if len(pieces) > {MANY}: gather(pieces)")
 
 
 def size_of(part: Part) -> int:
@@ -247,15 +249,18 @@ def size_of(part: Part) -> int:
     return part.size if isinstance(part, Region) else len(part)
 
 
-def gather(parts: list[Part], pieces: list[bytes]) -> None:
-    """Move the pieces so far into `parts` as one: each costs some forty bytes besides its content."""
-    parts.append(b"".join(pieces))
-    pieces.clear()
+def gather(pieces: list[bytes]) -> None:
+    """Join the small pieces at the end: each costs some forty bytes besides its content."""
+    first = next((at for at, piece in enumerate(pieces) if len(piece) < JOINED), len(pieces))
+    if first > MANY // 2:
+        first = 0
+    pieces[first:] = [b"".join(pieces[first:])]
 
 
 def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
     """Move the pieces so far into `parts` as one, then a part that stays as it is."""
-    gather(parts, pieces)
+    parts.append(b"".join(pieces))
+    pieces.clear()
     parts.append(part)
 
 
