@@ -248,7 +248,8 @@ class LogHandlers:
         return DescribeProducersResponse(
             topics=[
                 result(
-                    name=topic.name, partitions=[self._producers(topic.name, one) for one in topic.partition_indexes]
+                    name=topic.name,
+                    partitions=[self._producers(topic.name, one) for one in dict.fromkeys(topic.partition_indexes)],
                 )
                 for topic in request.topics
             ]

@@ -26,6 +26,10 @@ from ottla.wire.messages import (
     SyncGroupResponse,
 )
 
+MAX_PROTOCOLS = 500
+"""Protocols of one member: each is compared with those of all others. Clients name one or two."""
+MAX_ASSIGNMENTS = 10_000
+"""Assignments that a leader brings: one for each member."""
 _KNOWN_ID_VERSION = 4
 _NULL_NAMES_VERSION = 7
 _SKIP_VERSION = 9
@@ -42,6 +46,8 @@ class MemberHandlers:
     def join_group(self, context: Context, request: JoinGroupRequest) -> None:
         """Answered when the group's members are known, which takes as long as a rebalance."""
         version = context.api_version
+        if len(request.protocols) > MAX_PROTOCOLS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a member may name {MAX_PROTOCOLS} protocols")
         rebalance_ms = request.rebalance_timeout_ms
 
         def answer(outcome: JoinResult | ApiError) -> None:
@@ -68,6 +74,8 @@ class MemberHandlers:
     @handles(ApiKey.SYNC_GROUP, 0, 5, resource="Group", operation="Read")
     def sync_group(self, context: Context, request: SyncGroupRequest) -> None:
         """Answered when the leader has brought the assignment, and it is committed."""
+        if len(request.assignments) > MAX_ASSIGNMENTS:
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"a leader may bring {MAX_ASSIGNMENTS} assignments")
 
         def answer(outcome: SyncResult | ApiError) -> None:
             context.reply(_synced(outcome))

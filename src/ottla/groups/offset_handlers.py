@@ -42,11 +42,21 @@ MAX_GROUPS = 10_000
 """Groups looked up by one request."""
 
 
-def _once(asked: object) -> object:
-    """Groups of which all is asked are answered once."""
-    if isinstance(asked, _AskedGroup) and asked.topics is None:
-        return asked.group_id, asked.member_id, asked.member_epoch
-    return id(asked)
+def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -> object:
+    """A group is answered once; topics of the old versions, which have one group, are merged by the handler."""
+    return asked.group_id if isinstance(asked, _AskedGroup) else id(asked)
+
+
+def _wanted(
+    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics] | None,
+) -> list[tuple[str, Sequence[int]]] | None:
+    """Each partition once: an answer must not grow with what a request repeats. None: all."""
+    if topics is None:
+        return None
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(partitions)) for name, partitions in wanted.items()]
 
 
 class OffsetHandlers:
@@ -125,7 +135,7 @@ class OffsetHandlers:
             cost_us=10,
             request=(("groups", "topics", "partition_indexes"), ("topics", "partition_indexes")),
             response=(("groups", "topics", "partitions"), ("topics", "partitions")),
-            once=_once,
+            once=_by_group,
         ),
     )
     def offset_fetch(self, context: Context, request: OffsetFetchRequest) -> None:
@@ -137,7 +147,7 @@ class OffsetHandlers:
             self._fetch_many(context, request)
             return
         topics = request.topics
-        wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+        wanted = _wanted(topics)
 
         def answer(outcome: Sequence[Found] | ApiError) -> None:
             context.reply(_old_fetch_response(outcome, wanted or (), context.api_version))
@@ -154,7 +164,7 @@ class OffsetHandlers:
             if by_id and topics is not None:
                 fill_names(topics, self._groups.topics)
                 topics = [topic for topic in topics if topic.name]
-            wanted = None if topics is None else [(topic.name, topic.partition_indexes) for topic in topics]
+            wanted = _wanted(topics)
             ticket = self._ticket(group, by_id, gather.slot())
             self._groups.submit(FetchOffsets(ticket, group.group_id, wanted, request.require_stable))
         gather.close()

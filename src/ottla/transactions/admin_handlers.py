@@ -8,7 +8,8 @@ regular expression, of which a client can make what it likes, so what it may cos
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
@@ -29,9 +30,13 @@ from ottla.wire.messages import (
 
 MAX_IDS: Final = 10_000
 """Transactional ids that one request may name."""
-PATTERN_STEPS: Final = 1_000_000
+PATTERN_STEPS: Final = 100_000
 PATTERN_STEPS_PER_ID: Final = 64
-"""What a pattern may cost: so many steps, and so many more for each transactional id; some tenths of a second."""
+"""What a pattern may cost: so many steps, and so many more for each transactional id; some hundredths of a second."""
+IDS_PER_TURN: Final = 64
+"""Ids that are compared with a pattern in one turn; the longest likely ids take 4 ms."""
+PLAIN_IDS_PER_TURN: Final = 1_000
+"""The same without a pattern."""
 _Row = DescribeTransactionsResponse.TransactionState
 
 
@@ -75,22 +80,38 @@ class TransactionAdminHandlers:
             if isinstance(outcome, ApiError):
                 context.reply(ListTransactionsResponse(error_code=outcome.code))
                 return
-            try:
-                rows = self._listed(request, outcome, pattern)
-            except TooCostly:
-                context.reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
-            else:
-                context.reply(ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=rows))
+            response = ListTransactionsResponse(unknown_state_filters=unknown)
+            self._list_slice(context, request, response, iter(list(outcome.items())), pattern)
 
         self._transactions.list_all(answer)
 
-    def _listed(
-        self, request: ListTransactionsRequest, transactions: Mapping[str, Transaction], pattern: Pattern | None
-    ) -> list[ListTransactionsResponse.TransactionState]:
-        if pattern is None:
-            return listed(request, transactions, self._now_ms())
-        pattern.allowance = PATTERN_STEPS + PATTERN_STEPS_PER_ID * len(transactions)
-        return listed(request, transactions, self._now_ms(), pattern.matches)
+    def _list_slice(
+        self,
+        context: Context,
+        request: ListTransactionsRequest,
+        response: ListTransactionsResponse,
+        left: Iterator[tuple[str, Transaction]],
+        pattern: Pattern | None,
+    ) -> None:
+        """Look at the next ids, and at the others in later turns; answer when none is left."""
+        count = IDS_PER_TURN if pattern is not None else PLAIN_IDS_PER_TURN
+        ids = dict(islice(left, count))
+        if not ids:
+            context.reply(response)
+            return
+        matches = None
+        if pattern is not None:
+            pattern.allowance += PATTERN_STEPS_PER_ID * len(ids)
+            matches = pattern.matches
+        try:
+            response.transaction_states += listed(request, ids, self._now_ms(), matches)
+        except TooCostly:
+            context.reply(ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION))
+            return
+        if len(ids) < count:
+            context.reply(response)
+        else:
+            self._transactions.coordinator.soon(lambda: self._list_slice(context, request, response, left, pattern))
 
 
 def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
@@ -98,9 +119,11 @@ def _pattern_of(request: ListTransactionsRequest) -> Pattern | None:
     if not request.transactional_id_pattern:
         return None
     try:
-        return Pattern(request.transactional_id_pattern)
+        pattern = Pattern(request.transactional_id_pattern)
     except PatternError as error:
         raise ApiError(ErrorCode.INVALID_REGULAR_EXPRESSION, str(error)) from error
+    pattern.allowance = PATTERN_STEPS
+    return pattern
 
 
 def _row_for(name: str, done: Callable[[_Row], None]) -> Callable[[Transaction | ApiError], None]:

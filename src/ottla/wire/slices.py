@@ -158,9 +158,9 @@ class Joined:
             counter[1] += len(items)
             self._put(b"".join(pieces))
             return
-        for item in items:
+        for number, item in enumerate(items):
             head, tail = self._ends(depth + 1, item)
-            if len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
+            if number or len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
                 self._close(depth + 1)
                 self._put(head)
                 self._open.append((head, tail, self._begin(None)))

@@ -1,0 +1,123 @@
+"""No turn handles more than a part of a large request, whatever its API; other connections have their turns in between.
+
+Zone: real (it drives a broker by hand).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.broker.slicing import PART_US
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import DeleteRecordsRequest, DescribeGroupsRequest, MetadataRequest
+from ottla.wire.schema import struct_class
+from ottla.wire.slices import path_in, weigh
+
+COUNT = 3_000
+WHOLE = {
+    ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
+    ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
+    ApiKey.WRITE_TXN_MARKERS: "its handler has slices of its own",
+    ApiKey.LIST_GROUPS: "filters",
+    ApiKey.LIST_TRANSACTIONS: "filters",
+    ApiKey.LIST_CONFIG_RESOURCES: "kinds",
+    ApiKey.LIST_PARTITION_REASSIGNMENTS: "a filter of what moves",
+    ApiKey.DESCRIBE_LOG_DIRS: "a filter of the logs that there are",
+    ApiKey.DESCRIBE_TOPIC_PARTITIONS: "its handler answers a page",
+    ApiKey.LEADER_AND_ISR: "only brokers ask",
+    ApiKey.STOP_REPLICA: "only brokers ask",
+    ApiKey.UPDATE_METADATA: "only brokers ask",
+    ApiKey.ALTER_PARTITION: "only brokers ask",
+}
+"""APIs with arrays whose requests are not cut, and why."""
+
+
+def _is_alone_in(cls, version):
+    """Whether a request has no array at all in that version."""
+    return not any(field.type == "array" and field.exists(version) for field in cls.FIELDS)
+
+
+def _fill(struct, path, count, name="a-name-that-is-as-long-as-the-memory-of-its-element-asks-for-"):
+    """Elements along a path, in one element of every outer array."""
+    field = next(each for each in type(struct).FIELDS if each.name == path[0])
+    if len(path) > 1:
+        inner = struct_class(type(struct), field)()
+        setattr(struct, path[0], [_fill(inner, path[1:], count)])
+    elif field.of == "struct":
+        rows = [struct_class(type(struct), field)() for _ in range(count)]
+        for number, row in enumerate(rows):
+            for each in type(row).FIELDS:
+                if each.name in ("name", "topic", "resource_name", "member_id", "group_id"):
+                    setattr(row, each.name, f"{name}{number}")
+                elif each.name in ("partition_index", "partition"):
+                    setattr(row, each.name, number)
+        setattr(struct, path[0], rows)
+    else:
+        texts = [f"{name}{number}" for number in range(count)]
+        setattr(struct, path[0], texts if field.of == "string" else list(range(count)))
+    return struct
+
+
+def _declared(node):
+    return {key: api for key, api in node.broker._dispatch.cold.items() if api.declaration.parts}
+
+
+def test_every_request_with_arrays_is_cut_or_says_why_not(node) -> None:
+    dispatch = node.broker._dispatch
+    for key, api in dispatch.cold.items():
+        if api.declaration.parts is None:
+            assert ApiKey(key) in WHOLE or _is_alone_in(api.request, api.max_version), ApiKey(key).name
+
+
+@pytest.mark.slow
+def test_no_turn_handles_more_than_a_part(node) -> None:
+    for key, api in _declared(node).items():
+        version = api.max_version
+        while (path := path_in(api.request, version, api.declaration.parts.request)) is None:
+            version -= 1
+        handled = []
+        handler = api.handler
+
+        def noted(context, request, handler=handler, handled=handled, path=path):
+            handled.append(weigh(request, path))
+            return handler(context, request)
+
+        api.handler = noted
+        size = max(1, PART_US // api.declaration.parts.cost_us)
+        request = _fill(api.request(), path, 3 * size + 10)
+        if hasattr(request, "validate_only"):
+            request.validate_only = True
+        place = node.send(request, version)
+        for _ in range(20_000):
+            if place.answered:
+                break
+            node.pass_ms(1)
+        name = ApiKey(key).name
+        assert place.answered, name
+        assert len(handled) > 1, name
+        assert max(handled) <= size + len(path), name
+
+
+def test_others_are_served_between_two_parts(node) -> None:
+    large = node.send(DescribeGroupsRequest(groups=[f"group-{each}" for each in range(COUNT)]), 5)
+    assert not large.answered
+    other = node.send(MetadataRequest(topics=None), 12, type(node.peer)())
+    assert other.answered
+    assert len(node.answer(large).groups) == COUNT
+
+
+def test_what_a_request_repeats_is_answered_once(node) -> None:
+    topic = MetadataRequest.MetadataRequestTopic
+    answer = node.ask(MetadataRequest(topics=[topic(name="t") for _ in range(300)]), 8)
+    assert [each.name for each in answer.topics] == ["t"]
+
+
+def test_a_peer_that_goes_ends_its_request(node) -> None:
+    topics = [DeleteRecordsRequest.DeleteRecordsTopic(name=f"a-topic-with-a-name-{each}") for each in range(COUNT)]
+    place = node.send(DeleteRecordsRequest(topics=topics), 2)
+    sliced = node.broker._dispatch.sliced
+    assert len(sliced) == 1
+    node.process.post(0, "gone", node.broker.on_gone, node.peer)
+    node.pass_ms(100)
+    assert not sliced
+    assert not place.answered
