@@ -11,7 +11,7 @@ from ottla.record.control import Marker
 
 
 def restart_at(partition, offset: int) -> None:
-    """Let a partition go on at `offset`."""
+    """Let a partition continue at `offset`."""
     partition.log.restart_at(offset)
     partition.high_watermark = partition.log.high_watermark = offset
 

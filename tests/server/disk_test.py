@@ -306,7 +306,3 @@ def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_cal
     disk.replace("checkpoint", b"new", done.append)
     world.until(lambda: bool(done))
     assert [outcome.kind for outcome in done] == [Kind.IO]
-
-
-def descriptors_of_this_process():
-    return len(os.listdir("/proc/self/fd"))

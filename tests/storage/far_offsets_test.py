@@ -67,7 +67,7 @@ def test_a_sealed_segment_of_too_many_offsets_is_split(world, kit) -> None:
 
 
 def test_the_tail_of_a_damaged_batch_is_no_segment(world, kit) -> None:
-    """Garbage whose offset is far away is cut off, as ever."""
+    """Garbage whose offset is far away is cut off."""
     put_wide_log(world, kit, [0, 5, FAR])
     content = bytearray(world.contents(LOG))
     content[-1] ^= 1

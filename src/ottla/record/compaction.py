@@ -150,7 +150,7 @@ def _rewritten(batch: bytes, keep: bytes | array[int], horizon_ms: int | None, *
     for start, end, ts_delta in _kept(data, header, mask):
         parts += _shifted(data, start, end, shift) if shift else (data[start:end],)
         largest = max(largest, header.base_timestamp + ts_delta)
-    largest = min(largest, INT64_MAX)  # a record that nobody looked into when it was produced may claim more
+    largest = min(largest, INT64_MAX)  # not every topic has its records looked into when they are produced
     return _assembled(header, b"".join(parts), sum(mask), base, largest, horizon_ms is not None)
 
 

@@ -97,7 +97,7 @@ class Conversion:
         run: Callable[[Sequence[Item]], None],
         owner: object = None,
     ) -> None:
-        """`run` goes on with what has become of the items; `owner` as in `seams.Workers`."""
+        """`run` gets what has become of the items; `owner` as in `seams.Workers`."""
         self._world = world
         self._owner = owner
         self._topics = topics

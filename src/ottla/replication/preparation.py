@@ -70,7 +70,7 @@ class Preparation:
         run: Callable[[Sequence[Item]], None],
         owner: object = None,
     ) -> None:
-        """`run` goes on with the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
+        """`run` gets the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
         self._world = world
         self._owner = owner
         self._topics = topics

@@ -80,7 +80,7 @@ class Crew:
         self._turns = turns
         self._limits = limits
         self._waiting: dict[object, deque[_Job]] = {}
-        """Jobs by owner; the owner who has waited longest is the first."""
+        """Jobs by owner; the owner that has waited longest is the first."""
         self._busy: dict[object, deque[_Job]] = {}
         """The same of owners of whom a job runs; when that has ended they are behind all others."""
         self._workers: list[Worker] = []
