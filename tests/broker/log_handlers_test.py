@@ -281,6 +281,16 @@ def test_records_are_deleted_up_to_an_offset(logs, version):
     assert logs.offset(-2).offset == 3
 
 
+def test_topics_without_a_cleanup_policy_let_records_be_deleted_by_offset(logs):
+    """As Apache Kafka 4.4 (KIP-1161): nothing goes by itself."""
+    logs.append(10)
+    logs.replicas.configure("t", TopicConfig(cleanup_policy=()))
+    one = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=1)
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="t", partitions=[one])
+    answer = logs.ask(DeleteRecordsRequest(topics=[topic]), 2)
+    assert (answer.topics[0].partitions[0].error_code, logs.offset(-2).offset) == (0, 1)
+
+
 def test_compacted_topics_keep_their_records(logs):
     logs.append(10)
     logs.replicas.configure("t", TopicConfig(cleanup_policy=("compact",)))

@@ -26,6 +26,8 @@ from ottla.client import (
     first_error,
     values_of,
 )
+from ottla.client.admin_types import setting_text
+from ottla.client.errors import UsageError
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -264,3 +266,24 @@ def test_an_error_code_of_the_future_is_shown_as_its_number(broker, admin) -> No
     error = admin.create_topics([NewTopic("a")])["a"]
     assert error.code is ErrorCode.UNKNOWN_SERVER_ERROR
     assert "error code 999" in str(error)
+
+
+@pytest.mark.parametrize("call", ["delete_topics", "describe_topics"])
+def test_a_text_in_place_of_a_list_of_names_is_refused_before_anything_is_asked(broker, admin, call) -> None:
+    """Else it is the list of its letters, and other topics are deleted."""
+    with pytest.raises(UsageError, match=rf"{call} takes a list of names, not the text 'abc'. Use \['abc'\]"):
+        getattr(admin, call)("abc")
+    with pytest.raises(UsageError, match="1 is int, not the text of a name"):
+        getattr(admin, call)([1])
+
+
+def test_values_of_settings_are_taken_as_numbers_booleans_and_lists_or_refused_by_name() -> None:
+    class Number:
+        def __index__(self) -> int:
+            return 7
+
+    taken = {1000: "1000", True: "true", 0.5: "0.5", Number(): "7", ("compact", "delete"): "compact,delete", "x": "x"}
+    assert {value: setting_text("k", value) for value in taken} == taken
+    assert setting_text("k", None) is None
+    with pytest.raises(UsageError, match=r"retention.ms: \{\} is dict, no value"):
+        setting_text("retention.ms", {})

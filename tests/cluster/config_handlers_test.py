@@ -64,7 +64,6 @@ def test_describe_configs_in_every_version(node, version):
     else:
         assert [(s.name, s.value, s.source) for s in configs["retention.ms"].synonyms] == [
             ("retention.ms", "5", 1),
-            ("log.retention.hours", "168", 5),
         ]
     if version >= 3:
         assert configs["retention.ms"].config_type == 5
@@ -228,3 +227,38 @@ def test_config_resources_are_listed(node):
     assert [(one.resource_name, one.resource_type) for one in found] == [("t", TOPIC), ("1", BROKER)]
     assert node.ask(ListConfigResourcesRequest(), 0).config_resources == []
     assert node.ask(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION
+
+
+def test_an_empty_cleanup_policy_keeps_all_records_and_can_be_taken_back(node):
+    """KIP-1161: neither by age nor by size; the last word of the list can be taken away."""
+    make(node, "t")
+    assert alter(node, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
+    config = node.cluster.topic_config("t")
+    assert (config.cleanup_policy, config.delete, config.compact) == ((), False, False)
+    (shown,) = describe(node, TOPIC, "t", ["cleanup.policy"]).configs
+    assert (shown.value, shown.config_source) == ("", 1)
+    node.restart()
+    assert node.cluster.topic_config("t").cleanup_policy == ()
+    assert alter(node, TOPIC, "t", ("cleanup.policy", APPEND, "compact")).error_code == 0
+    assert node.cluster.topic_config("t").cleanup_policy == ("compact",)
+    assert alter(node, BROKER, "", ("log.cleanup.policy", SET, "")).error_code == 0
+    assert node.cluster.topic_defaults.cleanup_policy == ()
+
+
+def test_a_default_in_another_unit_is_no_synonym_in_the_first_place(make_node):
+    """As Apache Kafka 3.9 and 4.4 have it; a value of the file is named, there and here by its own name."""
+    node = make_node({"log.roll.hours": "2"})
+    make(node, "t")
+    retention, roll = describe(node, TOPIC, "t", ["retention.ms", "segment.ms"], include_synonyms=True).configs
+    assert (retention.config_source, retention.synonyms) == (5, [])
+    assert (roll.value, roll.config_source) == ("7200000", 4)
+    assert [(one.name, one.value, one.source) for one in roll.synonyms] == [
+        ("log.roll.hours", "2", 4),
+        ("log.roll.hours", "168", 5),
+    ]
+    assert alter(node, BROKER, "1", ("log.retention.ms", SET, "20")).error_code == 0
+    (retention,) = describe(node, TOPIC, "t", ["retention.ms"], include_synonyms=True).configs
+    assert [(one.name, one.source) for one in retention.synonyms] == [
+        ("log.retention.ms", 2),
+        ("log.retention.hours", 5),
+    ]

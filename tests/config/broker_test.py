@@ -5,13 +5,25 @@ Zone: real.
 
 from __future__ import annotations
 
+import ast
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ottla
+from ottla.client.errors import ConfigError as ClientConfigError
+from ottla.client.settings import ClientConfig
 from ottla.config.broker import BROKER_ROWS, BrokerConfig, parse_zookeeper, shown
-from ottla.config.names import OLD_BROKER_NAMES, OLD_CLIENT_NAMES, unsupported
-from ottla.config.rows import ConfigError, Type, parse, render
+from ottla.config.names import (
+    OLD_BROKER_NAMES,
+    OLD_CLIENT_NAMES,
+    RETIRED_BROKER_NAMES,
+    RETIRED_CLIENT_NAMES,
+    unsupported,
+)
+from ottla.config.rows import ConfigError, Type, list_word, parse, render, split_list
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.types import Endpoint
 
@@ -317,3 +329,55 @@ def test_any_text_is_a_configuration_or_a_named_error(properties):
 
 def test_no_password_is_shown():
     assert all(row.type is not Type.PASSWORD or shown(BrokerConfig())[row.name] is None for row in BROKER_ROWS.values())
+
+
+def test_names_of_kafkas_first_versions_say_what_took_their_place():
+    _, warnings = BrokerConfig.from_properties(dict.fromkeys(RETIRED_BROKER_NAMES, "1"))
+    assert len(warnings) == len(RETIRED_BROKER_NAMES)
+    for name, today in RETIRED_BROKER_NAMES.items():
+        assert any(line.startswith(f"{name}: ") and today in line for line in warnings)
+        assert name not in BROKER_ROWS
+        assert today in BROKER_ROWS or today.removesuffix(" of the topic") in TOPIC_ROWS
+
+
+def test_names_of_kafkas_first_clients_say_what_took_their_place():
+    for name, today in RETIRED_CLIENT_NAMES.items():
+        with pytest.raises(ClientConfigError) as refused:
+            ClientConfig.from_mapping({name: "1"})
+        assert today in str(refused.value)
+
+
+def attributes_read() -> set[str]:
+    """Names of attributes that the code reads anywhere but where the rows are declared."""
+    found = set()
+    for path in Path(ottla.__file__).parent.rglob("*.py"):
+        if not path.name.startswith("broker_") or path.parent.name != "config":
+            tree = ast.parse(path.read_text())
+            found |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return found
+
+
+def test_a_key_that_no_code_reads_says_so_and_others_do_not():
+    """A key of a topic's default is read by `topic_defaults`, through the synonyms of the topic's key."""
+    read = attributes_read() | {"max_decompressed_message_bytes"}  # read where batches are unpacked
+    defaults = {name for row in TOPIC_ROWS.values() for name in row.synonyms if not row.unused}
+    for row in BROKER_ROWS.values():
+        assert (row.attribute in read or row.name in defaults) != bool(row.unused), row.name
+    for row in TOPIC_ROWS.values():
+        assert (row.attribute in read) != bool(row.unused), row.name
+
+
+def test_a_key_without_effect_gives_a_line_at_the_start_where_it_is_set():
+    unused = [row for row in BROKER_ROWS.values() if row.unused]
+    assert len(unused) > 30
+    for row in unused:
+        _, warnings = BrokerConfig.from_properties({row.name: render(row.default) or ""})
+        assert warnings == [f"{row.name} has no effect: {row.unused}"]
+
+
+@pytest.mark.parametrize("word", ["a,b", " a", "a ", "a\\", "\\,", "a\\\\b", " ,\\ ", "plain", "C:\\data"])
+def test_a_word_of_a_list_keeps_its_commas_and_blanks(word):
+    assert split_list(f"{list_word(word)},next") == (word, "next")
+    config, _ = BrokerConfig.from_properties({"log.dirs": list_word(word)})
+    assert config.log_dirs == (word,)
+    assert parse(BROKER_ROWS["log.dirs"], render(config.log_dirs) or "") == (word,)

@@ -122,6 +122,14 @@ def test_compacted_logs_are_not_aged(world, kit) -> None:
     assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 0
 
 
+def test_logs_without_a_cleanup_policy_keep_all_but_what_is_below_their_start(world, kit) -> None:
+    """KIP-1161: neither age nor size; DeleteRecords still moves the start."""
+    shelf = kit.rolled(world, [0, 10, 20], 30, retention_ms=1, retention_bytes=0, cleanup_policy=())
+    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 0
+    shelf.log.set_start_offset(10)
+    assert shelf.log.delete_old_segments(Instant(0, T0 + DAY_MS)) == 1
+
+
 def test_retention_precedence() -> None:
     """log.retention.ms over .minutes over .hours; 168 hours when nothing is said; a minute until files go."""
 

@@ -16,6 +16,8 @@ from ottla.client.admin_types import (
     NewTopic,
     OffsetFound,
     TopicCreated,
+    list_of_names,
+    setting_text,
 )
 from ottla.client.cluster import CONTROLLER
 from ottla.client.connection import Connection
@@ -73,7 +75,7 @@ class Admin(PartitionAdmin):
         self, names: Iterable[str], deadline: Deadline | None = None
     ) -> dict[str, TopicView | ClientError]:
         """Metadata of each topic."""
-        wanted = list(dict.fromkeys(names))
+        wanted = list_of_names("describe_topics", names)
         view = self._cluster.refresh(wanted, deadline) if wanted else self._cluster.view
         unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         return {name: view.topics.get(name) or RefusedError(unknown, f"topic {name}") for name in wanted}
@@ -117,7 +119,7 @@ class Admin(PartitionAdmin):
             answer = self._ask_controller(ApiKey.DELETE_TOPICS, build(names, deadline), DeleteTopicsResponse, deadline)
             return (_Item(item.name or "", item.error_code, item.error_message) for item in answer.responses)
 
-        wanted = list(dict.fromkeys(names))
+        wanted = list_of_names("delete_topics", names)
         failed = self._per_name("delete topic", wanted, ask, deadline)
         self._cluster.forget(wanted)
         return {name: failed.get(name) for name in wanted}
@@ -248,7 +250,8 @@ def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
         for number, replicas in (topic.assignment or {}).items()
     ]
     configs = [
-        CreateTopicsRequest.CreatableTopicConfig(name=name, value=value) for name, value in topic.configs.items()
+        CreateTopicsRequest.CreatableTopicConfig(name=name, value=setting_text(name, value))
+        for name, value in topic.configs.items()
     ]
     return CreateTopicsRequest.CreatableTopic(
         name=topic.name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from ottla.client.admin_types import ConfigChange, ConfigEntry, ConfigSource, Resource, ResourceType
+from ottla.client.admin_types import ConfigChange, ConfigEntry, ConfigSource, Resource, ResourceType, setting_text
 from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
 from ottla.client.errors import ClientError, MalformedReplyError, refusal
 from ottla.client.retry import Deadline
@@ -122,7 +122,7 @@ def _alter(resource: Resource, changes: Sequence[ConfigChange]) -> IncrementalAl
         resource_name=resource.name,
         configs=[
             IncrementalAlterConfigsRequest.AlterableConfig(
-                name=change.name, config_operation=change.op, value=change.value
+                name=change.name, config_operation=change.op, value=setting_text(change.name, change.value)
             )
             for change in changes
         ],

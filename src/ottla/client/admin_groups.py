@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from ottla.client.admin_types import list_of_names
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
@@ -247,7 +248,7 @@ class GroupAdmin:
     ) -> dict[str, ClientError | None]:
         """Delete groups without members; NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for others."""
         results: dict[str, ClientError | None] = {}
-        for group_id in dict.fromkeys(group_ids):
+        for group_id in list_of_names("delete_groups", group_ids):
             try:
                 self._ask(
                     group_id,

@@ -5,10 +5,12 @@ Zone: pure. No requests here; those are in `admin` and `admin_configs`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from ottla.client.errors import UsageError
 from ottla.client.metadata import NodeView
 from ottla.types import NO_EPOCH, TopicPartition
 
@@ -26,7 +28,7 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int = -1
     replication_factor: int = -1
-    configs: Mapping[str, str] = {}
+    configs: Mapping[str, str | float | Sequence[str]] = {}
     assignment: Mapping[int, Sequence[int]] | None = None
 
 
@@ -113,7 +115,7 @@ class ConfigChange(NamedTuple):
     """One change of a configuration; `value` is None for DELETE."""
 
     name: str
-    value: str | None
+    value: str | float | Sequence[str] | None
     op: ConfigOp = ConfigOp.SET
 
 
@@ -148,3 +150,30 @@ class ClusterDescription(NamedTuple):
     cluster_id: str
     controller_id: int
     nodes: tuple[NodeView, ...]
+
+
+def list_of_names(call: str, names: Iterable[str]) -> list[str]:
+    """Distinct names. Raises UsageError for a text, which would be taken for a list of its letters, and for no text."""
+    if isinstance(names, (str, bytes)):
+        raise UsageError(f"{call} takes a list of names, not the text {names!r}", f"Use [{names!r}]")
+    found = list(dict.fromkeys(names))
+    for name in found:
+        if not isinstance(name, str):
+            raise UsageError(f"{call}: {name!r} is {type(name).__name__}, not the text of a name")
+    return found
+
+
+def setting_text(key: str, value: object) -> str | None:
+    """A value of a topic's or a broker's setting as brokers read it; None stays None. Raises UsageError."""
+    if value is None or isinstance(value, str):
+        return value if value is None else str.__str__(value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ",".join(str(setting_text(key, word)) for word in value)
+    if isinstance(value, float):
+        return repr(float(value))
+    try:
+        return str(operator.index(value))  # type: ignore[arg-type]  # what has none raises
+    except TypeError:
+        raise UsageError(f"{key}: {value!r} is {type(value).__name__}, no value of a setting", "Give text") from None

@@ -15,6 +15,7 @@ from typing import Any
 
 from ottla.client.errors import ConfigError
 from ottla.client.security.settings import SECURITY_KEYS, SecurityConfig
+from ottla.config.names import RETIRED_CLIENT_NAMES
 
 ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -118,6 +119,8 @@ def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tu
 
 def nearest(key: str, more: Iterable[str] = ()) -> str:
     """A sentence with the key that was probably meant, of these or `more`, or where to find them all."""
+    if key in RETIRED_CLIENT_NAMES:
+        return f"It is a name of Apache Kafka's first clients: use {RETIRED_CLIENT_NAMES[key]}"
     close = difflib.get_close_matches(key, [*(_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
     return f"Did you mean {close[0]}?" if close else "docs/cli.md lists the settings"
 

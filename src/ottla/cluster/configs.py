@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from ottla.config.broker import BROKER_ROWS, BrokerConfig
-from ottla.config.names import nearest, unsupported
+from ottla.config.names import OLD_BROKER_NAMES, nearest, unsupported
 from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse, render
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -75,7 +75,18 @@ class Layers(NamedTuple):
     static: Mapping[str, str]
 
     def behind(self, names: Sequence[str]) -> Iterator[Synonym]:
-        """Every value under these names, by origin and then by name; defaults last."""
+        """Every value under these names, by origin and then by name; defaults last.
+
+        A default under another name than the first is not what stands in first place, as in Kafka: its unit is another.
+        """
+        first = names[:1]
+        for synonym in self._all_behind(names):
+            if synonym.source is not Source.DEFAULT_CONFIG or synonym.name in first:
+                first = names
+            if first == names:
+                yield synonym
+
+    def _all_behind(self, names: Sequence[str]) -> Iterator[Synonym]:
         for values, source in (
             (self.own, Source.DYNAMIC_BROKER_CONFIG),
             (self.shared, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
@@ -263,6 +274,8 @@ def _check_value(name: str, text: str) -> None:
 
 
 def _not_a_key(name: str) -> str:
+    if name in OLD_BROKER_NAMES:
+        return f"{name} is an old name of {OLD_BROKER_NAMES[name]}: use that"
     why = unsupported(name)
     if why is not None:
         return f"{name[:100]}: {why}"

@@ -200,8 +200,9 @@ class LogConfig(ServerConfig):
         "log.preallocate",
         Type.BOOLEAN,
         False,
-        "Whether new segment files are created at their full size (sparse).",
+        "Whether new segment files are created at their full size.",
         dynamic=CLUSTER_WIDE,
+        unused="segment files grow with their records",
     )
     log_message_timestamp_type: str = key(
         "log.message.timestamp.type",

@@ -383,7 +383,13 @@ class ServerConfig:
         "The oldest version among the brokers; followers fetch in a form that it understands.",
     )
     telemetry_max_bytes: int = key(
-        "telemetry.max.bytes", Type.INT, 1_048_576, "Largest metrics push of a client.", at_least(1), importance=LOW
+        "telemetry.max.bytes",
+        Type.INT,
+        1_048_576,
+        "Largest metrics push of a client.",
+        at_least(1),
+        importance=LOW,
+        unused="clients' metrics are not collected",
     )
     metric_reporters: tuple[str, ...] = key(
         "metric.reporters",

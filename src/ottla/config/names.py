@@ -21,6 +21,65 @@ OLD_CLIENT_NAMES: Final = {
     "metadata.broker.list": "bootstrap.servers",
 }
 
+RETIRED_BROKER_NAMES: Final = {
+    "brokerid": "node.id",
+    "enable.zookeeper": "zookeeper.connect",
+    "hostname": "listeners",
+    "log.cleanup.interval.mins": "log.retention.check.interval.ms",
+    "log.default.flush.interval.ms": "log.flush.interval.ms",
+    "log.default.flush.scheduler.interval.ms": "log.flush.scheduler.interval.ms",
+    "log.file.size": "log.segment.bytes",
+    "log.flush.interval": "log.flush.interval.messages",
+    "log.flush.interval.ms.per.topic": "flush.ms of the topic",
+    "log.retention.bytes.per.topic": "retention.bytes of the topic",
+    "log.retention.hours.per.topic": "retention.ms of the topic",
+    "log.retention.size": "log.retention.bytes",
+    "log.roll.hours.per.topic": "segment.ms of the topic",
+    "log.segment.bytes.per.topic": "segment.bytes of the topic",
+    "max.socket.request.bytes": "socket.request.max.bytes",
+    "num.threads": "num.io.threads",
+    "socket.receive.buffer": "socket.receive.buffer.bytes",
+    "socket.send.buffer": "socket.send.buffer.bytes",
+    "zk.connect": "zookeeper.connect",
+    "zk.connectiontimeout.ms": "zookeeper.connection.timeout.ms",
+    "zk.sessiontimeout.ms": "zookeeper.session.timeout.ms",
+}
+"""Names of Apache Kafka's first versions, and what is set today instead."""
+
+RETIRED_CLIENT_NAMES: Final = {
+    "auto.commit.enable": "enable.auto.commit",
+    "autocommit.enable": "enable.auto.commit",
+    "autocommit.interval.ms": "auto.commit.interval.ms",
+    "autooffset.reset": "auto.offset.reset",
+    "batch.num.messages": "batch.size",
+    "block.on.buffer.full": "max.block.ms",
+    "broker.list": "bootstrap.servers",
+    "compressed.topics": "compression.type",
+    "compression.codec": "compression.type",
+    "consumer.timeout.ms": "the time-out of poll",
+    "fetch.message.max.bytes": "max.partition.fetch.bytes",
+    "fetch.size": "max.partition.fetch.bytes",
+    "fetch.wait.max.ms": "fetch.max.wait.ms",
+    "groupid": "group.id",
+    "key.serializer.class": "bytes, which the program makes itself",
+    "message.send.max.retries": "delivery.timeout.ms",
+    "metadata.fetch.timeout.ms": "max.block.ms",
+    "producer.type": "send, which does not wait: for producer.type=sync wait for the future that it returns",
+    "queue.buffering.max.messages": "buffer.memory",
+    "queue.buffering.max.ms": "linger.ms",
+    "queue.enqueue.timeout.ms": "max.block.ms",
+    "rebalance.backoff.ms": "retry.backoff.ms",
+    "rebalance.max.retries": "max.poll.interval.ms",
+    "serializer.class": "bytes, which the program makes itself",
+    "socket.receive.buffer.bytes": "receive.buffer.bytes",
+    "socket.timeout.ms": "request.timeout.ms",
+    "topic.metadata.refresh.interval.ms": "metadata.max.age.ms",
+    "zk.connect": "bootstrap.servers",
+    "zookeeper.connect": "bootstrap.servers",
+    **OLD_CLIENT_NAMES,
+}
+"""Names of the settings of Apache Kafka's first clients, and what takes their place."""
+
 _NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place; ignored"
 _NO_TIER = "there is no remote tier; ignored"
 _NO_CLASSES = "Java classes cannot be loaded; ignored"
@@ -86,6 +145,8 @@ def unsupported(name: str) -> str | None:
     """Why a known key has no effect, or None when it is not such a key."""
     if name in UNSUPPORTED:
         return UNSUPPORTED[name]
+    if name in RETIRED_BROKER_NAMES:
+        return f"a name of Apache Kafka's first versions; use {RETIRED_BROKER_NAMES[name]} instead; ignored"
     for prefix, reason in UNSUPPORTED_PREFIXES:
         if name.startswith(prefix):
             return reason

@@ -264,8 +264,9 @@ class TopicConfig:
         "preallocate",
         Type.BOOLEAN,
         False,
-        "Whether a new segment file is created at its full size (as a sparse file).",
+        "Whether a new segment file is created at its full size.",
         synonyms=("log.preallocate",),
+        unused="segment files grow with their records",
     )
     remote_storage_enable: bool = key(
         "remote.storage.enable",
@@ -273,6 +274,7 @@ class TopicConfig:
         False,
         "Tiering of old segments; refused: there is no remote tier.",
         Check("false: there is no remote tier", lambda value: value is False),
+        unused="there is no remote tier",
     )
     retention_bytes: int = key(
         "retention.bytes",

@@ -67,7 +67,7 @@ def delete_records(
     NOT_LEADER_OR_FOLLOWER, KAFKA_STORAGE_ERROR.
     """
     partition.check_leader(NO_EPOCH)
-    if "delete" not in partition.config.cleanup_policy:
+    if partition.config.compact and not partition.config.delete:
         message = f"{partition.tp} is compacted, records cannot be deleted by offset"
         raise ApiError(ErrorCode.POLICY_VIOLATION, message)
     target = partition.high_watermark if offset == _HIGH_WATERMARK else offset
