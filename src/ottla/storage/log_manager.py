@@ -255,8 +255,8 @@ class LogManager:
     def delete(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure.
 
-        One that had records is missing from then on, until `forget_topics` or `create`: if the controller still counts on
-        this replica at the next start, it is told that the records are gone.
+        One that had records is missing from then on, until `forget_topics` or `create`: if the controller still counts
+        on this replica at the next start, it is told that the records are gone.
         """
         self._drop_copies(tp)
         for each in self.dirs:
