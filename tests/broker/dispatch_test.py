@@ -11,7 +11,9 @@ from ottla.errors import ErrorCode
 from ottla.wire.messages import (
     AddPartitionsToTxnRequest,
     ApiVersionsRequest,
+    LeaderAndIsrRequest,
     MetadataRequest,
+    StopReplicaRequest,
     UpdateMetadataRequest,
     WriteTxnMarkersRequest,
 )
@@ -73,16 +75,30 @@ def test_a_controller_that_is_outdated_or_means_an_earlier_life_is_not_believed(
     epoch = node.broker._fence.broker_epoch
     stale = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=0, broker_epoch=epoch), 8)
     assert stale.error_code == ErrorCode.STALE_CONTROLLER_EPOCH
-    earlier = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=99, broker_epoch=epoch - 1), 8)
-    assert earlier.error_code == ErrorCode.STALE_BROKER_EPOCH
+    node.broker._fence.confirm(99)
+    for wrong in (epoch - 1, -1):
+        earlier = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=99, broker_epoch=wrong), 8)
+        assert earlier.error_code == ErrorCode.STALE_BROKER_EPOCH
     assert node.broker.cluster.image.controller_id == 1
     newer = node.ask(UpdateMetadataRequest(controller_id=9, controller_epoch=99, broker_epoch=epoch), 8)
     assert newer.error_code == 0
     assert node.broker.cluster.image.controller_id == 9
 
 
+def test_a_controller_that_the_store_does_not_know_is_not_believed(member) -> None:
+    node = member
+    epoch = node.broker._fence.broker_epoch
+    for request, version in ((UpdateMetadataRequest, 8), (LeaderAndIsrRequest, 5), (StopReplicaRequest, 3)):
+        forged = node.ask(request(controller_id=9, controller_epoch=99, broker_epoch=epoch), version)
+        assert forged.error_code == ErrorCode.NOT_CONTROLLER
+    assert node.broker._fence.controller_epoch == 1
+    node.create("after")
+    assert node.produce("after", b"a").error_code == 0, "its own controller is believed"
+
+
 def test_what_a_controller_sent_before_its_newest_word_comes_too_late(member) -> None:
     node = member
+    node.broker._fence.confirm(51)
 
     def said(number, epoch, controller_id):
         request = UpdateMetadataRequest(

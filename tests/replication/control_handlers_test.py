@@ -161,7 +161,7 @@ def test_an_order_that_waited_while_another_controller_spoke_is_refused() -> Non
     brokers[1].core.control._prepare = lambda topics, then: brokers[1].core.purgatory.after(50, then)
     brokers.send(1, brokers.leader_and_isr(1, T0), 7, answers.append)
     brokers.run(20)
-    brokers[1].turn(lambda: brokers[1].core.fence.check(CONTROLLER, 2, -1))
+    brokers[1].turn(lambda: brokers[1].core.fence.check(CONTROLLER, 2, None))
     brokers.until(lambda: bool(answers))
     assert answers[0].error_code == ErrorCode.STALE_CONTROLLER_EPOCH
     assert brokers[1].partition().leader_epoch == 3

@@ -14,7 +14,7 @@ def fence(broker_epoch: int = 50) -> ControlFence:
     return made
 
 
-def refused(made: ControlFence, *request: int) -> ErrorCode:
+def refused(made: ControlFence, *request: int | None) -> ErrorCode:
     with pytest.raises(ApiError) as caught:
         made.check(*request)
     return caught.value.code
@@ -39,10 +39,28 @@ def test_what_was_meant_for_an_earlier_life_is_refused() -> None:
 def test_a_registration_that_the_controller_saw_first_is_believed() -> None:
     made = fence(50)
     made.check(2, 7, 51)
-    made.check(2, 7, -1)
+    made.check(2, 7, None)
+
+
+def test_an_epoch_that_should_be_there_is() -> None:
+    assert refused(fence(50), 2, 7, -1) == ErrorCode.STALE_BROKER_EPOCH
+
+
+def test_a_controller_that_the_store_does_not_know_is_not_believed() -> None:
+    made = fence(50)
+    made.look_up = lambda then: then()
+    assert made.doubts(8)
+    assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
+    assert made.controller_epoch == 0, "a refused request teaches nothing"
+    made.confirm(7)
+    assert refused(made, 2, 8, 50) == ErrorCode.NOT_CONTROLLER
+    made.check(2, 7, 50)
+    made.confirm(9)
+    made.check(2, 8, 50)
+    assert not made.doubts(9)
 
 
 def test_a_broker_that_is_not_registered_obeys_nobody() -> None:
     made = fence(-1)
     assert refused(made, 2, 7, 49) == ErrorCode.STALE_BROKER_EPOCH
-    assert refused(made, 2, 7, -1) == ErrorCode.STALE_BROKER_EPOCH
+    assert refused(made, 2, 7, None) == ErrorCode.STALE_BROKER_EPOCH

@@ -115,7 +115,8 @@ class Broker:
         self._stores = Stores(world, self._effects)
         self._leaders = ImageLeaders(lambda: self.cluster.image)
         self._login = BrokerLogin(world.broker_secret, world.entropy, world.network) if world.broker_secret else None
-        self._dispatch = self._closed_dispatch()
+        self._dispatch = self._new_dispatch()
+        self._dispatch.close()
         self._on_frame = self._dispatch.on_frame
         self._serve_hot_requests()
         self.metrics = self._measures().registry
@@ -124,8 +125,8 @@ class Broker:
         """Whether the controller has spoken."""
         self._left = False
 
-    def _closed_dispatch(self) -> Dispatch:
-        dispatch = Dispatch(
+    def _new_dispatch(self) -> Dispatch:
+        return Dispatch(
             self._world.network,
             lambda action: self._purgatory.after(SLICE_PAUSE_MS, action),
             self.config.inter_broker_listener,
@@ -134,8 +135,6 @@ class Broker:
             self._login is not None,
             self._safeguards.containment,
         )
-        dispatch.close()
-        return dispatch
 
     def _replica_manager(self) -> ReplicaManager:
         return ReplicaManager(

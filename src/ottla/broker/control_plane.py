@@ -15,6 +15,7 @@ from ottla.cluster.config_changes import ConfigChanges
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.controller.seat import ControllerSeat
 from ottla.cluster.departure import Departure
+from ottla.cluster.epoch_lookup import EpochLookup
 from ottla.cluster.handlers import Room, cluster_handlers
 from ottla.cluster.image import Delta
 from ottla.cluster.log_dir_events import LogDirEvents
@@ -67,6 +68,7 @@ class ControlPlane:
         self.topics = topics = TopicRequests(cluster, self.seat, peers, stores.is_own)
         alterations = Alterations(store, cluster)
         self.producer_ids = ProducerIds(store, node_id)
+        fence.look_up = EpochLookup(store, fence).look_up
         self._room = Room(cluster, self.changes, alterations, topics, fence, world.network)
 
     def handlers(self, ranges: Ranges) -> list[object]:

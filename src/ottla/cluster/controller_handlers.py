@@ -7,6 +7,7 @@ does not hold the office the answer is NOT_CONTROLLER.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError
@@ -20,6 +21,9 @@ from ottla.wire.messages import (
     ControlledShutdownRequest,
     ControlledShutdownResponse,
 )
+
+_BROKER_EPOCH_FROM: Final = 2
+"""The version of ControlledShutdown from which on it names the broker's epoch."""
 
 
 class ControllerHandlers:
@@ -48,7 +52,8 @@ class ControllerHandlers:
                 )
             )
 
-        self._topics.controller.controlled_shutdown(request.broker_id, request.broker_epoch, moved)
+        broker_epoch = request.broker_epoch if context.api_version >= _BROKER_EPOCH_FROM else None
+        self._topics.controller.controlled_shutdown(request.broker_id, broker_epoch, moved)
 
     @handles(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def allocate_producer_ids(self, context: Context, request: AllocateProducerIdsRequest) -> None:

@@ -42,6 +42,19 @@ class UpdateHandlers:
     @changes_state
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Brokers that live, and the state of partitions; a topic whose leader is -2 is gone."""
+        if self._fence.look_up is not None and self._fence.doubts(request.controller_epoch):
+            self._fence.look_up(lambda: self._begin_later(context, request))
+        else:
+            self._begin(context, request)
+
+    def _begin_later(self, context: Context, request: UpdateMetadataRequest) -> None:
+        """The store has been asked for the controller."""
+        try:
+            self._begin(context, request)
+        except ApiError as error:
+            context.reply(error)
+
+    def _begin(self, context: Context, request: UpdateMetadataRequest) -> None:
         self._check(request)
         self._check_order(request.controller_epoch, context.correlation_id)
         check_partitions(request)

@@ -38,6 +38,8 @@ from ottla.wire.messages import (
 PARTITIONS_PER_STEP: Final = 50
 """How many partitions one turn changes: making one log is a handful of system calls."""
 _IDS_FROM: Final = 5
+_BROKER_EPOCH_FROM: Final = {ApiKey.LEADER_AND_ISR: 2, ApiKey.STOP_REPLICA: 1}
+"""The version from which on a request says for which life of this broker it is meant."""
 _HALF: Final = 1 << 30
 
 Errors = dict[TopicPartition, ErrorCode]
@@ -54,7 +56,7 @@ class _Request(Protocol):
 class _Order:
     """A request in the queue."""
 
-    __slots__ = ("context", "errors", "perform", "request", "respond", "topics", "work")
+    __slots__ = ("context", "errors", "is_looked_up", "perform", "request", "respond", "topics", "work")
 
     def __init__(
         self,
@@ -73,6 +75,8 @@ class _Order:
         self.perform = perform
         self.respond = respond
         self.errors: Errors = {}
+        self.is_looked_up = False
+        """Whether the store was asked for its controller."""
 
 
 class ControlHandlers:
@@ -139,6 +143,8 @@ class ControlHandlers:
         """Carry out orders as long as none of them has to wait."""
         while self._queue:
             order = self._queue[0]
+            if self._looks_up(order):
+                return
             if self._refused(order, first=True):
                 continue
             if order.topics:
@@ -146,6 +152,15 @@ class ControlHandlers:
                 return
             if not self._step(order):
                 return
+
+    def _looks_up(self, order: _Order) -> bool:
+        """Whether the order waits until the store has said if there is such a controller; then `_begin` is called."""
+        look_up = self._fence.look_up
+        if look_up is None or order.is_looked_up or not self._fence.doubts(order.request.controller_epoch):
+            return False
+        order.is_looked_up = True
+        look_up(self._begin)
+        return True
 
     def _go_on(self) -> None:
         """The order at the head of the queue has waited long enough."""
@@ -168,7 +183,9 @@ class ControlHandlers:
         """Whether the order at the head of the queue is not obeyed; it is answered then."""
         request = order.request
         try:
-            self._fence.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+            has_epoch = order.context.api_version >= _BROKER_EPOCH_FROM[ApiKey(order.context.api_key)]
+            broker_epoch = request.broker_epoch if has_epoch else None
+            self._fence.check(request.controller_id, request.controller_epoch, broker_epoch)
             if first:
                 self._check_order(order)
         except ApiError as error:

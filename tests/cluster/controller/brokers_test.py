@@ -51,7 +51,7 @@ def test_leader_walk(house):
     house.settle()
     in_sync()
     assert leaders(house) == [1005, 1012, 1012], "who returns changes nothing"
-    assert controller.ask(lambda c, done: c.controlled_shutdown(1013, -1, done)) == []
+    assert controller.ask(lambda c, done: c.controlled_shutdown(1013, None, done)) == []
     house.brokers[1013].down()
     house.brokers[1013].up()
     house.settle()
@@ -267,10 +267,10 @@ def test_controlled_shutdown_of_who_is_not_there(house):
 def test_a_stopping_broker_neither_leads_nor_joins(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1)})
-    controller.ask(lambda c, done: c.controlled_shutdown(3, -1, done))
+    controller.ask(lambda c, done: c.controlled_shutdown(3, None, done))
     house.brokers[2].down()
     assert house.state("t").leader == 1
-    controller.ask(lambda c, done: c.controlled_shutdown(1, -1, done))
+    controller.ask(lambda c, done: c.controlled_shutdown(1, None, done))
     assert house.state("t").leader == 1, "the last one stays"
 
 

@@ -189,7 +189,7 @@ def test_a_zombie_changes_no_node(house):
     before = {path: (node.data, node.version) for path, node in house.engine.tree.nodes.items()}
     since = len(house.submissions)
     boxes = [
-        controller.begin(lambda _, done: office.controlled_shutdown(3, -1, done)),
+        controller.begin(lambda _, done: office.controlled_shutdown(3, None, done)),
         controller.begin(lambda _, done: office.delete_topic("t", 1000, done)),
     ]
     house.settle()
@@ -210,7 +210,7 @@ def test_without_the_epoch_check_a_zombie_writes(house):
     house.write(Op("delete", CONTROLLER))
     house.settle()
     assert other.controller.epoch == 2
-    controller.begin(lambda office, done: office.controlled_shutdown(1, -1, done))
+    controller.begin(lambda office, done: office.controlled_shutdown(1, None, done))
     house.settle()
     assert house.state("t").controller_epoch == 1, "an old epoch over a newer one"
 
@@ -239,7 +239,7 @@ def test_every_multi_of_a_controller_begins_with_the_epoch_check(house):
     house.write(Op("create", "/admin/reassign_partitions", plan))
     house.write(Op("sequential", "/log_dir_event_notification/log_dir_event_", b'{"version":1,"broker":3,"event":1}'))
     house.broker(2)
-    controller.ask(lambda c, done: c.controlled_shutdown(3, -1, done))
+    controller.ask(lambda c, done: c.controlled_shutdown(3, None, done))
     controller.ask(lambda c, done: c.allocate_producer_ids(1, house.brokers[1].epoch, done))
     controller.ask(lambda c, done: c.delete_topic("t", 1000, done))
     house.settle()
@@ -278,7 +278,7 @@ def test_a_store_out_of_reach_is_waited_for(house):
     controller.create("t", {0: (2, 3, 1)})
     controller.link.cut = Kind.NOT_DONE
     house.brokers[2].down()
-    box = controller.begin(lambda c, done: c.controlled_shutdown(3, -1, done))
+    box = controller.begin(lambda c, done: c.controlled_shutdown(3, None, done))
     house.settle()
     assert not box
     controller.link.cut = None
@@ -292,7 +292,7 @@ def test_whoever_waits_is_told_when_the_office_is_lost(house):
     house.brokers[2].silent = True
     wanted = [
         controller.begin(lambda c, done: c.list_reassignments(None, done)),
-        controller.begin(lambda c, done: c.controlled_shutdown(1, -1, done)),
+        controller.begin(lambda c, done: c.controlled_shutdown(1, None, done)),
     ]
     controller.turn(controller.seat.on_session_lost)
     house.settle()
@@ -304,7 +304,7 @@ def test_whoever_waits_is_told_when_the_office_is_lost(house):
 def test_an_expired_session_ends_the_work_quietly(house):
     controller = house.cluster(1, 2)
     controller.link.cut = Kind.EXPIRED
-    box = controller.begin(lambda c, done: c.controlled_shutdown(2, -1, done))
+    box = controller.begin(lambda c, done: c.controlled_shutdown(2, None, done))
     create = controller.begin(lambda c, done: c.delete_topic("t", 1000, done))
     house.settle()
     assert all(len(each) == 1 for each in (box, create))

@@ -124,7 +124,7 @@ class Storm:
 
     def shut_down(self) -> None:
         node = self.random.choice(BROKERS)
-        self.ask(lambda c, done: c.controlled_shutdown(node, -1, done))
+        self.ask(lambda c, done: c.controlled_shutdown(node, None, done))
 
     def propose(self) -> None:
         """A leader finds that some follower is in sync, or is not any more."""

@@ -31,8 +31,6 @@ from ottla.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-_NO_EPOCH = -1
-
 
 class Brokers:
     """Live brokers as the controller follows them."""
@@ -133,12 +131,12 @@ class Brokers:
 
     # -- stopping in order -------------------------------------------------------------------------------------
 
-    def shut_down(self, broker: int, broker_epoch: int) -> Script[tuple[list[TopicPartition], list[int]]]:
+    def shut_down(self, broker: int, broker_epoch: int | None) -> Script[tuple[list[TopicPartition], list[int]]]:
         """Move leaderships away from a broker; (what it still leads, brokers that lead now)."""
         known = self._context.brokers.get(broker)
         if known is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
-        if _NO_EPOCH < broker_epoch < known.epoch:
+        if broker_epoch is not None and broker_epoch < known.epoch:
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has registered anew since")
         self._context.stopping[broker] = None
         tps = [tp for tp in self._replicas_on([broker]) if self._has_others(tp)]

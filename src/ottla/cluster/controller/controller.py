@@ -319,10 +319,10 @@ class Controller:
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
-    def controlled_shutdown(self, broker: int, broker_epoch: int, done: Answer[list[TopicPartition]]) -> None:
+    def controlled_shutdown(self, broker: int, broker_epoch: int | None, done: Answer[list[TopicPartition]]) -> None:
         """A broker wants to stop: lead its partitions elsewhere. The answer names those that it still leads.
 
-        It comes when the new leaders know. `broker_epoch` -1: not told (versions 0 and 1).
+        It comes when the new leaders know. `broker_epoch` None: not told (versions 0 and 1).
         Errors: STALE_BROKER_EPOCH, BROKER_NOT_AVAILABLE.
         """
         asked = self._asks.new(done)

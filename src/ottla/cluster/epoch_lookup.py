@@ -1,0 +1,58 @@
+"""Whether there is a controller with an epoch that was not heard of before: the metadata store says so.
+
+Zone: deterministic. Controllers write their epoch to /controller_epoch before they send anything. A request that names
+a later epoch than that comes from no controller; if it were believed, the real one would be fenced off for good.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.cluster.layout import CONTROLLER_EPOCH, BrokenNode, decode_epoch
+from ottla.cluster.script import Script, get, run, submit
+from ottla.errors import ApiError
+from ottla.replication.control import ControlFence
+from ottla.seams import Failure, MetadataStore, Op
+
+_LANE: Final = "controller epoch"
+
+
+class EpochLookup:
+    """Reads the newest controller epoch for the fence, once for all that wait."""
+
+    def __init__(self, store: MetadataStore, fence: ControlFence) -> None:
+        self._store = store
+        self._fence = fence
+        self._asked: list[Callable[[], None]] = []
+        """Called when the present look-up ends."""
+        self._next: list[Callable[[], None]] = []
+        """Came while one was under way, which may have read too early for them."""
+
+    def look_up(self, then: Callable[[], None]) -> None:
+        """Call `then`, in a later turn, when the store has answered or failed; the fence knows what it said."""
+        self._next.append(then)
+        if not self._asked:
+            self._start()
+
+    def _start(self) -> None:
+        self._asked, self._next = self._next, []
+        run(self._store, self._read(), self._finish)
+
+    def _read(self) -> Script[int]:
+        # A write first: the server that is asked may be behind the controller, and has caught up with the write.
+        yield from submit(_LANE, [Op("check", CONTROLLER_EPOCH)])
+        node = yield from get(CONTROLLER_EPOCH)
+        try:
+            return 0 if node is None else decode_epoch(CONTROLLER_EPOCH, node.data)
+        except BrokenNode:
+            return 0
+
+    def _finish(self, outcome: int | Failure | ApiError) -> None:
+        if isinstance(outcome, int):
+            self._fence.confirm(outcome)
+        asked, self._asked = self._asked, []
+        for then in asked:
+            then()
+        if self._next and not self._asked:
+            self._start()
