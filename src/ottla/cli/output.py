@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import click
 
+from ottla.utf8 import readable_text
+
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def write(text: str) -> None:
-    """A line of data."""
-    click.echo(text)
+    """A line of data, with replacement characters where text of others is not UTF-8."""
+    click.echo(readable_text(text))
 
 
 def write_json(value: Json) -> None:

@@ -143,7 +143,7 @@ def _headers(value: Json) -> Headers:
     headers: list[tuple[str, bytes | None]] = []
     for item in value if isinstance(value, list) else [None]:
         name = _header_key(item.get("key")) if isinstance(item, dict) else None
-        if name is None:
+        if not isinstance(item, dict) or name is None:
             raise ValueError('headers is not a list of {"key": …, "value": …}')
         headers.append((name, bytes_from_json(item.get("value"), f"header {name}")))
     return tuple(headers)

@@ -104,7 +104,7 @@ class HttpServer:
 
 
 def _answer(page: Page, only_head: bool) -> bytes:
-    body = page.body.encode()
+    body = page.body.encode(errors="replace")
     head = (
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n"
         f"Content-Length: {len(body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"

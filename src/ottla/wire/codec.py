@@ -6,6 +6,7 @@ Zone: pure. The public face of the compiled codec; the text it compiles is writt
 from __future__ import annotations
 
 import struct
+from functools import cache
 from typing import Any, TypeVar
 
 from ottla.seams import Part, Region
@@ -30,11 +31,14 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
     buffer = memoryview(view) if cls.HAS_RECORDS else bytes(view)
     end = len(buffer)
     try:
-        message, pos = decoder(buffer, pos, end)
+        try:
+            message, pos = decoder(buffer, pos, end)
+        except UnicodeDecodeError:
+            message = None  # what was read so far is let go with the exception, before it is read again
+        if message is None:
+            message, pos = _odd_decoder(cls, version)(buffer, pos, end)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: cut short") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{cls.__name__} v{version}: text is not UTF-8") from error
     if pos > end:
         raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
     return message, pos
@@ -49,7 +53,12 @@ def encode(message: Message, version: int) -> list[Part]:
     encoder = message.ENCODERS.get(version) or _compile_encoder(type(message), version)
     parts: list[Part] = []
     pieces: list[bytes] = []
-    encoder(message, parts, pieces, pieces.append)
+    try:
+        encoder(message, parts, pieces, pieces.append)
+    except UnicodeEncodeError:  # once more, for text that is not UTF-8
+        parts.clear()
+        pieces.clear()
+        _odd_encoder(type(message), version)(message, parts, pieces, pieces.append)
     if pieces or not parts:
         parts.append(b"".join(pieces))
     return parts
@@ -96,6 +105,22 @@ def _compile_encoder(cls: type[Message], version: int) -> Encoder:
     source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"))
     encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
     cls.ENCODERS[version] = encoder
+    return encoder
+
+
+@cache
+def _odd_decoder(cls: type[Message], version: int) -> Decoder:
+    """One for text that is not UTF-8: rare, so that the others pay nothing for it."""
+    amplification = _amplification(cls)
+    source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=amplification, odd_text=True)
+    decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
+    return decoder
+
+
+@cache
+def _odd_encoder(cls: type[Message], version: int) -> Encoder:
+    source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"), odd_text=True)
+    encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
     return encoder
 
 
