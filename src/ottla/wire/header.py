@@ -72,7 +72,10 @@ def decode_request_header(view: Buffer) -> RequestHeader:
         pos = 10 + length
         if pos > end:
             fail("client_id", length)
-        client = decode_text(bytes(view[10:pos]))
+        try:
+            client = bytes(view[10:pos]).decode()
+        except UnicodeDecodeError:
+            client = decode_text(bytes(view[10:pos]))
     if flexible:
         pos = pos + 1 if pos < end and not view[pos] else _pass_tags(view, pos)
     return _new(RequestHeader, (key, version, correlation, client, pos))
