@@ -165,6 +165,16 @@ def test_a_record_that_its_topic_refuses_takes_no_other_to_the_dead_letters(brok
         assert [each.value for each in readers.records if each.topic != topic] == [bytes(1_000)]
 
 
+def test_headers_whose_keys_are_not_utf8_come_back_as_they_were(broker: str, topic: str) -> None:
+    odd = "caf\udce9"
+    with Producer({"bootstrap.servers": broker}) as producer:
+        headers = written([(odd, b"1")], Trail(attempts=2, origin=Origin(topic)))
+        producer.send(f"{topic}.retry.1", b"v", headers=headers)
+    with mover_of(broker, topic) as mover, Readers(broker, topic) as readers:
+        turn_until(mover, lambda: readers.look() == [b"v"])
+        assert (odd, b"1") in readers.records[0].headers
+
+
 def test_a_transaction_that_failed_meanwhile_is_not_the_fault_of_the_next_record(broker: str, topic: str) -> None:
     with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
         values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small", 2, 1, {"max.message.bytes": "500"})]))

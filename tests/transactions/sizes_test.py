@@ -9,6 +9,7 @@ from tests.handnode import Asker, Place
 from tests.transactions.hand import Hand, X
 
 from ottla.errors import ErrorCode
+from ottla.utf8 import decode_text
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -48,7 +49,7 @@ def kept(hand: Hand) -> set[str]:
 
 @pytest.mark.parametrize("raw", [b"\xff\xfe\xfd\xfc", b"\xc3\x28ab", b"\xed\xa0\x80\x80"])
 @pytest.mark.parametrize(("request_", "version"), NAMED, ids=[type(each).__name__ for each, _ in NAMED])
-def test_names_that_are_no_text(hand: Hand, request_: object, version: int, raw: bytes) -> None:
+def test_names_that_are_no_text_are_names(hand: Hand, request_: object, version: int, raw: bytes) -> None:
     key = next(key for key, api in API_TABLE.items() if api.request is type(request_))
     frame = encode_request_header(key, version, 7, "hand") + encode_bytes(request_, version)
     assert frame.count(b"abcd") == 1
@@ -56,10 +57,9 @@ def test_names_that_are_no_text(hand: Hand, request_: object, version: int, raw:
     spoiled = memoryview(bytearray(frame.replace(b"abcd", raw)))
     hand.node.process.post(0, "frame", lambda: hand.node.broker.on_frame(place, spoiled))
     hand.node.pass_ms(10)
-    assert not place.answered
-    (why,) = hand.node.network.closed
-    assert "cannot be read" in why
-    assert kept(hand) == {X}
+    assert place.answered
+    assert hand.node.network.closed == []
+    assert kept(hand) <= {X, decode_text(raw)}
 
 
 @pytest.mark.parametrize("timeout_ms", INT32)

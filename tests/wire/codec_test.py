@@ -151,9 +151,16 @@ def test_varints_of_more_than_an_int32(varint: bytes) -> None:
         decode(DescribeGroupsRequest, 5, varint + bytes(10))
 
 
-def test_invalid_utf8() -> None:
-    with pytest.raises(MalformedMessage, match="UTF-8"):
-        decode(FindCoordinatorRequest, 0, b"\0\2\xff\xfe")
+@pytest.mark.parametrize("version", FindCoordinatorRequest.VERSIONS)
+def test_text_that_is_not_utf8_is_kept_byte_for_byte(version: int) -> None:
+    odd = "caf\udce9"
+    keys = {"key": odd} if version < 4 else {"coordinator_keys": [odd, "fine"]}
+    request = FindCoordinatorRequest(**keys)  # type: ignore[arg-type]
+    data = encode_bytes(request, version)
+    assert b"caf\xe9" in data
+    assert decode(FindCoordinatorRequest, version, data) == (request, len(data))
+    with pytest.raises(MalformedMessage):
+        decode(FindCoordinatorRequest, version, data[:-3])
 
 
 def test_unknown_tagged_fields_are_passed_over() -> None:

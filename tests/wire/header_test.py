@@ -80,7 +80,6 @@ def test_truncated_at_every_byte() -> None:
     [
         struct.pack(">h", -2),
         struct.pack(">h", 32767),
-        struct.pack(">h2s", 2, b"\xff\xfe") + b"\0",
         struct.pack(">h", 0) + b"\xff\xff\xff\xff\x0f",  # 2^32 - 1 tags
         struct.pack(">h", 0) + b"\xff\xff\xff\xff\xff\xff\1",
         struct.pack(">h", 0) + b"\x91\x4e" + b"\0\0" * 10_001,
@@ -181,3 +180,9 @@ def test_mutated_frames_are_read_or_malformed(grammar: ModuleType, rng: random.R
     read_frame(frame)
     with contextlib.suppress(MalformedMessage):
         read_frame(grammar.mutate(rng, frame))
+
+
+def test_a_client_id_that_is_not_utf8_is_kept_byte_for_byte() -> None:
+    data = encode_request_header(ApiKey.PRODUCE, 9, 7, "caf\udce9")
+    assert b"caf\xe9" in data
+    assert decode_request_header(data).client_id == "caf\udce9"

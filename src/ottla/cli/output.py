@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 import click
 
 from ottla.terminal import visible_text
+from ottla.utf8 import readable_text
 
 Json = str | int | float | bool | None | Sequence["Json"] | Mapping[str, "Json"]
 
 
 def write(text: str) -> None:
-    """A line of data."""
-    click.echo(text)
+    """A line of data, with replacement characters where text of others is not UTF-8."""
+    click.echo(readable_text(text))
 
 
 def write_json(value: Json) -> None:
@@ -46,7 +47,7 @@ def write_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None
 
 def one_line(text: str) -> str:
     """`text` with newlines, tabs and other control characters as escapes."""
-    return visible_text(text).replace("\n", "\\x0a").replace("\t", "\\x09")
+    return visible_text(readable_text(text)).replace("\n", "\\x0a").replace("\t", "\\x09")
 
 
 def _is_number(text: str) -> bool:

@@ -16,6 +16,7 @@ from typing import Any
 from ottla.client.errors import ConfigError
 from ottla.client.security.settings import SECURITY_KEYS, SecurityConfig
 from ottla.config.names import RETIRED_CLIENT_NAMES
+from ottla.utf8 import encode_text
 
 ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
@@ -72,8 +73,11 @@ class ClientConfig:
             value = getattr(self, name)
             if value not in allowed:
                 raise ConfigError(f"{_key(name)}={value} is not known", f"Use one of {', '.join(allowed)}")
-        if len(self.client_id.encode()) > 32_767:
-            raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
+        try:
+            if len(encode_text(self.client_id)) > 32_767:
+                raise ConfigError("client.id is longer than 32767 bytes", "Use a short name")
+        except UnicodeEncodeError:
+            raise ConfigError(f"client.id={self.client_id!r} holds half of a surrogate pair", "Use text") from None
         if self.enable_idempotence and ACKS[self.acks] != -1:
             raise ConfigError(f"enable.idempotence=true contradicts acks={self.acks}", "Leave one of them unset")
 

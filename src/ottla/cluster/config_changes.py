@@ -43,7 +43,7 @@ _PREFIX: Final = f"{CONFIG_CHANGES}/config_change_"
 def note_op(entity: str) -> Op:
     """The note that the settings of `topics/<name>` or `brokers/<id>` have changed, for the multi that changes them."""
     content = json.dumps({"version": 2, "entity_path": entity}, separators=(",", ":"), ensure_ascii=False)
-    return Op("sequential", _PREFIX, content.encode())
+    return Op("sequential", _PREFIX, content.encode(errors="replace"))
 
 
 class ConfigChanges:

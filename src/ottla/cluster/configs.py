@@ -15,6 +15,7 @@ from ottla.config.names import OLD_BROKER_NAMES, nearest, unsupported
 from ottla.config.rows import ConfigError, Dynamic, Row, Type, parse, render
 from ottla.config.topic import TOPIC_ROWS, TopicConfig
 from ottla.errors import ApiError, ErrorCode
+from ottla.utf8 import readable_text
 
 MAX_VALUE: Final = 32_767
 """Bytes of one value: what a string of the protocol can hold, so that every value can be described."""
@@ -196,6 +197,8 @@ def changed(
             result.pop(change.name, None)
             continue
         value = _new_value(change, rows, effective)
+        if readable_text(value) != value:  # the store keeps JSON
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name}: the value is not UTF-8")
         if len(value.encode()) > MAX_VALUE:
             raise ApiError(ErrorCode.INVALID_CONFIG, f"{change.name}: the value would have more than {MAX_VALUE} bytes")
         result[change.name] = value

@@ -137,7 +137,7 @@ def broker_config_path(entity: int | None) -> str:
 
 
 def _json(value: object) -> bytes:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="replace")
 
 
 def encode_topic(node: TopicNode) -> bytes:

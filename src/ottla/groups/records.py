@@ -20,6 +20,8 @@ from ottla.record.internal.groups import (
 from ottla.record.internal.parsing import UnknownType, parse_record
 from ottla.wire.codec import encode_bytes
 
+_ODD: Final = "surrogateescape"
+"""What becomes of text that is not UTF-8: see `utf8.encode_text`, of which this is the short way."""
 _OFFSET_KEY: Final = 1
 _GROUP_KEY: Final = 2
 _OFFSET_VERSION: Final = 3
@@ -132,14 +134,14 @@ def _position(value: OffsetCommitValue) -> Position:
 
 
 def _offset_key(entry: OffsetCommitted) -> bytes:
-    group, topic = entry.group_id.encode(), entry.topic.encode()
+    group, topic = entry.group_id.encode("utf-8", _ODD), entry.topic.encode("utf-8", _ODD)
     return b"".join(
         (_KEY_HEAD.pack(_OFFSET_KEY, len(group)), group, _SHORT.pack(len(topic)), topic, _INT.pack(entry.partition))
     )
 
 
 def _offset_value(position: Position) -> bytes:
-    metadata = position.metadata.encode()
+    metadata = position.metadata.encode("utf-8", _ODD)
     if position.expire_ms < 0:
         head = _VALUE_HEAD.pack(_OFFSET_VERSION, position.offset, position.leader_epoch, len(metadata))
         return head + metadata + _LONG.pack(position.commit_ms)

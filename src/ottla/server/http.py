@@ -144,7 +144,7 @@ def _answer(page: Page, only_head: bool) -> Iterator[bytes | memoryview]:
 
 
 def _text(status: int, text: str) -> Page:
-    return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode())
+    return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"))
 
 
 def _full() -> Page:
@@ -178,7 +178,7 @@ async def metrics_page(registry: Registry) -> Page:
     for part in registry.parts():
         parts.append(part)
         await asyncio.sleep(0)
-    return Page(200, METRICS_TYPE, "".join(parts).encode())
+    return Page(200, METRICS_TYPE, "".join(parts).encode(errors="replace"))
 
 
 def health_page(node_id: int, ready: bool, registry: Registry) -> Page:

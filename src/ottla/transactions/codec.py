@@ -51,7 +51,7 @@ class TransactionCodec:
     def encode(self, entry: object) -> tuple[bytes, bytes | None]:
         """Key and value; no value for what is forgotten."""
         assert isinstance(entry, Entry)
-        name = entry.transactional_id.encode()
+        name = entry.transactional_id.encode("utf-8", "surrogateescape")
         key = _KEY.pack(_KEY_TYPE, len(name)) + name
         if entry.transaction is None:
             return key, None
@@ -106,7 +106,7 @@ def _packed_partitions(partitions: Iterable[TopicPartition]) -> bytes:
         topics.setdefault(topic, []).append(partition)
     pieces = [uvarint(len(topics) + 1)]
     for topic, indexes in topics.items():
-        name = topic.encode()
+        name = topic.encode("utf-8", "surrogateescape")
         pieces += (uvarint(len(name) + 1), name, uvarint(len(indexes) + 1))
         pieces += [_INDEX.pack(index) for index in indexes]
         pieces.append(b"\0")

@@ -30,6 +30,7 @@ from ottla.transactions.state import (
     widened,
 )
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+from ottla.utf8 import encode_text
 
 MAX_ID_BYTES: Final = 2**15 - 1
 MAX_PARTITIONS_BYTES: Final = 1_000_000
@@ -47,7 +48,7 @@ def check_id(transactional_id: str) -> None:
     """Raises ApiError INVALID_REQUEST for an empty transactional id, and for one too long for a record's key."""
     if not transactional_id:
         raise ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
-    if len(transactional_id) > MAX_ID_BYTES // 4 and len(transactional_id.encode()) > MAX_ID_BYTES:
+    if len(transactional_id) > MAX_ID_BYTES // 4 and len(encode_text(transactional_id)) > MAX_ID_BYTES:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"the transactional id has more than {MAX_ID_BYTES} bytes")
 
 
@@ -59,7 +60,7 @@ def check_size(txn: Transaction) -> None:
     if len(txn.partitions) * _LONGEST_PARTITION <= MAX_PARTITIONS_BYTES:
         return
     topics = dict.fromkeys(tp.topic for tp in sorted(txn.partitions))
-    size = 4 * len(txn.partitions) + sum(len(topic.encode()) + _PER_TOPIC for topic in topics)
+    size = 4 * len(txn.partitions) + sum(len(encode_text(topic)) + _PER_TOPIC for topic in topics)
     if size > MAX_PARTITIONS_BYTES:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(txn.partitions)} partitions are too many for a transaction")
 

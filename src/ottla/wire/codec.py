@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Generator
+from functools import cache
 from typing import Any, TypeVar, cast
 
 from ottla.seams import Part, Region
@@ -31,11 +32,14 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
     buffer = memoryview(view) if cls.HAS_RECORDS else bytes(view)
     end = len(buffer)
     try:
-        message, pos = decoder(buffer, pos, end)
+        try:
+            message, pos = decoder(buffer, pos, end)
+        except UnicodeDecodeError:
+            message = None  # what was read so far is let go with the exception, before it is read again
+        if message is None:
+            message, pos = _odd_decoder(cls, version)(buffer, pos, end)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: cut short") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{cls.__name__} v{version}: text is not UTF-8") from error
     if pos > end:
         raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
     return message, pos
@@ -52,8 +56,6 @@ def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Gen
         message, pos = yield from decoder(memoryview(view), pos, end)
     except (IndexError, struct.error) as error:
         raise MalformedMessage(f"{cls.__name__} v{version}: cut short") from error
-    except UnicodeDecodeError as error:
-        raise MalformedMessage(f"{cls.__name__} v{version}: text is not UTF-8") from error
     if pos > end:
         raise MalformedMessage(f"{cls.__name__} v{version}: {pos - end} bytes short")
     return cast("M", message)
@@ -68,7 +70,12 @@ def encode(message: Message, version: int) -> list[Part]:
     encoder = message.ENCODERS.get(version) or _compile_encoder(type(message), version)
     parts: list[Part] = []
     pieces: list[bytes] = []
-    encoder(message, parts, pieces, pieces.append)
+    try:
+        encoder(message, parts, pieces, pieces.append)
+    except UnicodeEncodeError:  # once more, for text that is not UTF-8
+        parts.clear()
+        pieces.clear()
+        _odd_encoder(type(message), version)(message, parts, pieces, pieces.append)
     if pieces or not parts:
         parts.append(b"".join(pieces))
     return parts
@@ -112,7 +119,9 @@ def _compile_decoder(cls: type[Message], version: int) -> Decoder:
 
 
 def _compile_sliced(cls: type[Message], version: int) -> SlicedDecoder:
-    source = DecoderSource(_scope(cls, version), view=True, amplification=_amplification(cls), sliced=True)
+    source = DecoderSource(
+        _scope(cls, version), view=True, amplification=_amplification(cls), odd_text=True, sliced=True
+    )
     decoder: SlicedDecoder = _define("decode", source.function(cls), source.names, cls, version)
     cls.SLICED[version] = decoder
     return decoder
@@ -120,7 +129,7 @@ def _compile_sliced(cls: type[Message], version: int) -> SlicedDecoder:
 
 def compile_portion(owner: type[Message], version: int, cls: StructType, array: str, portion: str) -> Encoder:
     """The encoder of a part of a struct inside a message: its "head" or "tail" beside an array, or its "function"."""
-    source = EncoderSource(_scope(owner, version), strict=False)
+    source = EncoderSource(_scope(owner, version), strict=False, odd_text=True)
     text = source.function(cls) if portion == "function" else getattr(source, portion)(cls, array)
     encoder: Encoder = _define("encode", text, source.names, owner, version)
     return encoder
@@ -130,6 +139,22 @@ def _compile_encoder(cls: type[Message], version: int) -> Encoder:
     source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"))
     encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
     cls.ENCODERS[version] = encoder
+    return encoder
+
+
+@cache
+def _odd_decoder(cls: type[Message], version: int) -> Decoder:
+    """One for text that is not UTF-8: rare, so that the others pay nothing for it."""
+    amplification = _amplification(cls)
+    source = DecoderSource(_scope(cls, version), view=cls.HAS_RECORDS, amplification=amplification, odd_text=True)
+    decoder: Decoder = _define("decode", source.function(cls), source.names, cls, version)
+    return decoder
+
+
+@cache
+def _odd_encoder(cls: type[Message], version: int) -> Encoder:
+    source = EncoderSource(_scope(cls, version), strict=cls.__name__.endswith("Request"), odd_text=True)
+    encoder: Encoder = _define("encode", source.function(cls), source.names, cls, version)
     return encoder
 
 

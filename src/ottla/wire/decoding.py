@@ -33,8 +33,12 @@ from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare
 class DecoderSource:
     """Writes one decoder. `lines` is its text and `names` what the text refers to."""
 
-    def __init__(self, scope: Scope, *, view: bool, amplification: int, sliced: bool = False) -> None:
+    def __init__(
+        self, scope: Scope, *, view: bool, amplification: int, odd_text: bool = False, sliced: bool = False
+    ) -> None:
         """`view`: the input is a memoryview (the message has records), else bytes.
+
+        `odd_text`: text that is not UTF-8 is kept as `utf8.decode_text` has it; else it raises UnicodeDecodeError.
 
         `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is. `sliced`: the decoder is a
         generator that yields after every SLICE elements of structs or text, and returns what it has decoded.
@@ -43,6 +47,7 @@ class DecoderSource:
         self.view = view
         self.amplification = amplification
         self.sliced = sliced
+        self.decode_text = "decode(errors='surrogateescape')" if odd_text else "decode()"
         self.lines: list[str] = []
         self.names: dict[str, object] = {
             "new": object.__new__,
@@ -182,7 +187,7 @@ class DecoderSource:
 
     def _slice(self, kind: str) -> str:
         if kind == "string":
-            return "b[p:e].tobytes().decode()" if self.view else "b[p:e].decode()"
+            return f"b[p:e].tobytes().{self.decode_text}" if self.view else f"b[p:e].{self.decode_text}"
         if kind == "bytes" and self.view:
             return "b[p:e].tobytes()"
         return "b[p:e]"

@@ -35,9 +35,13 @@ JOINED: Final = 512
 class EncoderSource:
     """Writes one encoder. `lines` is its text and `names` what the text refers to."""
 
-    def __init__(self, scope: Scope, *, strict: bool) -> None:
-        """`strict`: refuse to drop a value that the version cannot carry (requests)."""
+    def __init__(self, scope: Scope, *, strict: bool, odd_text: bool = False) -> None:
+        """`strict`: refuse to drop a value that the version cannot carry (requests).
+
+        `odd_text`: text becomes bytes as in `utf8.encode_text`; else what is not UTF-8 raises UnicodeEncodeError.
+        """
         self.scope = scope
+        self.encode_text = ".encode(errors='surrogateescape')" if odd_text else ".encode()"
         self.strict = strict
         self.lines: list[str] = []
         self.names: dict[str, object] = {
@@ -199,7 +203,7 @@ class EncoderSource:
         return variable, length
 
     def _text(self, kind: str, value: str, *, null: bool, indent: str) -> None:
-        convert = ".encode()" if kind == "string" else ""
+        convert = self.encode_text if kind == "string" else ""
         size = "size_of" if kind == "records" else "len"
         variable, length = self._measure(value, convert, size, null=null, indent=indent, empty="b''")
         self._length(kind, length, indent)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from ottla.utf8 import decode_text, encode_text
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.errors import MalformedMessage, fail
 from ottla.wire.primitives import Buffer, skip_tags
@@ -73,8 +74,8 @@ def decode_request_header(view: Buffer) -> RequestHeader:
             fail("client_id", length)
         try:
             client = bytes(view[10:pos]).decode()
-        except UnicodeDecodeError as error:
-            raise MalformedMessage("client_id: not UTF-8") from error
+        except UnicodeDecodeError:
+            client = decode_text(bytes(view[10:pos]))
     if flexible:
         pos = pos + 1 if pos < end and not view[pos] else _pass_tags(view, pos)
     return _new(RequestHeader, (key, version, correlation, client, pos))
@@ -105,7 +106,7 @@ def encode_request_header(api_key: int, api_version: int, correlation_id: int, c
     tags = b"\0" if _SHAPES[api_key, api_version] else b""
     if client_id is None:
         return _pack_common(api_key, api_version, correlation_id, -1) + tags
-    name = client_id.encode()
+    name = encode_text(client_id)
     return _pack_common(api_key, api_version, correlation_id, len(name)) + name + tags
 
 

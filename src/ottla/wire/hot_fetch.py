@@ -286,7 +286,7 @@ def _plain_response(version: int) -> Callable[[Answers, int, int, int], list[Par
         parts: list[Part] = []
         pieces = [head]
         for name, _, answers in topics:
-            text = name.encode()
+            text = name.encode("utf-8", "surrogateescape")
             pieces += (int16(len(text)), text, int32(len(answers)))
             for answer in answers:
                 partition, code, high, stable, start, aborted, preferred, records = answer
@@ -366,7 +366,7 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
 
 
 def _compact_text(text: str) -> bytes:
-    encoded = text.encode()
+    encoded = text.encode("utf-8", "surrogateescape")
     return uvarint(len(encoded) + 1) + encoded
 
 

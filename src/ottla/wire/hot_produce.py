@@ -240,11 +240,11 @@ def _plain_response(version: int) -> Callable[[Answers, int], bytes]:
         if len(topics) == 1 and version >= 5:
             name, _, answers = topics[0]
             if len(answers) == 1:
-                text = name.encode()
+                text = name.encode("utf-8", "surrogateescape")
                 return head(1, len(text)) + text + single(1, *answers[0], *constants, throttle_ms)
         out = [int32(len(topics))]
         for name, _, answers in topics:
-            text = name.encode()
+            text = name.encode("utf-8", "surrogateescape")
             out += (int16(len(text)), text, int32(len(answers)))
             for answer in answers:
                 out.append(pack(*answer[:stop], *constants))
@@ -268,7 +268,7 @@ def _compact_response(*, with_ids: bool) -> Callable[[Answers, int], bytes]:
             body = single(2, partition, error, base, append_ms, start, 1, 0, 0, 0, throttle_ms, 0)
             if with_ids:
                 return b"\2" + topic_id + body
-            text = name.encode()
+            text = name.encode("utf-8", "surrogateescape")
             if len(text) < 127:
                 return head(2, len(text) + 1) + text + body
         out = [uvarint(len(topics) + 1)]
@@ -276,7 +276,7 @@ def _compact_response(*, with_ids: bool) -> Callable[[Answers, int], bytes]:
             if with_ids:
                 out.append(topic_id)
             else:
-                text = name.encode()
+                text = name.encode("utf-8", "surrogateescape")
                 out += (uvarint(len(text) + 1), text)
             out.append(uvarint(len(answers) + 1))
             for partition, error, base, append_ms, start in answers:
@@ -311,7 +311,7 @@ class OneAnswer:
 
     def head(self, name: str, topic_id: bytes) -> bytes:
         """Everything before the number of the partition."""
-        text = name.encode()
+        text = name.encode("utf-8", "surrogateescape")
         if self._version >= 13:
             return b"\2" + topic_id + b"\2"
         if self._version >= 9:

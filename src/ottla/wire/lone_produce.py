@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from typing import Final, NamedTuple
 
+from ottla.utf8 import encode_text
 from ottla.wire.apis import ApiKey
 from ottla.wire.header import encode_request_header
 from ottla.wire.messages import ProduceRequest
@@ -77,7 +78,7 @@ class LoneProduce:
     def _text(self, text: str | None) -> bytes:
         if text is None:
             return b"\0" if self._flexible else _int16(-1)
-        raw = text.encode()
+        raw = encode_text(text)
         return (uvarint(len(raw) + 1) if self._flexible else _int16(len(raw))) + raw
 
     def _where(self, version: int, topic: str, topic_id: bytes, partition: int) -> bytes:

@@ -18,6 +18,7 @@ from ottla.record.errors import CorruptRecord
 from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
 from ottla.record.internal.parsing import parse_versioned
 from ottla.types import TopicPartition
+from ottla.utf8 import decode_text, encode_text
 from ottla.wire.codec import encode_bytes
 from ottla.wire.schema import Message
 
@@ -129,7 +130,7 @@ def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:
     parts = [_INT32.pack(len(by_topic))]
     for topic in hash_order(by_topic):
         numbers = by_topic[topic]
-        name = topic.encode()
+        name = encode_text(topic)
         parts += [_INT16.pack(len(name)), name, _INT32.pack(len(numbers)), *map(_INT32.pack, numbers)]
     return b"".join([*parts, _INT32.pack(generation)])
 
@@ -143,7 +144,7 @@ def decode_sticky(data: bytes | None) -> tuple[tuple[TopicPartition, ...], int |
         owned = tuple(reader.partitions())
         # Version 0 ends here.
         return owned, reader.int32() if reader.left >= _INT32.size else None
-    except (ValueError, UnicodeDecodeError):
+    except ValueError:
         return (), NO_GENERATION
 
 
@@ -176,7 +177,7 @@ class _Reader:
     def partitions(self) -> Sequence[TopicPartition]:
         found = []
         for _ in range(self._count()):
-            topic = self._take(int.from_bytes(self._take(2), "big", signed=True)).decode()
+            topic = decode_text(self._take(int.from_bytes(self._take(2), "big", signed=True)))
             found += [TopicPartition(topic, self.int32()) for _ in range(self._count())]
         return found
 
