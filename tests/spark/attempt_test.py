@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 from typing import Any
 
@@ -16,12 +17,13 @@ from tests.spark.attempts import Bench, rows
 
 from ottla.client.admin import Admin
 from ottla.client.admin_types import LATEST, NewTopic, Resource, ResourceType
-from ottla.client.batch_transaction import Links, end
-from ottla.client.errors import DeadlineError, values_of
+from ottla.client.batch_transaction import Links, end, is_fenced
+from ottla.client.errors import ClientError, DeadlineError, values_of
 from ottla.client.settings import ClientConfig
 from ottla.server.embedded import EmbeddedBroker
 from ottla.spark.attempt import Attempt, write_turn
-from ottla.spark.errors import BadRows, Fenced, MarkersGone, StaleDriver
+from ottla.spark.claims import Claims
+from ottla.spark.errors import BadRows, ChangedUnit, Fenced, MarkersGone, StaleDriver
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker
 from ottla.spark.links import kept_links
 from ottla.spark.safeguards import SinkSafeguards
@@ -302,7 +304,7 @@ def test_the_topic_of_the_markers_is_nobody_elses(bench: Bench) -> None:
 
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted under the query: nothing is committed; the next start makes the topic again."""
-    monkeypatch.setattr("ottla.spark.attempt._MARKER_PATIENCE_MS", 300)
+    monkeypatch.setattr("ottla.spark.claims._MARKER_PATIENCE_MS", 300)
     admin = Admin(bench.links().cluster)
     values_of({"deleted": admin.delete_topics([MARKERS])[MARKERS]})
     with pytest.raises(MarkersGone, match="is not there any more"):
@@ -397,7 +399,7 @@ def test_the_group_may_have_members(bench: Bench, source: str) -> None:
 def test_offsets_that_nobody_takes_stop_the_rows_only_where_they_are_demanded(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("ottla.spark.attempt._MARKER_PATIENCE_MS", 700)
+    monkeypatch.setattr("ottla.spark.attempt._OFFSETS_PATIENCE_MS", 700)
     gone = upto("no-such-topic", 1)
     once = bench.options.once._replace(offsets="true")
     demanding = Attempt(bench.links(), bench.options._replace(once=once), bench.attempt().turn)
@@ -417,3 +419,63 @@ def test_rows_of_earlier_batches_do_not_take_the_group_back(bench: Bench, source
     other = Bench(bench.bootstrap, bench.topic, bench.query + "-2")
     assert other.attempt().ahead(upto(source, 9, 11)) == upto(source, 9, 11)
     other.close()
+
+
+def claimed(bench: Bench, unit: str, partition: int = 0, sink: str = "sink") -> Attempt:
+    """An attempt of a run that writes batch 0 in this unit."""
+    attempt = bench.attempt(partition=partition)
+    turn = attempt.turn._replace(sink=sink)
+    attempt.claims = Claims(bench.links(), turn, unit, 60_000, alone=True)
+    return attempt
+
+
+def test_a_batch_that_is_committed_in_part_is_not_written_as_a_whole(bench: Bench) -> None:
+    bench.run(claimed(bench, "partition", 1), ["one"])
+    with pytest.raises(ChangedUnit, match="begun with exactlyOnce=partition"):
+        bench.prepared(claimed(bench, "batch"), ["one", "two"])
+    with pytest.raises(ChangedUnit, match="begun with sink=sink"):
+        bench.prepared(claimed(bench, "partition", 0, "other"), ["two"])
+    bench.run(claimed(bench, "partition", 0), ["two"])
+    assert bench.committed() == Counter(["one", "two"])
+
+
+def test_a_task_that_failed_before_its_commit_claims_nothing(bench: Bench) -> None:
+    attempt = claimed(bench, "partition", 1)
+    attempt.begin()
+    attempt.write(rows(["lost"]))
+    bench.run(claimed(bench, "batch"), ["one", "two"])
+    assert isinstance(bench.run(claimed(bench, "partition", 2), ["three"]), Marker)
+    with pytest.raises((ClientError, StaleDriver)):
+        attempt.prepare()
+    assert bench.committed() == Counter(["one", "two"])
+
+
+def test_a_whole_batch_that_is_committed_is_known_to_every_partition(bench: Bench) -> None:
+    bench.run(claimed(bench, "batch"), ["one", "two"])
+    for partition in range(3):
+        assert bench.run(claimed(bench, "partition", partition), ["two"]) == Marker(bench.query, 0, 2)
+    assert bench.committed() == Counter(["one", "two"])
+
+
+def test_a_whole_batch_that_was_not_committed_can_be_written_by_partition(bench: Bench) -> None:
+    prepared = bench.prepared(claimed(bench, "batch"), ["lost", "too"])
+    for partition in range(2):
+        assert bench.run(claimed(bench, "partition", partition), [f"p{partition}"]) is None
+    with pytest.raises(ClientError) as caught:
+        end(bench.links(), prepared, commit=True)  # type: ignore[arg-type]
+    assert is_fenced(caught.value)
+    assert bench.committed() == Counter(["p0", "p1"])
+
+
+def test_of_attempts_that_claim_a_batch_at_the_same_time_all_write_it_in_one_unit(bench: Bench) -> None:
+    def claim(number: int) -> str:
+        unit = "partition" if number % 2 else "batch"
+        try:
+            claimed(bench, unit, number).claims.write()  # type: ignore[union-attr]
+        except (ChangedUnit, StaleDriver, Fenced) as error:
+            return type(error).__name__
+        return unit
+
+    with ThreadPoolExecutor(8) as pool:
+        found = Counter(pool.map(claim, range(8)))
+    assert found["partition"] == 4, f"a batch that only was claimed as a whole gives way: {found}"

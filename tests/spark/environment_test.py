@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from ottla.spark.environment import THREADS, one_thread_in_planners
+from ottla.spark.environment import THREADS, name_this_python, one_thread_in_planners
 
 COUNT = "import numpy, os; print(len(os.listdir('/proc/self/task')))"
 
@@ -26,3 +27,16 @@ def test_a_value_of_the_user_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     with one_thread_in_planners():
         assert os.environ[THREADS] == "3"
     assert os.environ[THREADS] == "3"
+
+
+def test_workers_run_this_python_where_its_environment_is_not_activated(tmp_path: Path) -> None:
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
+    found: dict[str, str] = {"PATH": str(tmp_path)}
+    name_this_python(found)
+    assert found["PYSPARK_PYTHON"] == sys.executable
+    for stays in ({"PYSPARK_PYTHON": "mine"}, {"PYSPARK_GATEWAY_PORT": "1"}, {"PATH": os.path.dirname(sys.executable)}):
+        given = {"PATH": str(tmp_path), **stays}
+        name_this_python(given)
+        assert given == {"PATH": str(tmp_path), **stays}

@@ -21,7 +21,7 @@ from ottla.spark.exactly_once import (
 )
 from ottla.spark.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
 from ottla.spark.source_positions import Noted
-from ottla.spark.tasks import add_note, leave_note, notes_of
+from ottla.spark.tasks import KEPT_NOTES, add_note, held_notes, leave_note, notes_of
 from ottla.types import TopicPartition
 
 TURN = Turn("ottla-", "3f1c", "sink", 4, 2)
@@ -137,10 +137,26 @@ def test_rows_behind_a_shuffle_are_stable_without_adaptive_execution_only(
     settings: dict[str, str], streaming: bool, read_here: bool, stable: bool
 ) -> None:
     if stable:
-        check_rows_are_stable(settings.get, streaming=streaming, read_here=read_here)
+        check_rows_are_stable(settings.get, streaming=streaming, parts=int(read_here))
         return
     with pytest.raises(UnstableRows, match=r"repartition\(1\) and exactlyOnce=batch"):
-        check_rows_are_stable(settings.get, streaming=streaming, read_here=read_here)
+        check_rows_are_stable(settings.get, streaming=streaming, parts=int(read_here))
+
+
+def test_rows_of_several_partitions_in_one_task_are_not_stable() -> None:
+    with pytest.raises(UnstableRows, match="coalesce"):
+        check_rows_are_stable({}.get, streaming=True, parts=2)
+    check_rows_are_stable({ADAPTIVE: "false"}.get, streaming=True, parts=2)
+
+
+def test_notes_of_a_task_that_writes_outlive_any_number_of_other_tasks(tmp_path: Path) -> None:
+    one = Noted("c", None, TopicPartition("t", 0), 1)
+    with held_notes(tmp_path, 3):
+        add_note(tmp_path, 3, one)
+        for task in range(4, 4 + 2 * KEPT_NOTES):
+            add_note(tmp_path, task, one)
+        assert notes_of(tmp_path, 3) == [one]
+    assert not notes_of(tmp_path, 3)
 
 
 def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
@@ -149,10 +165,10 @@ def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
     for task in (0, 7, 5000):
         add_note(notes, task, Noted("c", None, TopicPartition("t", 0), task))
     assert [task for task in range(6000) if notes_of(notes, task)] == [0, 7, 5000]
-    for task in range(4090, 8300):
+    for task in range(8000, 13000):
         add_note(notes, task, Noted(None, None, TopicPartition("t", 0), 1))
-    assert len(list(notes.iterdir())) == 4096, "they do not become more and more"
-    assert notes_of(notes, 8299)
+    assert len(list(notes.iterdir())) <= KEPT_NOTES + 512, "they do not become more and more"
+    assert notes_of(notes, 12999)
     assert not notes_of(notes, 7)
 
 

@@ -15,7 +15,8 @@ from ottla.spark import readers
 from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss
 from ottla.spark.offsets import PLAN
 from ottla.spark.options import source_options
-from ottla.spark.readers import BatchReader, Part
+from ottla.spark.position_marks import held_until
+from ottla.spark.readers import BatchReader, Part, StreamReader
 from ottla.types import TopicPartition
 
 # -- batch ---------------------------------------------------------------------------------------------------------
@@ -326,3 +327,26 @@ def test_an_empty_task_reads_nothing(topics: Any) -> None:
     reader = BatchReader(source_options({**topics.options, "subscribe": "x"}, streaming=False))
     assert list(reader.read(InputPartition(None))) == []
     assert not isinstance(InputPartition(None), Part)
+
+
+def test_a_source_that_is_planned_twice_for_a_batch_holds_its_group(topics: Any) -> None:
+    """As for a union; the next run of a plan that reads it once lets go."""
+    topic = topics.make()
+    topics.put(topic, 0, [b"a", b"b"])
+    group, where = f"{topic}-readers", TopicPartition(topic, 0)
+    options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
+
+    def held(reader: StreamReader) -> int | None:
+        at = reader._lookup().group.committed([where]).get(where)  # type: ignore[union-attr]
+        return None if at is None else held_until(at)
+
+    with stream(topics, **options) as reader:
+        start = logged(reader.initialOffset())
+        end = logged(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        reader.partitions(start, end)
+        assert held(reader) is None
+        reader.partitions(start, end)
+        assert held(reader) == 2
+    with stream(topics, **options) as reader:
+        reader.partitions(start, end)
+        assert held(reader) is None

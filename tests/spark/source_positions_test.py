@@ -12,7 +12,7 @@ import pytest
 from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadRows, OffsetsOutside
 from ottla.spark.exactly_once import Turn
-from ottla.spark.position_marks import goes_on, marked, query_of
+from ottla.spark.position_marks import goes_on, held_until, hold, marked, query_of
 from ottla.spark.sink_options import Scope, sink_options
 from ottla.spark.source_positions import COLUMN, Noted, Sources, behind, check_source_column
 from ottla.types import TopicPartition
@@ -132,3 +132,13 @@ def test_the_column_is_checked_when_the_query_starts() -> None:
         check({**good, "offset": "int"})
     with pytest.raises(BadRows, match="needs the column _source"):
         check(None, offsetsInTransaction="true")
+
+
+def test_a_position_that_is_held_still_says_who_put_it_there() -> None:
+    turn = Turn("ottla-", "3f1c", "sink", 4, 0)
+    position = marked(turn, {TopicPartition("t", 0): 10})[TopicPartition("t", 0)]
+    held = hold(position, 20)
+    assert (held.offset, held_until(held), query_of(held)) == (10, 20, "3f1c")
+    assert hold(held, None) == position
+    assert hold(OffsetAndMetadata(5, -1, "a person's"), 9) == OffsetAndMetadata(5, -1, '{"until":9}')
+    assert held_until(OffsetAndMetadata(5, -1, "[]")) is None

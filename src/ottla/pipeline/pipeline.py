@@ -5,9 +5,8 @@ Zone: real. What users call; the parts are in the modules beside this one.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
@@ -31,7 +30,9 @@ F = TypeVar("F", bound="Callable[[Any], Any] | RowFunction | BatchFunction")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
 _LOOK_S: Final = 0.2
 _SHOW_EVERY: Final = 5
-"""Looks between two of the figures: Spark keeps the last hundred batches, and asking for them costs a little."""
+"""Looks between two of the figures: asking Spark for them costs a little."""
+_COUNT_S: Final = 1.0
+"""Between two looks at what Spark keeps of each query: the last hundred batches, which take longer than this."""
 
 
 class StepPlan(NamedTuple):
@@ -250,10 +251,12 @@ class _Query:
         self.planned = planned
         self.query: Any = None
         self._counter = Counter(step.name, scope.guarantee, step.sources, step.retry_topics)
+        self._counting = threading.Lock()
 
     def progress(self) -> StepProgress:
-        """The figures of now."""
-        return self._counter.add([] if self.query is None else self.query.recentProgress)
+        """The figures of now, of all batches. From any thread."""
+        with self._counting:
+            return self._counter.add([] if self.query is None else self.query.recentProgress)
 
     def check(self) -> None:
         """Raises StepFailed when the query has failed."""
@@ -271,8 +274,18 @@ class Running:
         self._together = "availableNow" not in queries.trigger_of(trigger)
         self._queries = [_Query(each) for each in planned]
         self._stopped = False
+        self._ended = threading.Event()
         for each in self._queries if self._together else self._queries[:1]:
             self._start(each)
+        threading.Thread(target=self._count, name=f"{pipeline.name}-progress", daemon=True).start()
+
+    def _count(self) -> None:
+        """Count batches before Spark forgets them, also while nobody asks for the figures."""
+        while not self._ended.wait(_COUNT_S):
+            try:
+                self.progress()
+            except Exception:  # noqa: BLE001 - py4j has many errors for a Spark that is gone, and then nothing comes
+                return
 
     def _start(self, each: _Query) -> None:
         pipeline = self._pipeline
@@ -285,6 +298,12 @@ class Running:
     @property
     def alive(self) -> bool:
         """Whether anything still runs; starts the next step when one has ended. False as soon as a step has failed."""
+        lives = self._lives()
+        if not lives:
+            self._ended.set()
+        return lives
+
+    def _lives(self) -> bool:
         running = [each for each in self._queries if each.query is not None]
         if self._stopped or any(each.query.exception() is not None for each in running):
             return False
@@ -317,6 +336,7 @@ class Running:
     def stop(self) -> None:
         """Stop all steps; what they were about to write is written at the next run. Idempotent."""
         self._stopped = True
+        self._ended.set()
         for each in self._queries:
             if each.query is not None and each.query.isActive:
                 each.query.stop()
@@ -327,9 +347,7 @@ def _session() -> Any:
     from ottla.spark import java_home  # noqa: PLC0415
     from ottla.spark.environment import one_thread_in_planners  # noqa: PLC0415
 
-    java_home()
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has its own way to say which Python
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    java_home()  # names this Python to Spark's workers, too
     from pyspark.sql import SparkSession  # noqa: PLC0415 - slow to import
 
     with one_thread_in_planners():

@@ -20,6 +20,7 @@ from ottla.pipeline.routing import HEADERS, ORIGIN, SCHEMA, SOURCE, Router
 from ottla.pipeline.scope import Scope, scope_of, with_offsets
 from ottla.pipeline.steps import ROOM_BYTES, Step
 from ottla.retry.policy import duration_ms
+from ottla.spark.environment import activate_session
 
 _SOURCE_FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 _ORIGIN_FIELDS: Final = ("topic", "partition", "offset")
@@ -29,8 +30,9 @@ _OURS: Final = re.compile(r"\bottla\.[\w.]+\.(\w+): (.+)")
 _THEIRS: Final = re.compile(r"^(?:: )?(?:[\w.]+\.)?(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _NOT_FOUND: Final = re.compile(r"\[DATA_SOURCE_NOT_FOUND\].*\bottla\b")
 _OTHER_PYTHON: Final = (
-    "Spark does not find ottla: its workers run `python3` of PATH, unless PYSPARK_PYTHON names the Python that has it; "
-    "in a notebook where Spark was interrupted, see docs/pyspark.md"
+    "Spark does not find ottla: its workers run `python3` of PATH, unless PYSPARK_PYTHON names the Python that has it "
+    "(ottla.spark.java_home() before the session does so); in a thread of your own, or in a notebook where Spark was "
+    "interrupted, call ottla.spark.activate_session(spark)"
 )
 
 
@@ -177,6 +179,7 @@ def _made(frame: Any) -> Any:
 def start(planned: Planned, pipeline: str, settings: Mapping[str, str], checkpoint: str, trigger: str) -> Any:
     """Start the query. Its checkpoint is in a directory of its own under `checkpoint`."""
     step = planned.step
+    activate_session(planned.frame.sparkSession)  # pipelines are started from any thread
     _LOG.info("step %s of %s: %s", step.name, pipeline, planned.scope.guarantee)
     directory = (
         f"{checkpoint.rstrip('/')}/{step.name}" if "://" in checkpoint else str(PurePosixPath(checkpoint) / step.name)

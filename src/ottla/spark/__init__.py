@@ -5,8 +5,9 @@ Zone: real. Only what a user's own script imports is named here.
 
 from __future__ import annotations
 
+from ottla.spark.environment import activate_session
 from ottla.spark.foreach_batch import write_batch
 from ottla.spark.java import NoJava, java_home
 from ottla.spark.metrics import offsets_behind_latest
 
-__all__ = ["NoJava", "java_home", "offsets_behind_latest", "write_batch"]
+__all__ = ["NoJava", "activate_session", "java_home", "offsets_behind_latest", "write_batch"]

@@ -28,9 +28,10 @@ from ottla.client.errors import ClientError, DeadlineError, RefusedError, values
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
-from ottla.spark.errors import BadRows, Fenced, MarkersGone
+from ottla.spark.claims import Claims, send_marker
+from ottla.spark.errors import BadRows, Fenced, OffsetsOutside
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker, Turn, already_written, marker_position, parse_marker
-from ottla.spark.position_marks import goes_on, marked
+from ottla.spark.position_marks import goes_on, held_until, marked
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import SinkOptions
 from ottla.spark.source_positions import Positions
@@ -39,8 +40,8 @@ from ottla.types import TopicPartition
 
 HELD_BYTES: Final = 32 << 20
 """Encoded rows that are held back before the transaction is opened; then they are sent as they come."""
-_MARKER_PATIENCE_MS: Final = 10_000
-"""A topic that was made just now is known to all brokers within this time."""
+_OFFSETS_PATIENCE_MS: Final = 10_000
+"""How long the offsets of the source's group are tried."""
 _NOT_TAKEN: Final = frozenset(
     {
         ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -58,6 +59,11 @@ class Attempt:
     def __init__(self, links: Links, options: SinkOptions, turn: Turn, safeguards: SinkSafeguards = ALL_ON) -> None:
         self.turn = turn
         self.rows = 0
+        self.has_begun = False
+        self.parts: str | None = None
+        """What the rows were read from (`parts_of`), for the marker; None where it is not known."""
+        self.claims: Claims | None = None
+        """Of the batch; None: there is no other unit in which it could be written."""
         self._links = links
         self._safeguards = safeguards
         self._demands_offsets = options.once.offsets == "true"
@@ -68,7 +74,10 @@ class Attempt:
 
     def begin(self) -> Marker | None:
         """Take over; the marker when an earlier attempt has written this turn. Raises StaleDriver, BadCheckpoint,
-        Fenced and the client's errors."""
+        ChangedUnit, Fenced and the client's errors."""
+        if self.claims is not None and (whole := self.claims.check()) is not None:
+            return whole
+        self.has_begun = True
         if self._safeguards.fence_first:
             self.fence()
             return self.look()
@@ -99,11 +108,13 @@ class Attempt:
     def prepare(self, sources: Positions | None = None) -> Prepared | None:
         """Everything is in the transaction now; None when there was nothing, so that there is none.
 
-        sources: the offsets of the source's group that count with the rows. Raises Fenced, MarkersGone and the client's
-        errors.
+        sources: the offsets of the source's group that count with the rows. Raises Fenced, ChangedUnit, MarkersGone and
+        the client's errors.
         """
         if not self.rows and not sources:
             return None
+        if self.claims is not None:
+            self.claims.write()
         self._send()
         if self._safeguards.marker_inside:
             self._guarded(self._send_marker)
@@ -124,6 +135,22 @@ class Attempt:
             }
         return {group: offsets for group, offsets in found.items() if offsets}
 
+    def not_held(self, sources: Positions) -> Positions:
+        """Those of these offsets that this task may commit: of the others, several tasks read the records
+        (`position_marks.hold`). Raises OffsetsOutside where they are demanded, and the client's errors."""
+        groups, found = self._links.coordinators.groups, {}
+        for group, offsets in sources.items():
+            present = stable_positions(groups, group, list(offsets))
+            held = {where for where, at in present.items() if offsets[where] <= (held_until(at) or -1)}
+            if held and self._demands_offsets:
+                raise OffsetsOutside(
+                    f"offsetsInTransaction=true cannot be: {min(held)} is read in several places of the query's plan, "
+                    "as in a union, and each task knows its own rows only. Read it once, write the batch as a whole "
+                    "(exactlyOnce=batch), or leave offsetsInTransaction=auto"
+                )
+            found[group] = {where: offset for where, offset in offsets.items() if where not in held}
+        return {group: offsets for group, offsets in found.items() if offsets}
+
     def commit(self, prepared: Prepared) -> None:
         """End the transaction. Raises Fenced and the client's errors."""
         self._guarded(lambda: end(self._links, prepared, commit=True))
@@ -139,23 +166,13 @@ class Attempt:
         self._held_bytes = 0
 
     def _send_marker(self) -> None:
-        positions = {MARKER: marker_position(self.turn, self.rows)}
-        try:
-            patience = Deadline.after_ms(_MARKER_PATIENCE_MS)
-            self._transaction.send_positions(self.turn.name, positions, patience)
-        except DeadlineError as error:
-            if isinstance(error.last, RefusedError) and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                raise MarkersGone(
-                    f"the topic {MARKERS} is not there any more, and with it went what says which batches are written. "
-                    "The next start of the query makes it again; a batch that is in doubt then may be written twice"
-                ) from error
-            raise
+        send_marker(self._transaction, self.turn.name, marker_position(self.turn, self.rows, self.parts))
 
     def _send_sources(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         if not self._safeguards.offsets_inside:
             values_of(GroupAdmin(self._links.cluster).alter_group_offsets(group, offsets))
             return
-        positions, patience = marked(self.turn, offsets), Deadline.after_ms(_MARKER_PATIENCE_MS)
+        positions, patience = marked(self.turn, offsets), Deadline.after_ms(_OFFSETS_PATIENCE_MS)
         try:
             self._guarded(lambda: self._transaction.send_positions(group, positions, patience))
             _LOG.info("%s: with the offsets of group %s", self.turn, group)

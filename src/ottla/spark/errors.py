@@ -66,3 +66,11 @@ class MarkersGone(RuntimeError):
 
 class Fenced(RuntimeError):
     """Another attempt at the same rows has taken over; this one has written nothing that counts."""
+
+
+class ChangedUnit(RuntimeError):
+    """A batch that is committed in part was begun with another unit, another sink's name or other partitions."""
+
+
+class SharedGroup(RuntimeError):
+    """Several tasks read the same records, and the group of the source cannot be kept from moving ahead of them."""

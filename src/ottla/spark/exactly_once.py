@@ -8,7 +8,8 @@ again reads the marker first and finds it done. The steps are in `attempt`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import Final, NamedTuple
 
 from ottla.client.positions import OffsetAndMetadata
@@ -55,12 +56,20 @@ class Marker(NamedTuple):
     query: str
     batch: int
     rows: int
+    parts: str | None = None
+    """What the rows were read from (`parts_of`); None where that is not known."""
 
 
-def marker_position(turn: Turn, rows: int) -> OffsetAndMetadata:
+def marker_position(turn: Turn, rows: int, parts: str | None = None) -> OffsetAndMetadata:
     """The marker to be committed with the rows of this turn."""
-    metadata = json.dumps({"q": turn.query, "b": turn.batch, "n": rows, "v": _VERSION}, separators=(",", ":"))
-    return OffsetAndMetadata(turn.batch + 1, -1, metadata)
+    said = {"q": turn.query, "b": turn.batch, "n": rows, "v": _VERSION, **({} if parts is None else {"p": parts})}
+    return OffsetAndMetadata(turn.batch + 1, -1, json.dumps(said, separators=(",", ":")))
+
+
+def parts_of(ranges: Iterable[tuple[TopicPartition, int]]) -> str:
+    """A short name of what a task reads: the partitions of the source and where the batch ends in them."""
+    text = json.dumps(sorted({(*where, end) for where, end in ranges}))
+    return sha256(text.encode()).hexdigest()[:16]
 
 
 def parse_marker(found: OffsetAndMetadata | None, name: str) -> Marker | None:
@@ -69,7 +78,7 @@ def parse_marker(found: OffsetAndMetadata | None, name: str) -> Marker | None:
         return None
     try:
         said = json.loads(found.metadata)
-        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]))
+        marker = Marker(str(said["q"]), int(said["b"]), int(said["n"]), said.get("p"))
         if said["v"] != _VERSION or marker.batch + 1 != found.offset:
             raise ValueError
     except (ValueError, TypeError, KeyError):
@@ -93,19 +102,26 @@ def already_written(turn: Turn, marker: Marker | None) -> bool:
     return marker.batch == turn.batch
 
 
-def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, read_here: bool) -> None:
+def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, parts: int) -> None:
     """Whether rows come in the same partitions when a batch is run again. Raises UnstableRows.
 
-    `get`: Spark's settings as the task sees them. `read_here`: the rows were read from topics in this very task, so
-    there is no shuffle between source and sink. Behind a shuffle Spark's adaptive execution chooses partitions anew
-    each time, by sizes it measures; what a partition has committed then says nothing about the rows that come in it.
+    `get`: Spark's settings as the task sees them. `parts`: how many parts of topics were read in this very task. One:
+    there is no shuffle between source and sink. None: behind a shuffle Spark's adaptive execution chooses partitions by
+    sizes that it measures in each run; what a partition has committed then says nothing about the rows that come in it.
+    Several: `coalesce` has put them together, and may put others together when its number is changed.
     """
     off = [name for name in (ADAPTIVE, ADAPTIVE_STREAMS)[: 2 if streaming else 1] if get(name) == "false"]
-    if off or read_here:
+    if off or parts == 1:
         return
+    why = (
+        "the rows were not read from topics in the task that writes them, so there may be a shuffle, and adaptive "
+        "execution may put rows into other partitions when Spark runs the batch again"
+        if not parts
+        else f"the rows of one task were read from {parts} partitions, as with coalesce, and may be spread otherwise "
+        "in the next run"
+    )
     raise UnstableRows(
-        "exactly once by partition cannot hold here: the rows were not read from topics in the task that writes them, "
-        "so there may be a shuffle, and adaptive execution may put rows into other partitions when Spark runs the "
-        f"batch again. Set {ADAPTIVE_STREAMS if streaming else ADAPTIVE}=false; or write with repartition(1) and "
-        "exactlyOnce=batch; or write at least once, with exactlyOnce=off"
+        f"exactly once by partition cannot hold here: {why}. Set "
+        f"{ADAPTIVE_STREAMS if streaming else ADAPTIVE}=false; or write with repartition(1) and exactlyOnce=batch; or "
+        "write at least once, with exactlyOnce=off"
     )

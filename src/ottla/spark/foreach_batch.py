@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from ottla.spark.cached import comes_from_stable_cache
+from ottla.spark.environment import activate_session
 from ottla.spark.errors import BadOption, NoBatch
 from ottla.spark.exactly_once import BATCH, RUN
 
@@ -39,8 +41,12 @@ def write_batch(
     if exactly_once not in _SCOPES:
         raise BadOption("exactlyOnce", f"must be one of {', '.join(_SCOPES)} in write_batch, not {exactly_once!r}")
     _check_batch(frame, batch_id, sink)
+    activate_session(frame.sparkSession)
     rows = frame.repartition(1) if exactly_once == "batch" else frame
-    rows.write.format("ottla").options(**options).options(sink=sink, exactlyOnce=exactly_once).mode("append").save()
+    said = {**options, "sink": sink, "exactlyOnce": exactly_once}
+    if exactly_once == "partition" and comes_from_stable_cache(frame):
+        said.setdefault("stableRows", "true")
+    rows.write.format("ottla").options(**said).mode("append").save()
 
 
 def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
@@ -50,7 +56,8 @@ def _check_batch(frame: Any, batch_id: int, sink: str) -> None:
     if running != str(batch_id) or not run:
         raise NoBatch(
             f"write_batch was called for batch {batch_id}, and Spark runs {running or 'none'} here: call it in the "
-            "function that foreachBatch got, in the same thread, with the number that Spark hands over"
+            "function that foreachBatch got, with the number that Spark hands over; in threads of your own start them "
+            "within the function as pyspark.InheritableThread, which carries Spark's properties over"
         )
     if _last.get((run, sink)) == batch_id:
         raise BadOption("sink", f"{sink!r} was written in batch {batch_id} already: each write needs its own name")

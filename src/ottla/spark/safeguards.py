@@ -21,6 +21,8 @@ class SinkSafeguards:
     """The offsets of the source's group are committed in the transaction of its rows. Off: beside it, at once."""
     stable_rows: bool = True
     """A batch is written by partition only if its rows come in the same partitions when Spark runs it again."""
+    one_unit: bool = True
+    """All attempts at a batch write it in the unit in which its first task committed."""
     one_partition: bool = True
     """What is written as a whole comes from one partition. Off: the others are written, too, under its name."""
 

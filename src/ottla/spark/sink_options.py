@@ -26,6 +26,7 @@ NAMES: Final = (
     "transactionalIdPrefix",
     "sink",
     "jobId",
+    "stableRows",
 )
 MODES: Final = ("auto", "partition", "batch", "off")
 OFFSETS: Final = ("auto", "true", "false")
@@ -70,6 +71,8 @@ class Once(NamedTuple):
     """Whether the offsets of the source's group go into the transaction; one of OFFSETS, as it was given."""
     group: str | None = None
     """The group of the source, where it was named."""
+    stable_rows: bool = False
+    """It was said that a batch that is run again has the same rows in the same partitions."""
 
 
 class SinkOptions(NamedTuple):
@@ -125,6 +128,7 @@ def _once(given: Given, timeout: str | None) -> Once:
         patience or _TRANSACTION_MS,
         _offsets(given),
         _group(given),
+        given.flag("stableRows", False),
     )
 
 

@@ -5,8 +5,12 @@ Zone: real. Runs in Spark's Python workers.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,7 +21,11 @@ from ottla.spark.exactly_once import BATCH, QUERY
 from ottla.spark.source_positions import Noted
 from ottla.types import TopicPartition
 
-_SLOTS: Final = 4096
+KEPT_NOTES: Final = 4096
+"""Files of tasks that no writer holds: a writer opens its task's file long before so many other tasks have begun."""
+_SWEEP_EVERY: Final = 512
+"""Notes of this process between two looks for old files; the first one looks, too."""
+_left: Final = count()
 
 
 class Task(NamedTuple):
@@ -28,6 +36,8 @@ class Task(NamedTuple):
     """Spark's settings and properties, by name."""
     notes: Callable[[], Sequence[Noted]]
     """What was read from topics in this task, so far."""
+    held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+    """Keeps the notes while the task writes."""
 
     def batch(self) -> tuple[str, int]:
         """(query id, number of the batch). Raises NoBatch outside of a streaming query."""
@@ -46,7 +56,12 @@ def this_task() -> Task:
     if context is None:
         raise NoBatch("there is no task: rows are written in Spark's tasks only")
     number = context.taskAttemptId()
-    return Task(context.partitionId(), context.getLocalProperty, lambda: notes_of(_notes(), number))
+    return Task(
+        context.partitionId(),
+        context.getLocalProperty,
+        lambda: notes_of(_notes(), number),
+        lambda: held_notes(_notes(), number),
+    )
 
 
 def leave_note(read: Noted) -> None:
@@ -62,36 +77,59 @@ def leave_note(read: Noted) -> None:
 
 
 def add_note(notes: Path, task: int, read: Noted) -> None:
-    """Leave a note of a task. Many tasks share a file, one after the other, so that there are not more and more; the
-    notes of the latest stay."""
+    """Append a note of a task. Each task has a file of its own; files of earlier tasks are removed from time to time,
+    except those that a writer holds (`held_notes`)."""
     notes.mkdir(exist_ok=True)
-    ours = _lines(notes, task) is not None
-    # Appended: the writer may be reading the earlier ones.
-    with _slot(notes, task).open("a" if ours else "w") as file:
-        line = json.dumps([read.cluster, read.group, *read.where, read.offset])
-        file.write(f"{line}\n" if ours else f"{task}\n{line}\n")
+    with _file(notes, task).open("a") as file:
+        file.write(json.dumps([read.cluster, read.group, *read.where, read.offset]) + "\n")
+    if next(_left) % _SWEEP_EVERY == 0:
+        _sweep(notes, task - KEPT_NOTES)
+
+
+@contextlib.contextmanager
+def held_notes(notes: Path, task: int) -> Iterator[None]:
+    """Keep the notes of a task while its writer runs, however many other tasks begin; remove them afterwards. Does
+    nothing where there is no place for notes."""
+    try:
+        notes.mkdir(exist_ok=True)
+        file = os.open(_file(notes, task), os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError:
+        yield
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH)
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _file(notes, task).unlink()
+        os.close(file)
+
+
+def _sweep(notes: Path, before: int) -> None:
+    """Remove the files of tasks with lower ids that no writer holds."""
+    for name in os.listdir(notes):
+        if not name.isdigit() or int(name) >= before:
+            continue
+        with contextlib.suppress(OSError), (notes / name).open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises when a writer holds it
+            (notes / name).unlink()
 
 
 def notes_of(notes: Path, task: int) -> list[Noted]:
-    """The notes of a task."""
+    """The notes of a task that are written to their end."""
+    try:
+        lines = _file(notes, task).read_text().split("\n")[:-1]
+    except OSError:
+        return []
     found = []
-    for line in _lines(notes, task) or ():
+    for line in lines:
         cluster, group, topic, partition, offset = json.loads(line)
         found.append(Noted(cluster, group, TopicPartition(topic, partition), offset))
     return found
 
 
-def _lines(notes: Path, task: int) -> list[str] | None:
-    """Those that are written to their end; None while the file is another task's."""
-    try:
-        first, *lines = _slot(notes, task).read_text().split("\n")
-    except OSError:
-        return None
-    return lines[:-1] if first == str(task) else None
-
-
-def _slot(notes: Path, task: int) -> Path:
-    return notes / str(task % _SLOTS)
+def _file(notes: Path, task: int) -> Path:
+    return notes / str(task)
 
 
 def _notes() -> Path:

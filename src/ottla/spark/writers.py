@@ -11,7 +11,8 @@ is ended by `commit`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar
 
 import pyarrow as pa
@@ -20,14 +21,16 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.batch_transaction import Links, Prepared, abort_quietly, end, is_fenced
 from ottla.client.errors import ClientError
 from ottla.spark.attempt import Attempt, make_markers, write_turn
-from ottla.spark.errors import Fenced, NotOnePartition
-from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable
+from ottla.spark.claims import Claims
+from ottla.spark.errors import ChangedUnit, Fenced, NotOnePartition
+from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable, parts_of
 from ottla.spark.links import kept_links
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
 from ottla.spark.source_positions import Positions, Sources
 from ottla.spark.tasks import Task, this_task
 from ottla.spark.writing import write_batches
+from ottla.types import TopicPartition
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are not typed
@@ -63,7 +66,7 @@ class _Writer:
                 f"exactlyOnce=batch writes a batch as a whole, and {turn} is one of several partitions: write with "
                 "repartition(1). Nothing was written"
             )
-        with kept_links(self._options.client) as links:
+        with kept_links(self._options.client) as links, task.held():
             return self._write(links, task, turn, iterator)
 
     def _attempt(self, links: Links, turn: Turn) -> Attempt:
@@ -79,25 +82,45 @@ class _Writer:
         sources = Sources(self._options.once, self._scope, task.notes, lambda: _cluster_id(links))
         whole = self._scope is Scope.BATCH
         attempt = self._attempt(links, turn)
+        if self.safeguards.one_unit:
+            unit, alone = self._scope.value, self.streaming
+            attempt.claims = Claims(links, turn, unit, self._options.once.timeout_ms, alone=alone)
 
         def found() -> Positions:
+            if not whole:
+                self._check_parts(task)
+                attempt.parts = _parts(task)
             if not self.streaming:
                 return {}  # within foreachBatch a write is not all that comes of the records of its task
-            return attempt.ahead(sources.found()) if whole else sources.found()
+            known = sources.found()
+            if not attempt.has_begun:
+                return known  # an earlier attempt may still have these offsets in its open transaction
+            return attempt.ahead(known) if whole else attempt.not_held(known)
 
         def check() -> None:
-            if whole:
-                return
-            if self.safeguards.stable_rows:
-                check_rows_are_stable(task.get, streaming=self.streaming, read_here=bool(task.notes()))
-            found()
+            if not whole:
+                self._check_rows(task)
+                sources.found()
 
-        outcome = write_turn(attempt, sources.watch(iterator), check, begin_without_rows=whole, sources=found)
-        if isinstance(outcome, Marker):
-            return Written(outcome.rows)  # an earlier attempt wrote them
+        rows = sources.watch(iterator)
+        outcome = write_turn(attempt, rows, check, begin_without_rows=whole, sources=found)
+        if isinstance(outcome, Marker):  # an earlier attempt wrote them
+            if not whole:
+                _check_same_parts(task, turn, outcome, rows)
+            return Written(outcome.rows)
         if outcome is not None and not whole:
             attempt.commit(outcome)
         return Written(attempt.rows, outcome if whole else None)
+
+    def _check_rows(self, task: Task) -> None:
+        """When the first rows are there."""
+        if self.safeguards.stable_rows and not self._options.once.stable_rows:
+            check_rows_are_stable(task.get, streaming=self.streaming, parts=len(_ranges(task)))
+
+    def _check_parts(self, task: Task) -> None:
+        """When the last row is there: notes come as rows are read."""
+        if len(_ranges(task)) > 1:
+            self._check_rows(task)
 
     def _end(self, messages: Sequence[Written | None], *, commit: bool) -> None:
         """For the driver: end what tasks have prepared. Raises Fenced and the client's errors."""
@@ -110,6 +133,32 @@ class _Writer:
                     _commit(links, prepared)
                 else:
                     abort_quietly(links, prepared)
+
+
+def _ranges(task: Task) -> set[tuple[TopicPartition, int]]:
+    """What the task has read, as the notes say."""
+    return {(one.where, one.offset) for one in task.notes()}
+
+
+def _parts(task: Task) -> str | None:
+    return parts_of(ranges) if (ranges := _ranges(task)) else None
+
+
+def _check_same_parts(task: Task, turn: Turn, marker: Marker, rest: Iterable[pa.RecordBatch]) -> None:
+    """Whether the rows that a marker counts came from what this task reads. Raises ChangedUnit.
+
+    The rest of the rows is read to its end, since only then it is known what the task reads.
+    """
+    if marker.parts is None:
+        return
+    deque(rest, maxlen=0)
+    if marker.parts != (now := _parts(task)):
+        read = "other partitions of the source" if now is not None else "the rows behind a shuffle or from a cache"
+        raise ChangedUnit(
+            f"{turn} is committed, and what was committed is not what this task has: it gets {read} now (coalesce, "
+            "repartition or union were changed). Start the query as it was, until this batch is finished, and change "
+            "it then. Nothing was written"
+        )
 
 
 def _cluster_id(links: Links) -> str | None:
