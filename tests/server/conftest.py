@@ -17,12 +17,15 @@ from tests.server.served import Served
 from ottla.seams import Gate
 from ottla.server import znode_client
 from ottla.server.calls import Calls
+from ottla.server.clock import RealClock
 from ottla.server.listener import ConnectionLimits, Listener, Quotas
 from ottla.server.network import RealNetwork
 from ottla.server.poller import new_loop
 from ottla.server.traffic import Limits, Traffic
 from ottla.server.turns import Turns
 from ottla.types import Endpoint
+
+HOUR_NS = 3_600_000_000_000
 
 
 class Echo:
@@ -31,12 +34,16 @@ class Echo:
     def __init__(self) -> None:
         self.network: RealNetwork
         self.answer: list = [b"ok"]
+        self.clock: RealClock
+        self.asks_time = True
         self.frames = 0
         self.bytes = 0
         self.slots: list = []
         self.gone = 0
 
     def on_frame(self, slot, frame):
+        if self.asks_time:
+            self.clock.now()  # as Produce and Fetch do
         self.frames += 1
         self.bytes += len(frame)
         if self.answer:
@@ -70,6 +77,8 @@ class Server:
         self.calls = Calls(self.loop, self.turns, 1)
         self.broker = Echo()
         self.broker.network = RealNetwork(self.calls)
+        self.broker.clock = self.turns.clock
+        self.traffic.shares.share_ns = HOUR_NS  # tests count requests, not time
         self.traffic.connect(self.broker)
         self.quotas = Quotas(self.traffic, connection_limits)
         self.listener = Listener(self.traffic, self.quotas, Endpoint("PLAINTEXT", "127.0.0.1", 0))

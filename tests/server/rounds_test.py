@@ -43,6 +43,7 @@ def served_together(server, framed, answer, meanwhile, requests=1):
     order = []
 
     def on_frame(slot, _):
+        server.turns.clock.now()
         if slot.peer not in order:
             order.append(slot.peer)
             if len(order) == 2:

@@ -31,6 +31,7 @@ from ottla.wire.messages import (
     MetadataRequest,
     MetadataResponse,
     OffsetFetchRequest,
+    OffsetFetchResponse,
     ProduceRequest,
     ProduceResponse,
     SaslAuthenticateRequest,
@@ -335,3 +336,29 @@ def test_defaults_are_not_shared() -> None:
     assert other == MetadataRequest()
     assert one != other
     assert "name='x'" in repr(one)
+
+
+@pytest.mark.parametrize("version", [0, 8])
+def test_the_pieces_of_long_arrays_are_joined_as_they_come(version):
+    """Each small piece costs some forty bytes besides its content: many times the answer."""
+    response = OffsetFetchResponse
+    if version < 8:
+        topic, partition = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
+        answer = response(topics=[topic(name="t", partitions=[partition(partition_index=n) for n in range(20_000)])])
+    else:
+        topic, partition = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
+        parts = [partition(partition_index=n) for n in range(20_000)]
+        group = response.OffsetFetchResponseGroup(group_id="g", topics=[topic(name="t", partitions=parts)])
+        answer = response(groups=[group])
+    whole = encode_bytes(answer, version)
+    assert decode(response, version, memoryview(whole))[0] == answer
+    most, pieces, parts = 0, [], []
+
+    def put(piece):
+        nonlocal most
+        pieces.append(piece)
+        most = max(most, len(pieces))
+
+    response.ENCODERS[version](answer, parts, pieces, put)
+    assert most < 2_100
+    assert b"".join([*parts, *pieces]) == whole

@@ -1,10 +1,11 @@
-"""Memory for requests: a small pool of big buffers, and the bound on all that is held.
+"""Memory for frames: a small pool of big buffers, and rooms for very large frames.
 
-Zone: real. Amounts are decided here; which connection waits for memory is decided by `ottla.server.traffic`.
+Zone: real. How much a connection may take is decided by `ottla.server.request_memory`.
 """
 
 from __future__ import annotations
 
+import mmap
 from typing import Final
 
 STEP: Final = 64 * 1024
@@ -35,27 +36,16 @@ class BufferPool:
         self._kept -= len(found)
         return found
 
-    def give(self, buffer: bytearray) -> None:
-        """Take a buffer back; nobody may use it any more."""
-        if len(buffer) >= STEP and self._kept + len(buffer) <= self._limit:
+    def give(self, buffer: bytearray | mmap.mmap) -> None:
+        """Take a buffer back, which must not be used any more; a room is not kept."""
+        if isinstance(buffer, bytearray) and len(buffer) >= STEP and self._kept + len(buffer) <= self._limit:
             self._free.append(buffer)
             self._kept += len(buffer)
 
 
-class Budget:
-    """Bytes held for requests that are not answered yet, over all connections."""
+def reserve_room(size: int) -> mmap.mmap:
+    """A room of `size` bytes that costs memory only as far as it is written to. Raises OSError when there is none.
 
-    __slots__ = ("limit", "used")
-
-    def __init__(self, limit: int) -> None:
-        self.limit = limit
-        self.used = 0
-
-    def allows(self, size: int) -> bool:
-        """Whether so many bytes more stay within the limit."""
-        return self.used + size <= self.limit
-
-    def charge(self, size: int) -> None:
-        """Count bytes in (or out, with a negative size)."""
-        self.used += size
-        assert self.used >= 0, "more memory given back than taken"
+    A bytearray of 100 MB is filled with zeros first, which takes tens of milliseconds, and growing one copies it.
+    """
+    return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

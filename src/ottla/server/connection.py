@@ -5,17 +5,24 @@ Nothing here knows what a request means; listening and limits per address are `o
 
 A connection reads into the buffer that all share, and keeps one of its own only for a frame that has not come whole.
 While any bit of `_blocked` is set it starts no more requests; what came already waits in that own buffer.
+
+A turn of a connection is bounded in requests and in time (`SHARE`, `Shares.share_ns`): what came beyond that waits in
+the own buffer, too, until the other connections have had their turn (`ottla.server.shares`). The clock is read only
+between two requests that came together.
 """
 
 from __future__ import annotations
 
 import logging
+import mmap
 import socket
 import struct
+import time
 from typing import Final
 
 from ottla.seams import Gate
 from ottla.server.badpeer import diagnosis
+from ottla.server.buffers import reserve_room
 from ottla.server.outbox import LARGE
 from ottla.server.replies import (
     ASKED,
@@ -24,15 +31,14 @@ from ottla.server.replies import (
     DRAINING,
     GATE,
     HELD,
-    MAX_OWED,
     MAX_SLOTS,
     MEMORY,
     MUTED,
-    OUTPUT,
     RELEASED,
     Replies,
     RequestSlot,
 )
+from ottla.server.request_memory import ORDINARY, PATIENCE, PATIENCE_WAITING, PER_LOOK
 from ottla.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -42,8 +48,17 @@ MIN_FRAME: Final = 8
 BIG: Final = 64 * 1024
 """A connection whose last frame was larger reads the next one straight into a buffer of its own."""
 GROWTH: Final = 16
-"""A frame gets memory for at most this many times the bytes that have come of it."""
+"""A frame gets memory for at most this many times the bytes that have come of it, up to `BIG`; beyond, for twice."""
+ROOMY: Final = 1024 * 1024
+"""From so many bytes that have come on a frame larger than `ORDINARY` gets its whole room: what is not written to yet
+costs nothing."""
+SHARE: Final = 256
+"""Requests that came together and are run before the other connections get their turn."""
 
+LATE: Final = -1
+"""In place of the end of a share: it is used up."""
+
+_now = time.monotonic_ns
 _size_at = struct.Struct(">i").unpack_from
 _new = object.__new__
 _WAIT: Final = Gate.WAIT
@@ -52,17 +67,32 @@ _WAIT: Final = Gate.WAIT
 class Connection(Replies):
     """A peer on a non-blocking socket."""
 
-    __slots__ = ("_age", "_big", "_buffer", "_filled", "_lent", "_needed", "_own", "_paused", "_recv", "_resuming")
+    __slots__ = (
+        "_age",
+        "_big",
+        "_buffer",
+        "_filled",
+        "_lent",
+        "_needed",
+        "_own",
+        "_paused",
+        "_recv",
+        "_resuming",
+        "_stale",
+        "charged",
+    )
 
     def __init__(self, traffic: Traffic, sock: socket.socket, listener: str, host: str) -> None:
         super().__init__(traffic, sock, listener, host)
         self._recv = sock.recv_into
         self._paused = self._resuming = False
-        self._buffer = traffic.buffer
+        self._buffer: bytearray | mmap.mmap = traffic.buffer
         self._own: memoryview | None = None
-        self._lent: bytearray | None = None
+        self._lent: bytearray | mmap.mmap | None = None
         self._filled = self._needed = self._big = 0
-        self._age = 0
+        self._age = self._stale = 0
+        self.charged = 0
+        """Bytes of request memory that the own buffer counts for."""
         traffic.opened(self)
         traffic.watch.read(self._fd, self.on_readable)
 
@@ -86,20 +116,20 @@ class Connection(Replies):
             self._ended()
 
     def _on_readable_seldom(self) -> None:
-        if self._blocked:
+        if self._blocked or self._resuming:
+            # What waits runs first; its buffer may be full, and a read of no bytes would look like the end.
             self._pause()
             return
-        if self._resuming:
-            return  # what waits runs first; its buffer may be full, and a read of no bytes would look like the end
         own = self._own
         if own is None:
-            if not self._traffic.budget.allows(self._big):
+            if not self._traffic.request_memory.is_roomy(self._big):
                 self._big = 0
                 self.on_readable()
                 return
             # Big frames come in rows of one size: the next one is read where it can stay.
             own = self._own = self._take(self._big)
             limit = self._big
+            self._stale = 0
         else:
             limit = len(own) if self._needed <= 4 else min(len(own), self._needed)
         try:
@@ -110,43 +140,48 @@ class Connection(Replies):
         if count:
             self._active = True
             self._filled += count
-            self._go_on()
+            self._go_on(0)
         else:
             self._ended()
 
-    def _go_on(self) -> None:
+    def _go_on(self, until: int) -> None:
         """Run the own buffer when its first frame is whole, else see that there is room for the rest."""
         own = self._own
         assert own is not None, "nothing was kept"
         filled = self._filled
         if filled >= 4:
-            size = _size_at(self._buffer, 0)[0]
+            size = _size_at(own, 0)[0]
             if size < MIN_FRAME or size > self._traffic.limits.request_max_bytes:
                 self._refuse(own[:filled], size)
                 return
             self._needed = size + 4
             if filled >= self._needed:
-                self._run_own(own, filled)
+                self._run_own(own, filled, until)
                 return
         if filled == len(own):
             self._grow(own, filled)
 
-    def _run_own(self, own: memoryview, filled: int) -> None:
+    def _run_own(self, own: memoryview, filled: int, until: int) -> None:
         self._lent = self._buffer
         self._forget_own()
-        self._run(self._lent, own, filled)
-        if self._lent is not None:
-            self._give(self._lent)
-            self._lent = None
+        self._run(own, own, filled, until)
+        lent, self._lent = self._lent, None
+        if lent is not None:
+            charged, self.charged = self.charged, 0
+            self._give(lent, charged)
 
-    def _run(self, buffer: bytearray, view: memoryview, end: int) -> None:
-        """One turn of the broker per whole frame in view[:end]; the rest is kept."""
+    def _run(self, buffer: bytearray | memoryview, view: memoryview, end: int, until: int = 0) -> None:
+        """One turn of the broker per whole frame in view[:end], as far as the share of this connection goes.
+
+        The rest is kept. until: the end of the share (monotonic, ns); 0: not known yet.
+        """
         traffic = self._traffic
         clock = traffic.clock
         on_frame = traffic.on_frame
         largest = traffic.limits.request_max_bytes
         queue = self._queue
         self._active = self._running = True
+        left = SHARE
         pos = last = 0
         while end - pos >= 4 and not self._blocked:
             size = _size_at(buffer, pos)[0]
@@ -165,61 +200,111 @@ class Connection(Replies):
             if on_frame(slot, view[pos + 4 : stop]) is _WAIT and slot.state < RELEASED:
                 self._gate = slot
                 self._blocked |= GATE
-            elif len(queue) >= MAX_SLOTS:
-                self._blocked |= DEPTH
             last = size
             pos = stop
+            if pos == end:
+                break
+            left -= 1
+            if (_now() >= until or not left) and (until := self._share_end(until, left)) <= 0:
+                break
         self._running = False
+        if len(queue) >= MAX_SLOTS:
+            self._blocked |= DEPTH
         if last:
             self._big = last + 4 if last > BIG else 0
-        if self._outbox is not None or self._owed > LARGE:
+        if self._outbox is not None or self._ready > LARGE:
             self.flush()
         elif self._out or self._straight is not None:
             traffic.unsent.append(self)
         if pos < end and not self._blocked & CLOSED:
-            self._keep(buffer, view, pos, end)
+            self._keep(view, pos, end, until == LATE)
         if traffic.resting:
             traffic.stir()
 
+    def _share_end(self, until: int, left: int) -> int:
+        """When the share of this turn ends (monotonic, ns); LATE: it is used up; 0: it cannot be known.
+
+        A first request that did not ask for the time may have taken any time, so it is a turn of its own.
+        """
+        if until or not left:
+            return LATE
+        began = self._traffic.clock.instant
+        if began is None:
+            return 0
+        until = began.mono_ns + self._traffic.shares.share_ns
+        return until if _now() < until else LATE
+
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def _keep(self, buffer: bytearray, view: memoryview, pos: int, end: int) -> None:
-        """Copy an unfinished frame, or requests that may not start yet, into an own buffer."""
+    def _keep(self, view: memoryview, pos: int, end: int, late: bool) -> None:
+        """Keep an unfinished frame, or requests that may not start yet, in an own buffer.
+
+        late: the share of this turn was used up.
+        """
         have = end - pos
-        needed = _size_at(buffer, pos)[0] + 4 if have >= 4 else GROWTH
-        size = have
-        if not self._blocked and have < needed:
-            size = min(needed, max(GROWTH * have, self._big))
-            if not self._traffic.may_take(self, size):
-                self._blocked |= MEMORY
-                size = have
-        own = self._take(size)
-        own[:have] = view[pos:end]
-        self._own = own
+        needed = _size_at(view, pos)[0] + 4 if have >= 4 else GROWTH
+        waits = have >= needed
+        if type(self._lent) is bytearray and (waits or self._blocked) and 4 * have >= len(view):
+            # The buffer is ours, and a good part of it is still of use.
+            self._buffer, self._lent = self._lent, None
+            self._own = view[pos:]
+        else:
+            self._copy_rest(view[pos:end], have if waits else needed)
         self._filled = have
         self._needed = 4
-        if not self._blocked and have >= needed:
-            self._resume_soon()
+        self._stale = 0
+        if waits and not self._blocked:
+            self._resume_soon(late)
+
+    def _copy_rest(self, rest: memoryview, needed: int) -> None:
+        have = size = len(rest)
+        memory = self._traffic.request_memory
+        if not self._blocked and have < needed:
+            ahead = self._big if memory.is_roomy(self._big) else 0
+            size = max(_room_for(needed, have), min(needed, ahead))
+            if not memory.may_take(self, size, needed):
+                self._blocked |= MEMORY
+                size = have
+        lent, charged = self._lent, self.charged
+        own = self._take(size)
+        own[:have] = rest
+        self._own = own
+        if lent is not None:
+            self._lent = None
+            self._give(lent, charged)
 
     def _grow(self, own: memoryview, filled: int) -> None:
-        size = min(self._needed, GROWTH * filled)
-        if not self._traffic.may_take(self, size - filled):
+        size = _room_for(self._needed, filled)
+        if not self._traffic.request_memory.may_take(self, size - filled, self._needed):
             self._blocked |= MEMORY
             return
-        old = self._buffer
-        bigger = self._take(size)
+        old, charged = self._buffer, self.charged
+        if isinstance(old, mmap.mmap):
+            self._own = memoryview(old)[:size]
+            self.charged = size
+            self._traffic.request_memory.charge(size - charged)
+            return
+        bigger = self._take(size) if size < ROOMY or self._needed <= ORDINARY else self._take_room(size)
         bigger[:filled] = own
         self._own = bigger
-        self._give(old)
+        self._give(old, charged)
 
     def _take(self, size: int) -> memoryview:
         self._buffer = buffer = self._traffic.pool.take(size)
-        self._traffic.budget.charge(len(buffer))
+        self.charged = len(buffer)
+        self._traffic.request_memory.charge(len(buffer))
         return memoryview(buffer)
 
-    def _give(self, buffer: bytearray) -> None:
+    def _take_room(self, size: int) -> memoryview:
+        """A room for the whole frame, of which `size` bytes may be written to for now."""
+        self._buffer = buffer = reserve_room(self._needed)
+        self.charged = size
+        self._traffic.request_memory.charge(size)
+        return memoryview(buffer)[:size]
+
+    def _give(self, buffer: bytearray | mmap.mmap, charged: int) -> None:
         self._traffic.pool.give(buffer)
-        self._traffic.memory_freed(self, len(buffer))
+        self._traffic.request_memory.give_back(self, charged)
 
     def _forget_own(self) -> None:
         self._own = None
@@ -228,31 +313,40 @@ class Connection(Replies):
         self._needed = 4
 
     def _memory_freed(self, size: int) -> None:
-        self._traffic.memory_freed(self, size)
+        self._traffic.request_memory.give_back(self, size)
 
     @property
     def collects(self) -> bool:
-        """Whether part of a frame is here and the rest is not."""
+        """Whether part of a frame, or requests that may not start yet, are kept."""
         return self._own is not None
 
     def memory_granted(self) -> None:
         """Go on with a frame that had to wait for memory."""
+        self._stale = min(self._stale, PATIENCE - 2)  # time to go on, but not all of it again
         self._unblock(MEMORY)
+
+    def grow_stale(self) -> bool:
+        """Others wait for memory, and the same frame is still unfinished; returns whether that was once too often."""
+        if self._blocked & MUTED:  # we ourselves keep it waiting
+            return False
+        self._stale += 1
+        patience = PATIENCE_WAITING if self._blocked & MEMORY else PATIENCE
+        return self._stale > patience + self._filled // PER_LOOK
 
     def hold(self, slot: RequestSlot, frame: memoryview) -> memoryview:
         """Let the broker keep a frame: it gets the buffer when the frame fills it, else a copy."""
         lent = self._lent
+        if self._blocked & CLOSED:
+            return memoryview(bytearray(frame))
         if lent is not None and 2 * len(frame) >= len(lent):
             self._lent = None
-            slot.held = len(lent)
+            slot.held, self.charged = self.charged, 0
         else:
             frame = memoryview(bytearray(frame))
             slot.held = len(frame)
-            self._traffic.budget.charge(slot.held)
+            self._traffic.request_memory.charge(slot.held)
         slot.state |= HELD
-        self._owed += slot.held
-        if self._owed > MAX_OWED:
-            self._blocked |= OUTPUT
+        self._owe(0, slot.held)
         return frame
 
     # -- holding back --------------------------------------------------------------------------------------------
@@ -266,15 +360,16 @@ class Connection(Replies):
     def _unblock(self, reasons: int) -> None:
         self._blocked &= ~reasons
         if not self._blocked and (self._paused or self._own is not None):
-            self._resume_soon()
+            self._resume_soon(False)
 
-    def _resume_soon(self) -> None:
-        """Not now: the caller may stand in a turn of the broker, and a long backlog must not become a deep stack."""
+    def _resume_soon(self, late: bool) -> None:
+        """Not now: a turn of the broker may run, and a long backlog must not become a deep stack."""
         if not self._resuming:
             self._resuming = True
-            self._traffic.loop.call_soon(self._resume)
+            self._traffic.shares.resume_later(self, late)
 
-    def _resume(self) -> None:
+    def resume(self, until: int) -> None:
+        """Go on with what is kept, and read again. until: the end of the share, as in `_run`."""
         self._resuming = False
         if self._blocked:
             return
@@ -282,8 +377,7 @@ class Connection(Replies):
             self._paused = False
             self._traffic.watch.read(self._fd, self.on_readable)
         if self._own is not None:
-            self._go_on()
-            self._traffic.send_answers()
+            self._go_on(until)
 
     def _pause(self) -> None:
         """There is something to read, but nothing may be: stop listening, unless it is the end."""
@@ -335,5 +429,12 @@ class Connection(Replies):
         if self._own is not None:
             buffer = self._buffer
             self._forget_own()
-            self._give(buffer)
+            charged, self.charged = self.charged, 0
+            self._give(buffer, charged)
+        traffic.request_memory.forget(self)
         traffic.closed(self)
+
+
+def _room_for(needed: int, have: int) -> int:
+    """Bytes that a frame of `needed` bytes gets when `have` of them have come."""
+    return min(needed, max(2 * have, min(GROWTH * have, BIG)))

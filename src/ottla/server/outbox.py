@@ -22,6 +22,8 @@ GATHERED: Final = 4 * LARGE
 """Small parts sent with one call."""
 ROUND: Final = 4 * 1024 * 1024
 """Bytes for one connection before the others get their turn."""
+PART: Final = 128
+"""Bytes that Python needs for a part besides its content; a pinned region has no content in memory."""
 
 _MORE: Final[int] = getattr(socket, "MSG_MORE", 0)
 
@@ -42,7 +44,7 @@ class Scratch:
 class Outbox:
     """Parts in order, sent as far as the socket takes them."""
 
-    __slots__ = ("_parts", "_scratch", "begun", "memory")
+    __slots__ = ("_counted", "_parts", "_read", "_scratch", "begun", "memory")
 
     def __init__(self, scratch: Scratch) -> None:
         self._scratch = scratch
@@ -50,7 +52,9 @@ class Outbox:
         self.begun = False
         """The head is what sendfile left of a large region: it goes the same way, however small it is."""
         self.memory = 0
-        """Bytes in memory, regions not counted."""
+        """Bytes in memory: of regions only what Python needs to remember them."""
+        self._counted = 0
+        self._read = 0
 
     def __bool__(self) -> bool:
         return bool(self._parts)
@@ -61,11 +65,24 @@ class Outbox:
             if type(part) is Region:
                 if part.size:
                     self._parts.append(part)
+                    self.memory += PART
                 else:
                     _unpin(part)
             elif part:
                 self._parts.append(part)
-                self.memory += len(part)
+                self.memory += PART + len(part)
+
+    def change(self) -> int:
+        """By how many bytes `memory` has changed since the last call."""
+        before, self._counted = self._counted, self.memory
+        return self._counted - before
+
+    def take_progress(self) -> bool:
+        """Whether the peer has read a large part since the last time that this was true."""
+        if self._read < LARGE:
+            return False
+        self._read = 0
+        return True
 
     def send(self, sock: socket.socket) -> bool:
         """Send; True when nothing is left. Raises BlockingIOError when the socket is full, OSError, Stale."""
@@ -77,9 +94,11 @@ class Outbox:
             head = parts[0]
             if isinstance(head, Region):
                 whole = head.size >= LARGE or self.begun
-                sent += self._send_file(sock, head) if whole else self._send_gathered(sock)
+                count = self._send_file(sock, head) if whole else self._send_gathered(sock)
             else:
-                sent += self._send_bytes(sock, head) if len(head) >= LARGE else self._send_gathered(sock)
+                count = self._send_bytes(sock, head) if len(head) >= LARGE else self._send_gathered(sock)
+            sent += count
+            self._read += count
         return True
 
     def drop(self) -> None:
@@ -98,6 +117,7 @@ class Outbox:
         self.begun = sent < region.size
         if not self.begun:
             self._parts.popleft()
+            self.memory -= PART
             _unpin(region)
         else:
             self._parts[0] = Region(region.file, region.pos + sent, region.size - sent, region.generation)
@@ -108,8 +128,11 @@ class Outbox:
         self.memory -= sent
         if sent == len(part):
             self._parts.popleft()
+            self.memory -= PART
         else:
-            self._parts[0] = memoryview(part)[sent:]
+            rest = memoryview(part)[sent:]
+            # A view keeps all that it was cut from.
+            self._parts[0] = rest if len(rest) * 4 > len(part) else bytes(rest)
         return sent
 
     def _send_gathered(self, sock: socket.socket) -> int:
@@ -122,7 +145,7 @@ class Outbox:
             sent = 0
         if sent < filled:
             self._parts.appendleft(bytes(view[sent:filled]))
-            self.memory += filled - sent
+            self.memory += PART + filled - sent
             if sent == 0:
                 raise BlockingIOError
         return sent
@@ -142,6 +165,7 @@ class Outbox:
             else:
                 view[filled:end] = part
                 self.memory -= size
+            self.memory -= PART
             filled = end
             parts.popleft()
         return filled
@@ -186,7 +210,7 @@ def joined(scratch: Scratch, parts: Sequence[Part]) -> bytes:
 
 def memory_of(parts: Sequence[Part]) -> int:
     """Bytes of an answer that are in memory."""
-    return sum(len(part) for part in parts if not isinstance(part, Region))
+    return sum(PART if isinstance(part, Region) else PART + len(part) for part in parts)
 
 
 def pin(region: Region) -> None:

@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final, Protocol
 
+from ottla.server.precedence import LONG_NS, QUICK_NS, Event, Precedence
+
 EVENTS: Final = 128
 """Ready sockets served before timers and completions get their turn."""
 CROWD: Final = 50
@@ -22,6 +24,10 @@ CROWD: Final = 50
 costs a sixth of asyncio's own round."""
 FEW: Final = 8
 """Served by such looks; then the others get their turn all the same."""
+TIMED: Final = 3
+"""From so many connections that are ready together on it is looked at how long they take …"""
+STRIDE: Final = 4
+"""… after so many of them."""
 
 _STEADY: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
 _HAS_EPOLL: Final = hasattr(select, "epoll")
@@ -136,7 +142,11 @@ class _Keys(Mapping[Any, selectors.SelectorKey]):
 class Poller(selectors.BaseSelector):
     """One epoll for asyncio's descriptors and for ours."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        """clock: monotonic, ns."""
+        self._clock = clock
+        self._precedence: Precedence | None = None
+        """In which order connections are called, while some take long."""
         self._epoll = select.epoll()
         self._keys: dict[int, selectors.SelectorKey] = {}
         self._map = _Keys(self._keys)
@@ -194,6 +204,8 @@ class Poller(selectors.BaseSelector):
         mask = (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
         if not mask:
             self._epoll.unregister(fd)
+            if self._precedence is not None:
+                self._precedence.forget(fd)
         elif known:
             self._epoll.modify(fd, mask)
         else:
@@ -234,18 +246,24 @@ class Poller(selectors.BaseSelector):
         try:
             if guarded:
                 self._look_at_clock()
+            if self._precedence is not None:
+                self._call_in_order(self._precedence, events, theirs)
+                return theirs
             served = 0 if len(readers) >= CROWD else FEW
             while events:
-                for fd, event in events:
-                    if guarded:
-                        self._look_at_clock()
-                    if event == _IN and fd in readers:
-                        readers[fd]()
-                    elif fd in self._keys:
-                        theirs.append((self._keys[fd], _events(event)))
-                    else:
-                        self._call_seldom(fd, event)
-                        served = FEW  # a writer stays ready as long as its peer takes what it is sent
+                if len(events) < TIMED:
+                    for fd, event in events:
+                        if guarded:
+                            self._look_at_clock()
+                        if event == _IN and fd in readers:
+                            readers[fd]()
+                        elif fd in self._keys:
+                            theirs.append((self._keys[fd], _events(event)))
+                        else:
+                            self._call_seldom(fd, event)
+                            served = FEW  # a writer stays ready as long as its peer takes what it is sent
+                elif not self._call_timed(events, theirs):
+                    served = FEW
                 if waiting:
                     self._served()
                 served += len(events)
@@ -258,6 +276,47 @@ class Poller(selectors.BaseSelector):
             if waiting:  # those that were served before it
                 self._loop.call_soon(self._served)
         return theirs
+
+    def _call_timed(self, events: list[Event], theirs: list[tuple[selectors.SelectorKey, int]]) -> bool:
+        """Call connections until they take long; returns whether there may be another poll at once."""
+        readers, guarded, again = self._readers, self._stood_still is not None, True
+        began = self._clock()
+        for at in range(0, len(events), STRIDE):
+            for fd, event in events[at : at + STRIDE]:
+                if guarded:
+                    self._look_at_clock()
+                if event == _IN and fd in readers:
+                    readers[fd]()
+                elif fd in self._keys:
+                    theirs.append((self._keys[fd], _events(event)))
+                else:
+                    self._call_seldom(fd, event)
+                    again = False
+            now = self._clock()
+            if now - began > LONG_NS + (at + STRIDE) * QUICK_NS:
+                ready = {fd for fd, _ in events}
+                self._precedence = Precedence(now, (fd for fd in readers if fd not in ready))
+                return False
+        return again
+
+    def _call_in_order(
+        self, precedence: Precedence, events: list[Event], theirs: list[tuple[selectors.SelectorKey, int]]
+    ) -> None:
+        """Call quick connections, and one of those that take long; return what is asyncio's in `theirs`."""
+        theirs += [(self._keys[fd], _events(event)) for fd, event in events if fd in self._keys]
+        ours = [event for event in events if event[0] not in self._keys]
+        now = self._clock()
+        for fd, event in precedence.arrange(ours, len(events) < EVENTS):
+            if self._stood_still is not None:
+                self._look_at_clock()
+            self._call_seldom(fd, event)
+            before, now = now, self._clock()
+            if not precedence.note(fd, now - before, now):
+                break
+        if self._waiting:
+            self._served()
+        if precedence.is_over(now):
+            self._precedence = None
 
     def _call_seldom(self, fd: int, event: int) -> None:
         """Writing, ends and errors. Of a descriptor that an earlier callback closed nothing is known any more."""

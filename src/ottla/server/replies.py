@@ -16,13 +16,15 @@ from typing import Final
 
 from ottla.seams import Failure, Part, Region
 from ottla.server.file import RealFile
-from ottla.server.outbox import LARGE, Outbox, Stale, joined, memory_of, pin, send_at_once, unpin
+from ottla.server.outbox import GATHERED, LARGE, Outbox, Stale, joined, memory_of, pin, send_at_once, unpin
 from ottla.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
 
 MAX_OWED: Final = 4 * 1024 * 1024
-"""Bytes of answers and held requests of one connection before no more is read from it."""
+"""Bytes of answers and held requests of one connection beyond which it starts no more requests."""
+MAX_READY: Final = GATHERED
+"""Bytes of small answers that wait for the end of a turn; with more than that they are sent at once."""
 MAX_SLOTS: Final = 1000
 """Requests of one connection that wait for their answer before no more is read from it."""
 
@@ -34,6 +36,7 @@ MEMORY: Final = 8
 DEPTH: Final = 16
 CLOSED: Final = 32
 DRAINING: Final = 64
+SPENT: Final = 128
 
 # What happened to a slot.
 ASKED: Final = 0
@@ -65,10 +68,12 @@ class Replies:
         "_blocked",
         "_fd",
         "_gate",
+        "_held",
         "_out",
         "_outbox",
         "_owed",
         "_queue",
+        "_ready",
         "_running",
         "_send",
         "_sock",
@@ -95,7 +100,10 @@ class Replies:
         self._straight: tuple[bytes, Region, RealFile, int] | None = None
         """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned,
         and the last is its descriptor."""
-        self._owed = 0
+        self._ready = 0
+        """Bytes in `_out`: they leave at the end of the turn or of the round."""
+        self._owed = self._held = 0
+        """Bytes of answers that stay here longer than that, and of held requests: `_owe` counts them."""
         self._blocked = 0
         self._running = self._writing = False
         self._active = True
@@ -115,6 +123,30 @@ class Replies:
         """A request waits for its answer, or an answer for the peer."""
         return bool(self._queue or self._outbox)
 
+    @property
+    def owed(self) -> int:
+        """Bytes of answers that the peer has not read."""
+        return self._owed
+
+    def _owe(self, answers: int, held: int = 0) -> None:
+        """Count bytes of answers and of held requests that stay here from now on (negative: no longer), and look at
+        the bounds. Nothing else changes these figures.
+        """
+        self._owed += answers
+        self._held += held
+        if answers:
+            self._traffic.reply_memory.count(self, answers, self._owed)
+        if self._owed + self._held > MAX_OWED:
+            self._blocked |= OUTPUT
+
+    def wait_for_readers(self) -> None:
+        """The broker's budget for unread answers is spent: start no more requests."""
+        self._blocked |= SPENT
+
+    def readers_took(self) -> None:
+        """There is room again."""
+        self._unblock(SPENT)
+
     def answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
         """The answer of one request; it leaves when all earlier ones have."""
         queue = self._queue
@@ -126,9 +158,9 @@ class Replies:
         only = parts[0] if len(parts) == 1 else None
         if type(only) is bytes and len(only) < LARGE and self._outbox is None:
             self._out.append(_size_of(len(only)) + only)
-            self._owed += len(only) + 4
-            if self._owed > MAX_OWED:
-                self._blocked |= OUTPUT
+            self._ready += len(only) + 4
+            if self._ready > MAX_READY:
+                self.flush()
         elif parts:
             self._put(parts, False)
         if queue and queue[0].state & ANSWERED:
@@ -151,9 +183,7 @@ class Replies:
             return
         if self._pin(parts):
             slot.parts = parts
-            self._owed += memory_of(parts)
-            if self._owed > MAX_OWED:
-                self._blocked |= OUTPUT
+            self._owe(memory_of(parts))
             self._ease(slot)
 
     def _follow(self) -> None:
@@ -161,7 +191,7 @@ class Replies:
         queue = self._queue
         while queue and queue[0].state & ANSWERED:
             slot = queue.popleft()
-            self._owed -= memory_of(slot.parts)
+            self._owe(-memory_of(slot.parts))
             if slot.parts:
                 self._put(slot.parts, True)
 
@@ -176,8 +206,7 @@ class Replies:
                 size += len(part)
         if not regions:
             if size < LARGE and self._outbox is None:
-                self._out.append(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
-                self._owed += size + 4
+                self._get_ready(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
                 return
         elif not pinned:
             if self._outbox is None:
@@ -185,6 +214,8 @@ class Replies:
                     self._put_joined(size, parts)
                     return
                 if regions == 1 and not self._out and self._go_straight(size, parts):
+                    if self._ready > MAX_READY:
+                        self.flush()
                     return
             if not self._pin(parts):
                 return
@@ -197,8 +228,16 @@ class Replies:
         if outbox is None:
             outbox = self._open_outbox()
         outbox.add(_size_of(size), *parts)
-        if self._owed + outbox.memory > MAX_OWED:
-            self._blocked |= OUTPUT
+        self._owe(outbox.change())
+        if outbox.memory > MAX_READY:
+            self.flush()
+
+    def _get_ready(self, answer: bytes) -> None:
+        """Queue a small answer, or a part of one; all that is ready leaves with one call."""
+        self._out.append(answer)
+        self._ready += len(answer)
+        if self._ready > MAX_READY:
+            self.flush()
 
     def _put_joined(self, size: int, parts: Sequence[Part]) -> None:
         """Read the small regions of an answer while they surely are there, so that no file need be kept open."""
@@ -207,8 +246,7 @@ class Replies:
         except Stale as stale:
             self.drop(str(stale))
         else:
-            self._out.append(answer)
-            self._owed += size + 4
+            self._get_ready(answer)
 
     def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
         """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""
@@ -232,7 +270,7 @@ class Replies:
         self._straight = head, region, file, fd
         for part in parts[at + 1 :]:
             self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
-            self._owed += len(part)
+            self._ready += len(part)
         return True
 
     def _send_straight(self) -> None:
@@ -261,6 +299,7 @@ class Replies:
         outbox.add(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
         outbox.begun = done > 0
         self._move_ready()
+        self._owe(outbox.change())
         self._wait_writable()
 
     def _pin(self, parts: Sequence[Part]) -> bool:
@@ -287,10 +326,9 @@ class Replies:
     def _move_ready(self) -> None:
         """Small answers that were ready to leave with one call come behind what is in the outbox."""
         assert self._outbox is not None, "there is no outbox"
-        for ready in self._out:
-            self._owed -= len(ready)
-            self._outbox.add(ready)
+        self._outbox.add(*self._out)
         self._out.clear()
+        self._ready = 0
 
     def flush(self) -> None:
         """Send what is ready, with one call where it is small."""
@@ -305,7 +343,7 @@ class Replies:
             return
         data = out[0] if len(out) == 1 else b"".join(out)
         out.clear()
-        self._owed -= len(data)
+        self._ready = 0
         try:
             sent = self._send(data)
         except (BlockingIOError, InterruptedError):
@@ -314,7 +352,9 @@ class Replies:
             self._broken(error)
             return
         if sent < len(data):
-            self._open_outbox().add(memoryview(data)[sent:])
+            outbox = self._open_outbox()
+            outbox.add(data[sent:])
+            self._owe(outbox.change())
             self._wait_writable()
         elif self._blocked:
             self._ease(None)
@@ -334,7 +374,10 @@ class Replies:
         except OSError as error:
             self._broken(error)
             return
+        self._owe(outbox.change())
         if not finished:
+            if outbox.take_progress():
+                self._traffic.reply_memory.note_reading(self)
             self._wait_writable()
             return
         self._outbox = None
@@ -365,14 +408,14 @@ class Replies:
             reasons = GATE
         if len(self._queue) <= MAX_SLOTS // 2:
             reasons |= DEPTH
-        if not self._writing and self._owed <= MAX_OWED and self._outbox is None:
+        if not self._writing and self._owed + self._held <= MAX_OWED and self._outbox is None:
             reasons |= OUTPUT
         if self._blocked & reasons:
             self._unblock(reasons)
 
     def _let_frame_go(self, slot: RequestSlot) -> None:
         slot.state &= ~HELD
-        self._owed -= slot.held
+        self._owe(0, -slot.held)
         self._memory_freed(slot.held)
 
     def drop(self, why: str) -> None:
@@ -398,8 +441,13 @@ class Replies:
                 self._let_frame_go(slot)
         self._queue.clear()
         self._out.clear()
+        self._ready = 0
         if self._straight is not None:
             self._straight[2].unpin()
             self._straight = None
         if self._outbox is not None:
             self._outbox.drop()
+            self._outbox = None
+        self._writing = False
+        self._owe(-self._owed)
+        self._traffic.reply_memory.forget(self)

@@ -14,10 +14,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ottla.seams import Gate, Inputs, Slot
-from ottla.server.buffers import Budget, BufferPool
+from ottla.server.buffers import BufferPool
 from ottla.server.clock import RealClock
 from ottla.server.outbox import Scratch
 from ottla.server.poller import Watch
+from ottla.server.reply_memory import ReplyMemory
+from ottla.server.request_memory import LOOK_S, RequestMemory
+from ottla.server.shares import Shares
 
 if TYPE_CHECKING:
     from ottla.server.connection import Connection
@@ -44,6 +47,8 @@ class Limits(NamedTuple):
     """queued.max.request.bytes; -1: room for two of the largest requests, at least 256 MiB"""
     idle_ms: int = 600_000
     """connections.max.idle.ms; negative: never"""
+    unread_max_bytes: int = 128 * 1024 * 1024
+    """Answers that peers have not read, over all connections; see `ottla.server.reply_memory`"""
 
     @property
     def memory(self) -> int:
@@ -64,10 +69,8 @@ class Traffic:
         "_inputs",
         "_lines",
         "_lines_at",
-        "_senior",
+        "_looking",
         "_sweep_handle",
-        "_waiting",
-        "budget",
         "buffer",
         "clock",
         "connections",
@@ -76,8 +79,11 @@ class Traffic:
         "on_closed",
         "on_frame",
         "pool",
+        "reply_memory",
+        "request_memory",
         "resting",
         "scratch",
+        "shares",
         "unsent",
         "view",
         "watch",
@@ -105,16 +111,17 @@ class Traffic:
         sleeps is woken by the first answer, and is still busy with it when the others come."""
         watch.on_served(self.unsent, self.send_answers)
         self.pool = BufferPool()
-        self.budget = Budget(limits.memory)
+        self.shares = Shares(loop, self.send_answers)
         self.connections: dict[Connection, None] = {}
+        self.request_memory = RequestMemory(limits.memory, self._plan_look)
+        self.reply_memory = ReplyMemory(limits.unread_max_bytes, self.connections, loop.time, loop.call_later)
         self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
         self.on_closed: Callable[[Connection], None] = _nobody
         self.resting = True
         """No idle work is planned: the first request that comes plans it."""
         self._idle_time = True
         self._inputs: Inputs | None = None
-        self._waiting: deque[Connection] = deque()
-        self._senior: Connection | None = None
+        self._looking = False
         self._idle_handle: asyncio.TimerHandle | None = None
         self._sweep_handle: asyncio.TimerHandle | None = None
         self._lines = 0
@@ -130,6 +137,8 @@ class Traffic:
     def opened(self, connection: Connection) -> None:
         """A connection was accepted."""
         self.connections[connection] = None
+        if self.reply_memory.exhausted:
+            self.reply_memory.hold_back(connection)
         if self._sweep_handle is None and self.limits.idle_ms >= 0:
             self._plan_sweep()
 
@@ -165,30 +174,17 @@ class Traffic:
 
     # -- memory --------------------------------------------------------------------------------------------------
 
-    def may_take(self, connection: Connection, size: int) -> bool:
-        """Whether a connection may take `size` bytes more for a frame; if not, it waits for `memory_granted`.
+    def _plan_look(self) -> None:
+        """A connection waits for request memory: look for those that hold it without using it."""
+        if not self._looking:
+            self._looking = True
+            self.loop.call_later(LOOK_S, self._look_for_hostages)
 
-        Beyond the bound one connection at a time still may: a frame that can be finished is the way back.
-        """
-        if self.budget.allows(size) or self._senior is connection:
-            return True
-        if self._senior is None:
-            self._senior = connection
-            return True
-        self._waiting.append(connection)
-        return False
-
-    def memory_freed(self, connection: Connection, size: int) -> None:
-        """Bytes came back: those that waited longest go on."""
-        self.budget.charge(-size)
-        if self._senior is connection and not connection.collects:
-            self._senior = None
-        while self._waiting and (self._senior is None or self.budget.allows(0)):
-            waiting = self._waiting.popleft()
-            if waiting in self.connections:
-                if self._senior is None:
-                    self._senior = waiting
-                waiting.memory_granted()
+    def _look_for_hostages(self) -> None:
+        self._looking = False
+        self.request_memory.close_hostages(list(self.connections))
+        if self.request_memory.waiting:
+            self._plan_look()
 
     @property
     def quiet(self) -> bool:

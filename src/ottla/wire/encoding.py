@@ -10,19 +10,26 @@ length's first byte and a closing empty tag section (one zero byte) included::
      put(S3(o.error_code, n1) if n1 < 128 else S4(o.error_code) + uvarint(n1)); put(x1)
      …
 
-Record data is never joined: `keep` moves the pieces before it into `parts`, then the Part itself.
+The pieces of long arrays are joined as they come (`gather`). Record data is never joined: `keep` moves the pieces
+before it into `parts`, then the Part itself.
 """
 
 from __future__ import annotations
 
 from struct import Struct as Packing
 from struct import pack
+from typing import Final
 
 from ottla.seams import Part, Region
 from ottla.wire import primitives
 from ottla.wire.errors import FieldNotInVersion
 from ottla.wire.layout import Scope
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
+
+MANY: Final = 2_000
+"""Small pieces of an array after which they are joined."""
+JOINED: Final = 512
+"""Bytes from which on a piece is not joined with others."""
 
 
 class EncoderSource:
@@ -39,6 +46,7 @@ class EncoderSource:
             "write_tags": primitives.write_tags,
             "size_of": size_of,
             "keep": keep,
+            "gather": gather,
             "pack": pack,
             "refuse": _refuse,
         }
@@ -232,11 +240,21 @@ class EncoderSource:
         else:
             self._text(field.of, item, null=False, indent=indent + " ")
         self._flush(indent + " ")
+        if self._put == "put":  # not inside a tagged field, whose length comes first
+            self.lines.append(f"{indent} if len(pieces) > {MANY}: gather(pieces)")
 
 
 def size_of(part: Part) -> int:
     """Bytes of a part of a message."""
     return part.size if isinstance(part, Region) else len(part)
+
+
+def gather(pieces: list[bytes]) -> None:
+    """Join the small pieces at the end: each costs some forty bytes besides its content."""
+    first = next((at for at, piece in enumerate(pieces) if len(piece) < JOINED), len(pieces))
+    if first > MANY // 2:
+        first = 0
+    pieces[first:] = [b"".join(pieces[first:])]
 
 
 def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:

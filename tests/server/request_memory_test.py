@@ -1,0 +1,131 @@
+"""Memory of requests: bounds by the size of frames, reserves, and connections that hold memory without using it.
+
+Zone: pure (the connections are values of the test).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.server.request_memory import ORDINARY, PATIENCE, SMALL, RequestMemory
+
+LIMIT = 64 * ORDINARY
+
+
+class Frame:
+    """A connection with a frame that is not whole."""
+
+    def __init__(self, memory: RequestMemory, size: int) -> None:
+        self.memory = memory
+        self.size = size
+        self.charged = 0
+        self.granted = 0
+        self.looks = 0
+        self.closed = ""
+
+    @property
+    def collects(self) -> bool:
+        return self.charged > 0
+
+    def take(self, size: int) -> bool:
+        if not self.memory.may_take(self, size, self.size):
+            return False
+        self.charged += size
+        self.memory.charge(size)
+        return True
+
+    def finish(self) -> None:
+        size, self.charged = self.charged, 0
+        self.memory.give_back(self, size)
+
+    def memory_granted(self) -> None:
+        self.granted += 1
+
+    def grow_stale(self) -> bool:
+        self.looks += 1
+        return self.looks > PATIENCE
+
+    def drop(self, why: str) -> None:
+        self.closed = why
+        self.finish()
+        self.memory.forget(self)
+
+
+@pytest.fixture
+def waits():
+    return []
+
+
+@pytest.fixture
+def memory(waits):
+    return RequestMemory(LIMIT, lambda: waits.append(1))
+
+
+def test_large_frames_leave_room_for_ordinary_ones_and_those_for_small_ones(memory):
+    large = [Frame(memory, 100 * ORDINARY) for _ in range(64)]
+    assert sum(frame.take(ORDINARY) for frame in large) == 32 + 1, "half of the limit, and one that is finished beyond"
+    ordinary = [Frame(memory, ORDINARY) for _ in range(64)]
+    assert sum(frame.take(ORDINARY) for frame in ordinary) == 31
+    small = [Frame(memory, SMALL) for _ in range(1000)]
+    assert sum(frame.take(SMALL) for frame in small) == LIMIT // 4 // SMALL
+
+
+def test_one_frame_at_a_time_is_finished_beyond_the_limit_and_the_others_follow_in_order(memory, waits):
+    first, second, third = (Frame(memory, ORDINARY) for _ in range(3))
+    memory.charge(LIMIT)
+    assert first.take(ORDINARY)
+    assert not second.take(ORDINARY)
+    assert not third.take(ORDINARY)
+    assert waits == [1, 1]
+    first.finish()
+    assert (second.granted, third.granted) == (1, 1)
+
+
+def test_small_frames_are_granted_first(memory):
+    memory.charge(2 * LIMIT)
+    senior, large, small = Frame(memory, 1), Frame(memory, 50 * ORDINARY), Frame(memory, SMALL)
+    assert senior.take(1)
+    assert not large.take(1)
+    assert not small.take(1)
+    memory.give_back(small, LIMIT)
+    assert (small.granted, large.granted) == (1, 0)
+
+
+def test_who_does_not_finish_while_others_wait_is_closed_the_largest_first_and_no_more_than_needed(memory):
+    held = [Frame(memory, 50 * ORDINARY) for _ in range(32)]
+    for number, frame in enumerate(held):
+        assert frame.take(ORDINARY - number)
+    memory.charge(LIMIT // 2 + 2 * ORDINARY)
+    senior, victim = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
+    assert senior.take(SMALL)
+    assert not victim.take(ORDINARY)
+    everyone = [*held, senior, victim]
+    for _ in range(PATIENCE):
+        memory.close_hostages(everyone)
+    assert not any(frame.closed for frame in everyone)
+    memory.close_hostages(everyone)
+    closed = [frame for frame in held if frame.closed]
+    assert victim.granted
+    assert closed == held[: len(closed)]
+    assert 0 < len(closed) < 5
+    assert "queued.max.request.bytes" in closed[0].closed
+
+
+def test_nobody_is_closed_while_nobody_waits(memory):
+    frame = Frame(memory, 50 * ORDINARY)
+    assert frame.take(ORDINARY)
+    for _ in range(10 * PATIENCE):
+        memory.close_hostages([frame])
+    assert not frame.closed
+
+
+def test_a_closed_connection_is_forgotten(memory):
+    memory.charge(LIMIT)
+    senior, waiting = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
+    assert senior.take(1)
+    assert not waiting.take(1)
+    memory.forget(waiting)
+    senior.drop("gone")
+    assert not waiting.granted
+    assert memory.waiting == 0
+    assert memory.used == LIMIT
