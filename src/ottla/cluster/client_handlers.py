@@ -85,7 +85,7 @@ class ClientHandlers:
         resource="Group",
         operation="Describe",
         also=(("TransactionalId", "Describe"),),
-        parts=Parts(cost_us=10, request=(("coordinator_keys",),), response=(("coordinators",),)),
+        parts=Parts(cost_us=20, request=(("coordinator_keys",),), response=(("coordinators",),)),
     )
     def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> None:
         """The leader of the partition that a group or transactional id belongs to; the topic is made on first need."""

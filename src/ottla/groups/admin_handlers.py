@@ -69,7 +69,7 @@ class GroupAdminHandlers:
         6,
         resource="Group",
         operation="Describe",
-        parts=Parts(cost_us=20, request=(("groups",),), response=(("groups",),), once=str),
+        parts=Parts(cost_us=40, request=(("groups",),), response=(("groups",),), once=str),
     )
     def describe_groups(self, context: Context, request: DescribeGroupsRequest) -> None:
         """State and members of groups."""
@@ -94,7 +94,7 @@ class GroupAdminHandlers:
         3,
         resource="Group",
         operation="Delete",
-        parts=Parts(cost_us=50, request=(("groups_names",),), response=(("results",),), once=str),
+        parts=Parts(cost_us=80, request=(("groups_names",),), response=(("results",),), once=str),
     )
     def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
         """Delete groups without members, with all that they have committed."""

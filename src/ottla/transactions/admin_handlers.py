@@ -55,7 +55,7 @@ class TransactionAdminHandlers:
         resource="TransactionalId",
         operation="Describe",
         also=(("Topic", "Describe"),),
-        parts=Parts(cost_us=20, request=(("transactional_ids",),), response=(("transaction_states",),), once=str),
+        parts=Parts(cost_us=40, request=(("transactional_ids",),), response=(("transaction_states",),), once=str),
     )
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
         """State, producer and partitions of each; errors of single ones stand in their places."""
