@@ -181,7 +181,10 @@ def _check_limits(config: BrokerConfig) -> None:
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms", "must not be above group.max.session.timeout.ms")
     if not config.connections_by_address and config.max_connections_per_ip == 0:
-        raise ConfigError("max.connections.per.ip", "0 is allowed together with max.connections.per.ip.overrides only")
+        raise ConfigError(
+            "max.connections.per.ip",
+            "0 is not allowed; it must be at least 1 while max.connections.per.ip.overrides is empty",
+        )
     share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
     if share <= CLEANER_BUFFER_MIN:
         raise ConfigError(

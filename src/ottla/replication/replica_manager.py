@@ -33,6 +33,7 @@ from ottla.replication.shared import Shared
 from ottla.replication.state import NO_LEADER, PartitionState
 from ottla.replication.throttle import Throttles
 from ottla.seams import Clock, Failure, Instant
+from ottla.storage.cleaning.cleaner import BACKOFF_MIN_MS
 from ottla.storage.lack import Lack
 from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -93,7 +94,7 @@ class ReplicaManager:
         self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
         throttle = self.throttles.follower
         self.fetchers = ReplicaFetchers(config, clock, peers, purgatory, fence, throttle, later, safeguards)
-        waits_ms = config.log_cleaner_backoff_ms, config.request_timeout_ms
+        waits_ms = max(BACKOFF_MIN_MS, config.log_cleaner_backoff_ms), config.request_timeout_ms
         self.removals = Removals(hosted, fence, peers, purgatory, *waits_ms)
         self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
         """Between log directories."""

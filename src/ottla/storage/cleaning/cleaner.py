@@ -27,6 +27,8 @@ from ottla.storage.producer_state import ProducerState
 _logger = logging.getLogger(__name__)
 LOGS_PER_TURN: Final = 64
 """Logs that are looked at in one turn when the next one is chosen."""
+BACKOFF_MIN_MS: Final = 10
+"""Whatever log.cleaner.backoff.ms says: without a pause the search for something to do would be all that is done."""
 REST_NS: Final = 60_000_000_000
 """For so long a log is left alone whose pass failed for a reason that may pass, so that others have their turn."""
 LOSSES_MAX: Final = 3
@@ -147,7 +149,7 @@ class Cleaner:
             if number < self._config.log_cleaner_threads:
                 chosen = yield from self._choose()
             if chosen is None:
-                yield self._after(self._config.log_cleaner_backoff_ms * _MS)
+                yield self._after(max(BACKOFF_MIN_MS, self._config.log_cleaner_backoff_ms) * _MS)
             else:
                 yield from self._clean(number, *chosen)
 
