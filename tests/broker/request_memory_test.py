@@ -1,0 +1,228 @@
+"""How much memory one request takes: at most 16 bytes per byte of it, and a mebibyte, its answer included.
+
+Zone: real. Each array of each request is filled with as many elements as fit in `FRAME` bytes: with the name of one
+wide topic, and with names that differ. `EXPLORE=1` takes every version, CI the first and the last, and of requests
+between brokers the last.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import os
+import tracemalloc
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+import pytest
+from tests.handnode import Node, Place
+
+from ottla.wire.apis import API_TABLE, Api
+from ottla.wire.codec import encode_bytes
+from ottla.wire.header import encode_request_header
+from ottla.wire.messages import DescribeConfigsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest
+from ottla.wire.schema import OWN_TAG, Field, Struct, StructType, struct_class
+
+pytestmark = pytest.mark.slow
+
+KIB: Final = 1024
+FRAME: Final = 128 * KIB
+"""Bytes of a request."""
+PER_BYTE: Final = 16
+FIXED: Final = 1024 * KIB
+WIDE: Final = "wide" * 15
+GROUP: Final = "group" * 12
+PARTITIONS: Final = 500
+
+TODAY: Final[dict[str, int]] = {
+    "CreateTopics": 22,
+    "DeleteRecords": 28,
+    "DescribeConfigs": 21,
+    "DescribeLogDirs": 35,
+    "Fetch": 48,
+    "IncrementalAlterConfigs": 18,
+    "ListGroups": 27,
+    "Metadata": 31,
+    "OffsetForLeaderEpoch": 25,
+    "WriteTxnMarkers": 34,
+}
+"""What takes more: bytes per byte of the request, by the name of the API. These may only fall."""
+
+NUMBERS = {"int8", "int16", "uint16", "int32", "int64"}
+INDEXES = {"partition", "partition_index", "partitions", "partition_indexes"}
+Path = tuple[str, ...]
+
+
+class Case(NamedTuple):
+    """A request whose array at `path` has as many elements as fit."""
+
+    api: Api
+    version: int
+    path: Path
+    is_same: bool
+    """Whether all elements name the same thing."""
+
+    def __str__(self) -> str:
+        what = "the same" if self.is_same else "others"
+        return f"{self.api.name} {self.version}, {'.'.join(self.path)}: {what}"
+
+
+def array_paths(cls: StructType, version: int) -> Iterator[Path]:
+    """Every array in a message of that version, by the names of the fields that lead to it."""
+    for field in cls.FIELDS:
+        if not field.exists(version) or (field.tag is not None and field.tag >= OWN_TAG):
+            continue
+        if field.type == "array":
+            yield (field.name,)
+        if field.struct:
+            for path in array_paths(struct_class(cls, field), version):
+                yield (field.name, *path)
+
+
+class Filler:
+    """Makes messages of one case."""
+
+    def __init__(self, case: Case, count: int, node: Node) -> None:
+        self.case = case
+        self.count = count
+        self.node = node
+        self.number = itertools.count()
+
+    def message(self) -> Any:
+        return self._struct(self.case.api.request, self.case.path)
+
+    def _struct(self, cls: StructType, path: Path | None) -> Struct:
+        out: Struct = cls()
+        for field in cls.FIELDS:
+            if field.exists(self.case.version) and (field.tag is None or field.tag < OWN_TAG):
+                value = self._value(cls, field, path[1:] if path and path[0] == field.name else None)
+                if value is not None:
+                    setattr(out, field.name, value)
+        return out
+
+    def _value(self, cls: StructType, field: Field, path: Path | None) -> Any:
+        if field.type != "array":
+            return self._single(cls, field, field.type, path)
+        many = self.count if path == () else 1
+        return [self._single(cls, field, field.of, path or None) for _ in range(many)]
+
+    def _single(self, cls: StructType, field: Field, kind: str, path: Path | None) -> Any:
+        if kind == "struct":
+            return self._struct(struct_class(cls, field), path)
+        if kind == "string":
+            return WIDE if self.case.is_same else f"n{next(self.number)}"
+        if kind == "uuid":
+            return self.node.topic_id(WIDE) if self.case.is_same else next(self.number).to_bytes(16, "big")
+        return self._number(field, kind) if kind in NUMBERS else None
+
+    def _number(self, field: Field, kind: str) -> int | None:
+        """None: the default."""
+        if field.name.endswith("resource_type"):
+            return 2
+        if field.name in INDEXES and not self.case.is_same:
+            return next(self.number) % 2**31
+        if field.default or field.name in {"acks", "replica_id", "key_type"}:
+            return None
+        return 0 if kind in {"int8", "int16"} or self.case.is_same else next(self.number) % 2**31
+
+
+def frame_of(message: Any, version: int) -> bytearray:
+    return bytearray(encode_request_header(int(message.API_KEY), version, 7, "hand") + encode_bytes(message, version))
+
+
+def largest_frame(case: Case, node: Node) -> bytearray:
+    """Of `FRAME` bytes, or a little more."""
+
+    def made(count: int) -> bytearray:
+        return frame_of(Filler(case, count, node).message(), case.version)
+
+    some = 1_000
+    return made(int(FRAME * (some - 1) / (len(made(some)) - len(made(1)))))
+
+
+def cases(api: Api, node: Node) -> Iterator[Case]:
+    first, last = node.broker._dispatch.ranges().get(int(api.key), (0, -1))
+    versions = range(first, last + 1)
+    if "EXPLORE" not in os.environ:
+        first = last if api.request.BETWEEN_BROKERS else first
+        versions = sorted({first, last} & set(versions))
+    for version in versions:
+        for path in array_paths(api.request, version):
+            yield Case(api, version, path, False)
+            if version == last or "EXPLORE" in os.environ:
+                yield Case(api, version, path, True)
+
+
+def peak_of(node: Node, key: int, version: int, frame: bytearray) -> int:
+    """The most bytes that the broker has at once for this request."""
+    place = Place(node.peer, key, version)
+    closed = len(node.network.closed)
+    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(200):
+            node.pass_ms(10)
+            if place.answered or len(node.network.closed) > closed:
+                break
+        return tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.fixture
+def node() -> Node:
+    """A broker with one wide topic, and a group that has committed in all of it."""
+    few = {"offsets.topic.num.partitions": "1", "transaction.state.log.num.partitions": "1"}
+    made = Node({**few, "auto.create.topics.enable": "false"})
+    made.create(WIDE, PARTITIONS)
+    topic, partition = OffsetCommitRequest.OffsetCommitRequestTopic, OffsetCommitRequest.OffsetCommitRequestPartition
+    made.create("__consumer_offsets")
+    commits = [
+        partition(partition_index=number, committed_offset=1, committed_metadata="m" * 100)
+        for number in range(PARTITIONS)
+    ]
+    commit = OffsetCommitRequest(group_id=GROUP, topics=[topic(name=WIDE, partitions=commits)])
+    commit.generation_id_or_member_epoch = -1
+    assert made.ask(commit, 5).topics[0].partitions[0].error_code == 0
+    return made
+
+
+@pytest.mark.parametrize("api", API_TABLE.values(), ids=lambda api: api.name)
+def test_a_request_takes_no_more_memory_than_its_size_allows(node: Node, api: Api) -> None:
+    bound = TODAY.get(api.name, PER_BYTE)
+    over = []
+    for case in cases(api, node):
+        frame = largest_frame(case, node)
+        peak_of(node, int(api.key), case.version, frame_of(Filler(case, 1, node).message(), case.version))  # compiles
+        peak = peak_of(node, int(api.key), case.version, frame)
+        if peak > bound * len(frame) + FIXED:
+            over.append(f"{case}: {(peak - FIXED) / len(frame):.1f} bytes per byte")
+    assert not over, over
+
+
+def repeating() -> dict[str, tuple[Any, int]]:
+    """Requests whose answers repeat what is large, once for each time that it is named; with their versions."""
+    describe, fetch, metadata = DescribeConfigsRequest, OffsetFetchRequest, MetadataRequest
+    broker = describe.DescribeConfigsResource(resource_type=4, resource_name="1")
+    everything = fetch.OffsetFetchRequestGroup(group_id=GROUP, topics=None)
+    topic = metadata.MetadataRequestTopic(name=WIDE)
+    settings = describe(resources=[broker] * 400, include_synonyms=True, include_documentation=True)
+    return {
+        "the broker's settings": (settings, 3),
+        "all positions of a group": (fetch(groups=[everything] * 2_000), 8),
+        "a wide topic": (metadata(topics=[topic] * 1_000, allow_auto_topic_creation=False), 8),
+        "all topics": (metadata(topics=None), 8),
+    }
+
+
+@pytest.mark.parametrize("what", sorted(repeating()))
+def test_what_is_large_and_named_often_is_not_answered_as_often(node: Node, what: str) -> None:
+    message, version = repeating()[what]
+    key = int(message.API_KEY)
+    frame = frame_of(message, version)
+    assert not node.network.closed
+    peak = peak_of(node, key, version, frame)
+    assert not node.network.closed, "the request itself is fine"
+    assert peak <= PER_BYTE * len(frame) + FIXED, f"{peak // KIB} KiB for {len(frame)} bytes"
