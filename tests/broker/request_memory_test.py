@@ -36,14 +36,12 @@ PARTITIONS: Final = 500
 
 TODAY: Final[dict[str, int]] = {
     "CreateTopics": 22,
-    "DeleteRecords": 28,
     "DescribeConfigs": 21,
     "DescribeLogDirs": 35,
     "Fetch": 48,
     "IncrementalAlterConfigs": 18,
     "ListGroups": 27,
     "Metadata": 31,
-    "OffsetForLeaderEpoch": 25,
     "WriteTxnMarkers": 34,
 }
 """What takes more: bytes per byte of the request, by the name of the API. These may only fall."""
