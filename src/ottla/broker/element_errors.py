@@ -93,13 +93,14 @@ def _leads_to_place(kind: StructType, field: Field, version: int) -> bool:
 
 def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any:
     element = kind()
-    names = [field.name for field in kind.FIELDS if field.exists(version)]
+    names = {field.name: field for field in kind.FIELDS if field.exists(version)}
     if isinstance(asked, (str, int)):
         setattr(element, _key(kind, asked), asked)
     else:
         for name in _IDENTITY.intersection(names):
-            if hasattr(asked, name):
-                setattr(element, name, getattr(asked, name))
+            value = getattr(asked, name, None)
+            if value is not None or (hasattr(asked, name) and names[name].may_be_null(version)):
+                setattr(element, name, value)
     if _ERROR in names:
         setattr(element, _ERROR, int(error.code))
         if _MESSAGE in names:

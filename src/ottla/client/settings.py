@@ -15,7 +15,6 @@ from typing import Any
 
 from ottla.client.errors import ConfigError
 from ottla.client.security.settings import SECURITY_KEYS, SecurityConfig
-from ottla.config.names import RETIRED_CLIENT_NAMES
 from ottla.utf8 import encode_text
 
 ACKS = {"0": 0, "1": 1, "-1": -1, "all": -1}
@@ -123,6 +122,8 @@ def split_unknown(settings: Mapping[str, str], more: Collection[str] = ()) -> tu
 
 def nearest(key: str, more: Iterable[str] = ()) -> str:
     """A sentence with the key that was probably meant, of these or `more`, or where to find them all."""
+    from ottla.config.names import RETIRED_CLIENT_NAMES  # noqa: PLC0415 - only for a wrong key
+
     if key in RETIRED_CLIENT_NAMES:
         return f"It is a name of Apache Kafka's first clients: use {RETIRED_CLIENT_NAMES[key]}"
     close = difflib.get_close_matches(key, [*(_key(name) for name in _TYPES), *SECURITY_KEYS, *more], n=1)
