@@ -74,6 +74,19 @@ class Encoded(NamedTuple):
     parts: Sequence[Part]
 
 
+class InPieces(NamedTuple):
+    """A response with much in it, which is made and encoded piece by piece, in turns of its own."""
+
+    path: tuple[str, ...]
+    """The arrays, inside each other, that the pieces have parts of: they are joined."""
+    pieces: Generator[Any, None, None]
+    """Responses of one type, each with a few hundred elements along the path; at least one. Closed in any case."""
+    keep: Callable[[Encoded], None] | None = None
+    """Gets the whole response before it is sent."""
+    on_dropped: Callable[[], None] | None = None
+    """Called where there will be no whole response: the client is gone, or a piece failed."""
+
+
 class Context:
     """One request on its way: who asks, in which version, and where the answer goes."""
 

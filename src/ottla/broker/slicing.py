@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError
-from ottla.requests import WAITING, Context, Declaration, Encoded, MakeSteps, Parts, Steps
+from ottla.requests import WAITING, Context, Declaration, Encoded, InPieces, MakeSteps, Parts, Steps
 from ottla.seams import Network, Peer, Slot
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, decode_sliced
@@ -105,6 +105,14 @@ class SlicedRequests:
         """
         large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
         large.steps = steps(lambda: self._resume(large))
+        self._large.add(large)
+        self._put_back(large)
+
+    def join_pieces(self, context: Context, response: InPieces) -> None:
+        """Make and encode a response in later turns, then send it."""
+        large = _Large(context)
+        large.steps = _joining(context, response)
+        next(large.steps)
         self._large.add(large)
         self._put_back(large)
 
@@ -241,6 +249,25 @@ class SlicedRequests:
         if large.is_waiting and not large.is_gone:
             large.is_waiting = False
             self._put_back(large)
+
+
+def _joining(context: Context, response: InPieces) -> Steps:
+    is_kept = response.keep is None
+    try:
+        yield 0  # up to here it runs at once, so that what follows has its end in any case
+        joined = Joined(API_TABLE[context.api_key].response, context.api_version, response.path)
+        for piece in response.pieces:
+            joined.add(piece)
+            yield PART_US
+        encoded = Encoded(joined.parts())
+        if response.keep is not None:
+            is_kept = True
+            response.keep(encoded)
+        return encoded
+    finally:
+        response.pieces.close()
+        if not is_kept and response.on_dropped is not None:
+            response.on_dropped()
 
 
 def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:
