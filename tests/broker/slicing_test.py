@@ -14,7 +14,9 @@ from ottla.wire.messages import (
     DeleteRecordsRequest,
     DescribeGroupsRequest,
     DescribeLogDirsRequest,
+    ListGroupsRequest,
     MetadataRequest,
+    OffsetCommitRequest,
 )
 from ottla.wire.schema import struct_class
 from ottla.wire.slices import Joined, path_in, weigh
@@ -163,7 +165,7 @@ def partitions_per_turn(node, request, version, peer=None):
     return grown, node.answer(place)
 
 
-PATHS = {3: ("topics", "partitions"), 35: ("results", "topics", "partitions")}
+PATHS = {16: ("groups",), 3: ("topics", "partitions"), 35: ("results", "topics", "partitions")}
 
 
 @pytest.mark.slow
@@ -194,3 +196,18 @@ def test_those_that_ask_for_all_topics_at_once_share_one_answer(wide) -> None:
     assert all(len(wide.answer(place).topics) == MANY // 2 + 2 for place in places[1:])
     assert not places[0].answered
     assert wide.send(MetadataRequest(topics=None), 12).answered, "it is kept"
+
+
+@pytest.mark.slow
+def test_groups_are_listed_in_slices(node) -> None:
+    partition, topic = OffsetCommitRequest.OffsetCommitRequestPartition, OffsetCommitRequest.OffsetCommitRequestTopic
+    node.create("__consumer_offsets")
+    for each in range(1_100):
+        row = partition(partition_index=0, committed_offset=1)
+        commit = OffsetCommitRequest(group_id=f"g{each}", topics=[topic(name="t", partitions=[row])])
+        commit.generation_id_or_member_epoch = -1
+        assert node.ask(commit, 5).topics[0].partitions[0].error_code == 0
+    grown, answer = partitions_per_turn(node, ListGroupsRequest(), 5)
+    assert max(grown) <= 1_000
+    assert len([each for each in grown if each]) > 1
+    assert {group.group_id for group in answer.groups} == {f"g{each}" for each in range(1_100)}
