@@ -6,8 +6,8 @@ broker only collects them. Nothing here may know a broker, a log or a connection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.seams import Part, Peer, Slot
 
@@ -74,6 +74,19 @@ class Encoded(NamedTuple):
     parts: Sequence[Part]
 
 
+class InPieces(NamedTuple):
+    """A response with much in it, which is made and encoded piece by piece, in turns of its own."""
+
+    path: tuple[str, ...]
+    """The arrays, inside each other, that the pieces have parts of: they are joined."""
+    pieces: Generator[Any, None, None]
+    """Responses of one type, each with a few hundred elements along the path; at least one. Closed in any case."""
+    keep: Callable[[Encoded], None] | None = None
+    """Gets the whole response before it is sent."""
+    on_dropped: Callable[[], None] | None = None
+    """Called where there will be no whole response: the client is gone, or a piece failed."""
+
+
 class Context:
     """One request on its way: who asks, in which version, and where the answer goes."""
 
@@ -121,6 +134,22 @@ class Context:
     def reply(self, response: object) -> None:
         """Answer now (from a later turn), exactly once: a response message, an Encoded one, or an ApiError."""
         self._answer(self, response)
+
+
+WAITING: Final = -1
+"""What steps yield when they wait for something that will resume them."""
+Steps = Generator[int, None, object]
+"""A large request in slices: yields the cost of each in microseconds, or WAITING; returns the response."""
+MakeSteps = Callable[[Callable[[], None]], Steps]
+"""Makes steps from what resumes them; to call that while they do not wait does nothing."""
+RunSteps = Callable[[Slot, int, int, int, MakeSteps], None]
+"""Runs steps in later turns: (slot, API key, version, correlation id, what makes them). A response of None is not
+sent: then the handler answers by itself."""
+
+
+def refuse_steps(slot: Slot, api_key: int, _version: int, _correlation_id: int, _make: MakeSteps) -> None:
+    """Where nothing runs slices. Raises ValueError."""
+    raise ValueError(f"a request of API {api_key} is too large for {slot}: nothing runs its slices here")
 
 
 Contain = Callable[[Exception, Slot, int, int, int], None]

@@ -38,7 +38,6 @@ TODAY: Final[dict[str, int]] = {
     "CreateTopics": 22,
     "DescribeConfigs": 21,
     "DescribeLogDirs": 35,
-    "Fetch": 48,
     "IncrementalAlterConfigs": 18,
     "ListGroups": 27,
     "Metadata": 31,

@@ -9,9 +9,17 @@ import pytest
 
 from ottla.broker.slicing import PART_US
 from ottla.wire.apis import ApiKey
-from ottla.wire.messages import DeleteRecordsRequest, DescribeGroupsRequest, MetadataRequest
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    DeleteRecordsRequest,
+    DescribeGroupsRequest,
+    DescribeLogDirsRequest,
+    ListGroupsRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+)
 from ottla.wire.schema import struct_class
-from ottla.wire.slices import path_in, weigh
+from ottla.wire.slices import Joined, path_in, weigh
 
 COUNT = 3_000
 WHOLE = {
@@ -121,3 +129,85 @@ def test_a_peer_that_goes_ends_its_request(node) -> None:
     node.pass_ms(100)
     assert not sliced
     assert not place.answered
+
+
+MANY = 1_200
+
+
+@pytest.fixture
+def wide(node):
+    """A broker with many topics, and a topic of many partitions."""
+    topic = CreateTopicsRequest.CreatableTopic
+    topics = [topic(name=f"topic-{each}", num_partitions=1, replication_factor=1) for each in range(MANY // 2)]
+    node.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), 5)
+    node.create("wide", MANY)
+    return node
+
+
+def partitions_per_turn(node, request, version, peer=None):
+    """How many partitions the joined response grows by in each turn, and the answer."""
+    sliced = node.broker._dispatch.sliced
+    place = node.send(request, version, peer)
+    grown = []
+    join = Joined.add
+
+    def add(self, response):
+        grown[-1] += weigh(response, PATHS[place.key])
+        join(self, response)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Joined, "add", add)
+        while not place.answered:
+            grown.append(0)
+            node.pass_ms(1)
+            assert len(grown) < 1_000
+    assert not sliced
+    return grown, node.answer(place)
+
+
+PATHS = {16: ("groups",), 3: ("topics", "partitions"), 35: ("results", "topics", "partitions")}
+
+
+@pytest.mark.slow
+def test_all_topics_and_all_logs_are_described_in_slices(wide) -> None:
+    for request, version in (
+        (MetadataRequest(topics=None), 12),
+        (MetadataRequest(topics=None), 1),
+        (MetadataRequest(topics=None, include_cluster_authorized_operations=True), 8),
+        (DescribeLogDirsRequest(topics=None), 4),
+    ):
+        grown, answer = partitions_per_turn(wide, request, version)
+        assert max(grown) < MANY
+        topics = answer.topics if version != 4 else answer.results[0].topics
+        found = {topic.name if hasattr(topic, "name") else topic.topic: len(topic.partitions) for topic in topics}
+        assert len(found) == len(topics) == MANY // 2 + 2
+        assert found["wide"] == MANY
+
+
+@pytest.mark.slow
+def test_those_that_ask_for_all_topics_at_once_share_one_answer(wide) -> None:
+    """Also when the one whose answer is made goes away."""
+    places = [wide.send(MetadataRequest(topics=None), 12, type(wide.peer)()) for _ in range(5)]
+    sliced = wide.broker._dispatch.sliced
+    assert len(sliced) == 1
+    wide.process.post(0, "gone", wide.broker.on_gone, places[0].peer)
+    wide.pass_ms(1)
+    assert len(sliced) == 1
+    assert all(len(wide.answer(place).topics) == MANY // 2 + 2 for place in places[1:])
+    assert not places[0].answered
+    assert wide.send(MetadataRequest(topics=None), 12).answered, "it is kept"
+
+
+@pytest.mark.slow
+def test_groups_are_listed_in_slices(node) -> None:
+    partition, topic = OffsetCommitRequest.OffsetCommitRequestPartition, OffsetCommitRequest.OffsetCommitRequestTopic
+    node.create("__consumer_offsets")
+    for each in range(1_100):
+        row = partition(partition_index=0, committed_offset=1)
+        commit = OffsetCommitRequest(group_id=f"g{each}", topics=[topic(name="t", partitions=[row])])
+        commit.generation_id_or_member_epoch = -1
+        assert node.ask(commit, 5).topics[0].partitions[0].error_code == 0
+    grown, answer = partitions_per_turn(node, ListGroupsRequest(), 5)
+    assert max(grown) <= 1_000
+    assert len([each for each in grown if each]) > 1
+    assert {group.group_id for group in answer.groups} == {f"g{each}" for each in range(1_100)}

@@ -339,7 +339,7 @@ def test_a_leader_that_forgets_its_sessions_is_asked_anew_at_once() -> None:
     brokers.create(1, 2)
     brokers[1].produce(b"a")
     brokers.until(lambda: brokers.settled(1, 2))
-    sessions = brokers[1].core.fetch._sessions
+    sessions = brokers[1].core.fetch.sessions
     brokers[1].turn(lambda: [sessions.close(session_id) for session_id in list(sessions._sessions)])
     brokers[1].produce(b"b")
     brokers.until(lambda: brokers.settled(1, 2), 1500)

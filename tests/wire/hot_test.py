@@ -249,7 +249,7 @@ def forgotten_bomb(size: int) -> bytes:
 )
 def test_memory_is_bounded_by_the_bytes_received(decoder: Callable[[memoryview, int], object], body: bytes) -> None:
     def read() -> None:
-        with contextlib.suppress(MalformedMessage):
+        with contextlib.suppress(MalformedMessage, hot.ManyPartitions):
             decoder(memoryview(body), 0)
 
     read()  # what is compiled on the way is not the message's

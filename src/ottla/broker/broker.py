@@ -177,6 +177,7 @@ class Broker:
         world = self._world
         self.verifier = self._new_verifier()
         """Asks transaction coordinators in the name of this broker's leaders."""
+        contain, run_steps = self._dispatch.containment.contain, self._dispatch.sliced.run_steps
         slots = self.config.max_incremental_fetch_session_cache_slots
         self._fetch = FetchHandler(
             world,
@@ -188,14 +189,11 @@ class Broker:
             self._leaders,
             selector_named(self.config.replica_selector_class),
             self._replicas.throttles.leader,
-            self._dispatch.containment.contain,
+            contain,
+            run_steps,
         )
-        self._dispatch.add_hot(
-            produce.DECLARATION,
-            ProduceHandler(
-                world, self.hosted, self._purgatory, self._leaders, self.verifier, self._dispatch.containment.contain
-            ).on_request,
-        )
+        producing = (world, self.hosted, self._purgatory, self._leaders, self.verifier)
+        self._dispatch.add_hot(produce.DECLARATION, ProduceHandler(*producing, contain, run_steps).on_request)
         self._dispatch.add_hot(fetch.DECLARATION, self._fetch.on_request)
 
     @property

@@ -21,7 +21,7 @@ from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, Declaration, Encoded, Handler, handlers_of
+from ottla.requests import Context, Declaration, Encoded, Handler, InPieces, handlers_of
 from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
@@ -236,6 +236,9 @@ class Dispatch:
         if context.failed:
             return
         assert not context.answered, f"API {context.api_key} answered twice"
+        if type(response) is InPieces:
+            self.sliced.join_pieces(context, response)
+            return
         context.answered = True
         if isinstance(response, ApiError):
             error = response

@@ -5,10 +5,13 @@ Zone: deterministic. Each directory and each partition is answered for itself.
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import Final
+
 from ottla.broker.log_handlers import by_topic, check_count
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.moves import ReplicaMoves
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, InPieces, Parts, handles
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_manager import LogManager
@@ -22,6 +25,10 @@ from ottla.wire.messages import (
 )
 
 _Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
+_Result = DescribeLogDirsResponse.DescribeLogDirsResult
+_Answer = DescribeLogDirsResponse | InPieces
+_PIECE: Final = 250
+"""Partitions that are described in one go."""
 _Described = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
@@ -64,33 +71,36 @@ class LogDirHandlers:
         return ErrorCode.NONE
 
     @handles(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, resource="Cluster", operation="Describe")
-    def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:
         """Log directories with the size of every partition in them, or of those that are asked for."""
         wanted = None
         if request.topics is not None:
             wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        return DescribeLogDirsResponse(results=[self._describe(each, wanted) for each in self._logs.dirs])
+        pieces = self._pieces(wanted)
+        if sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs) > _PIECE:
+            return InPieces(("results", "topics", "partitions"), pieces)
+        return DescribeLogDirsResponse(results=[result for piece in pieces for result in piece.results])
 
-    def _describe(
-        self, each: LogDir, wanted: set[tuple[str, int]] | None
-    ) -> DescribeLogDirsResponse.DescribeLogDirsResult:
-        if each.offline is not None:
-            return DescribeLogDirsResponse.DescribeLogDirsResult(
-                error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=each.name
-            )
-        found = {tp: self._copied(log) for tp, log in each.moves.futures.items()}
-        found.update((tp, _present(log)) for tp, log in each.logs.items())
-        rows = [(tp.topic, found[tp]) for tp in sorted(found) if wanted is None or tp in wanted]
-        total, usable = each.space
-        return DescribeLogDirsResponse.DescribeLogDirsResult(
-            log_dir=each.name,
-            total_bytes=total,
-            usable_bytes=usable,
-            topics=[
-                DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
-                for name, partitions in by_topic(rows)
-            ],
-        )
+    def _pieces(self, wanted: set[tuple[str, int]] | None) -> Generator[DescribeLogDirsResponse, None, None]:
+        """Of each directory at least one, which has all of it where there is little."""
+        for each in self._logs.dirs:
+            if each.offline is not None:
+                code = ErrorCode.KAFKA_STORAGE_ERROR
+                yield DescribeLogDirsResponse(results=[_Result(error_code=code, log_dir=each.name)])
+                continue
+            space, names = each.space, _names_in(each, wanted)
+            for begin in range(0, max(1, len(names)), _PIECE):
+                chunk = names[begin : begin + _PIECE]
+                rows = [(tp.topic, row) for tp in chunk if (row := self._described(each, tp)) is not None]
+                yield DescribeLogDirsResponse(results=[_result(each, space, rows)])
+
+    def _described(self, each: LogDir, tp: TopicPartition) -> _Described | None:
+        """None: it is gone meanwhile."""
+        log = each.logs.get(tp)
+        if log is not None:
+            return _present(log)
+        copy = each.moves.futures.get(tp)
+        return None if copy is None else self._copied(copy)
 
     def _copied(self, copy: Log) -> _Described:
         """A replica on its way here: how far it is behind the one that is served."""
@@ -99,6 +109,23 @@ class LogDirHandlers:
         return _Described(
             partition_index=copy.tp.partition, partition_size=copy.size, offset_lag=lag, is_future_key=True
         )
+
+
+def _names_in(each: LogDir, wanted: set[tuple[str, int]] | None) -> list[TopicPartition]:
+    names = {*each.logs, *each.moves.futures}
+    return sorted(names if wanted is None else (tp for tp in names if tp in wanted))
+
+
+def _result(each: LogDir, space: tuple[int, int], rows: list[tuple[str, _Described]]) -> _Result:
+    return _Result(
+        log_dir=each.name,
+        total_bytes=space[0],
+        usable_bytes=space[1],
+        topics=[
+            DescribeLogDirsResponse.DescribeLogDirsTopic(name=name, partitions=partitions)
+            for name, partitions in by_topic(rows)
+        ],
+    )
 
 
 def _present(log: Log) -> _Described:

@@ -15,8 +15,8 @@ from typing import Any, Final, Protocol
 
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError
-from ottla.requests import Context, Declaration, Encoded, Parts
-from ottla.seams import Network, Peer
+from ottla.requests import WAITING, Context, Declaration, Encoded, InPieces, MakeSteps, Parts, Steps
+from ottla.seams import Network, Peer, Slot
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, decode_sliced
 from ottla.wire.errors import MalformedMessage
@@ -34,11 +34,6 @@ PART_US: Final = 2_500
 _DECODE_US: Final = 2_000
 """Cost of a slice of decoding."""
 _ENCODE_BYTES_PER_US: Final = 50
-_WAITING: Final = -1
-"""What steps yield when they wait for the answer of a part."""
-
-Steps = Generator[int, None, object]
-"""Yields the cost of each slice, or _WAITING; returns the answer."""
 
 
 class Api(Protocol):
@@ -103,10 +98,29 @@ class SlicedRequests:
         self._large.add(large)
         self._run(large)
 
+    def run_steps(self, slot: Slot, key: int, version: int, correlation_id: int, steps: MakeSteps) -> None:
+        """Run the steps of a handler that decodes by itself, from a later turn on, under the costs of all others.
+
+        What they return is the response; None: the handler answers by itself.
+        """
+        large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
+        large.steps = steps(lambda: self._resume(large))
+        self._large.add(large)
+        self._put_back(large)
+
+    def join_pieces(self, context: Context, response: InPieces) -> None:
+        """Make and encode a response in later turns, then send it."""
+        large = _Large(context)
+        large.steps = _joining(context, response)
+        next(large.steps)
+        self._large.add(large)
+        self._put_back(large)
+
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: its request is not handled any further."""
         for large in [each for each in self._large if each.context.peer is peer]:
             self._end(large)
+            large.steps.close()
 
     # -- turns -------------------------------------------------------------------------------------------------------
 
@@ -144,13 +158,14 @@ class SlicedRequests:
         try:
             while left > 0:
                 cost = next(large.steps)
-                if cost == _WAITING:
+                if cost == WAITING:
                     large.is_waiting = True
                     return
                 left -= cost
         except StopIteration as stop:
             self._end(large)
-            self._answer(large.context, stop.value)
+            if stop.value is not None:
+                self._answer(large.context, stop.value)
         except BaseException:
             self._end(large)
             raise
@@ -221,16 +236,38 @@ class SlicedRequests:
         if response is not None:
             return response
         if large.answer is None:
-            yield _WAITING
+            yield WAITING
         return large.answer
 
     def _on_answer(self, large: _Large, context: Context, response: object) -> None:
         assert not context.answered, f"API {context.api_key} answered twice"
         context.answered = True
         large.answer = response
+        self._resume(large)
+
+    def _resume(self, large: _Large) -> None:
         if large.is_waiting and not large.is_gone:
             large.is_waiting = False
             self._put_back(large)
+
+
+def _joining(context: Context, response: InPieces) -> Steps:
+    is_kept = response.keep is None
+    try:
+        yield 0  # up to here it runs at once, so that what follows has its end in any case
+        joined = Joined(API_TABLE[context.api_key].response, context.api_version, response.path)
+        for piece in response.pieces:
+            joined.add(piece)
+            yield PART_US
+        encoded = Encoded(joined.parts())
+        if response.keep is not None:
+            is_kept = True
+            response.keep(encoded)
+        return encoded
+    finally:
+        response.pieces.close()
+        if not is_kept and response.on_dropped is not None:
+            response.on_dropped()
 
 
 def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:

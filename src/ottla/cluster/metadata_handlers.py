@@ -6,7 +6,7 @@ Encoded answers to the questions that come again and again are kept as long as t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.cluster import Cluster
@@ -15,7 +15,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import TopicSpec, check_name
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, Encoded, Parts, handles
+from ottla.requests import Context, Encoded, InPieces, Parts, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
@@ -49,6 +49,10 @@ CLUSTER_OPERATIONS: Final = sum(1 << code for code in (5, 7, 8, 9, 10, 11, 12))
 _NOT_ASKED: Final = -(2**31)
 
 _Topic = MetadataResponse.MetadataResponseTopic
+_Answer = MetadataResponse | Encoded | InPieces
+_PATH: Final = ("topics", "partitions")
+_PIECE: Final = 250
+"""Topics and partitions above which all of them are described in several turns, so many in each."""
 _CacheKey = tuple[int, str, tuple[str, ...] | None, bool]
 
 
@@ -64,6 +68,8 @@ class MetadataHandlers:
         self._topics = topics
         self._cache: dict[_CacheKey, Encoded] = {}
         self._cache_epoch = -1
+        self._building: dict[tuple[int, _CacheKey], list[tuple[Context, MetadataRequest]]] = {}
+        """Answers that are being made in pieces → who waits for the same."""
 
     # -- Metadata ----------------------------------------------------------------------------------------------
 
@@ -76,7 +82,7 @@ class MetadataHandlers:
         also=(("Topic", "Create"),),
         parts=Parts(cost_us=20, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
-    def metadata(self, context: Context, request: MetadataRequest) -> MetadataResponse | Encoded | None:
+    def metadata(self, context: Context, request: MetadataRequest) -> _Answer | None:
         """Brokers and topics; missing topics are created first when request and broker allow it.
 
         A client whose leader has died asks before the controller knows. Told the old leader it would believe that, and
@@ -95,9 +101,7 @@ class MetadataHandlers:
         self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, told)
         return None
 
-    def _metadata(
-        self, context: Context, request: MetadataRequest, names: list[str] | None
-    ) -> MetadataResponse | Encoded | None:
+    def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
         missing = self._to_create(names, context.api_version, request) if names else []
         if missing:
             gather: Gather[TopicImage | ApiError] = Gather(
@@ -130,12 +134,14 @@ class MetadataHandlers:
 
     def _answer(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
-    ) -> MetadataResponse | Encoded:
+    ) -> _Answer | None:
         by_id = [topic.topic_id for topic in request.topics or () if topic.name is None]
         plain = not context.is_part and not by_id and not refused and not request.include_cluster_authorized_operations
         if self._cluster.is_doubtful(names):
             return self._response(context, request, names, by_id, refused, self._cluster.certain)
         image = self._cluster.image
+        if not plain and names is None and _is_large(image):
+            return InPieces(_PATH, self._pieces(context, request, image))
         if not plain or (names is not None and len(names) > _CACHED_TOPICS):
             return self._response(context, request, names, by_id, refused, image)
         if image.epoch != self._cache_epoch or len(self._cache) >= _CACHE_ENTRIES:
@@ -144,12 +150,62 @@ class MetadataHandlers:
         wanted = None if names is None else tuple(names)
         key = (context.api_version, context.peer.listener, wanted, request.include_topic_authorized_operations)
         cached = self._cache.get(key)
+        if cached is None and names is None and _is_large(image):
+            return self._shared_pieces(context, request, image, key)
         if cached is None:
             content = encode_bytes(self._response(context, request, names, by_id, refused, image), context.api_version)
             cached = Encoded((content,))
             if len(content) <= _CACHED_BYTES:
                 self._cache[key] = cached
         return cached
+
+    def _shared_pieces(
+        self, context: Context, request: MetadataRequest, image: ClusterImage, key: _CacheKey
+    ) -> InPieces | None:
+        """One client's answer is made in pieces; those that ask the same meanwhile wait for it."""
+        building = (image.epoch, key)
+        waiting = self._building.get(building)
+        if waiting is not None:
+            waiting.append((context, request))
+            return None
+        waiting = self._building[building] = []
+
+        def keep(encoded: Encoded) -> None:
+            del self._building[building]
+            size = sum(len(part) for part in encoded.parts if isinstance(part, bytes))
+            if self._cache_epoch == image.epoch and size <= _CACHED_BYTES:
+                self._cache[key] = encoded
+            for other, _ in waiting:
+                other.reply(encoded)
+
+        def on_dropped() -> None:
+            del self._building[building]
+            for other, its in waiting:  # the first one's answer is made, the others wait for that
+                self._reply_later(other, its)
+
+        return InPieces(_PATH, self._pieces(context, request, image), keep, on_dropped)
+
+    def _reply_later(self, context: Context, request: MetadataRequest) -> None:
+        answer = self._answer(context, request, None, {})
+        if answer is not None:
+            context.reply(answer)
+
+    def _pieces(
+        self, context: Context, request: MetadataRequest, image: ClusterImage
+    ) -> Generator[MetadataResponse, None, None]:
+        """All topics, a few hundred partitions at a time; one with more is cut."""
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        batch: list[_Topic] = []
+        room = _PIECE
+        for topic in image.topics.values():
+            for begin in range(0, max(1, len(topic.partitions)), _PIECE):
+                cut = topic.partitions[begin : begin + _PIECE]
+                batch.append(_described(topic, image, context, operations, cut))
+                room -= 1 + len(cut)
+                if room <= 0:
+                    yield self._with_topics(context, request, batch, image)
+                    batch, room = [], _PIECE
+        yield self._with_topics(context, request, batch, image)
 
     def _response(
         self,
@@ -169,6 +225,11 @@ class MetadataHandlers:
                 topics.append(_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
             else:
                 topics.append(_described(found, image, context, operations))
+        return self._with_topics(context, request, topics, image)
+
+    def _with_topics(
+        self, context: Context, request: MetadataRequest, topics: list[_Topic], image: ClusterImage
+    ) -> MetadataResponse:
         return MetadataResponse(
             brokers=_brokers(self._cluster.told_brokers, context.peer.listener),
             cluster_id=image.cluster_id,
@@ -338,12 +399,27 @@ def _named(name: str, context: Context, operations: int, refused: dict[str, Erro
     return _Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
 
 
-def _described(topic: TopicImage, image: ClusterImage, context: Context, operations: int) -> _Topic:
+def _is_large(image: ClusterImage) -> bool:
+    topics = image.topics
+    return len(topics) > _PIECE or sum(len(topic.partitions) for topic in topics.values()) > _PIECE
+
+
+def _described(
+    topic: TopicImage,
+    image: ClusterImage,
+    context: Context,
+    operations: int,
+    some: Sequence[PartitionImage] | None = None,
+) -> _Topic:
+    """With some of its partitions; None: with all."""
     return _Topic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=[_described_partition(partition, image, context) for partition in topic.partitions],
+        partitions=[
+            _described_partition(partition, image, context)
+            for partition in (topic.partitions if some is None else some)
+        ],
         topic_authorized_operations=operations,
     )
 

@@ -8,14 +8,14 @@ DescribeGroups 6: a group that does not exist is an error, before that a dead on
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeVar
+from collections.abc import Callable, Generator
+from typing import Final, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import DeleteGroup, Describe
 from ottla.groups.group import Group, GroupState
 from ottla.groups.groups import NOT_ASKED, OPERATIONS, Groups
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, InPieces, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     DeleteGroupsRequest,
@@ -32,6 +32,8 @@ _NOT_FOUND_VERSION = 6
 MAX_GROUPS = 10_000
 """Groups that one request may name."""
 _CLASSIC = "classic"
+_PIECE: Final = 500
+"""Groups that are listed in one go."""
 
 
 class GroupAdminHandlers:
@@ -41,27 +43,17 @@ class GroupAdminHandlers:
         self._groups = groups
 
     @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
-    def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
         """The groups whose shards are here; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS says so."""
         states = {name.lower() for name in request.states_filter}
         types = {name.lower() for name in request.types_filter}
-        response = ListGroupsResponse()
-        if self._groups.loading:
-            response.error_code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        if types and _CLASSIC not in types:
-            return response
-        for shard in self._groups.shards():
-            for group in shard.groups.values():
-                if not states or group.state.value.lower() in states:
-                    response.groups.append(
-                        ListGroupsResponse.ListedGroup(
-                            group_id=group.group_id,
-                            protocol_type=group.protocol_type or "",
-                            group_state=group.state.value,
-                            group_type=_CLASSIC,
-                        )
-                    )
-        return response
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.loading else ErrorCode.NONE
+        groups: list[Group] = []
+        if not types or _CLASSIC in types:
+            for shard in self._groups.shards():
+                groups += shard.groups.values()
+        pieces = _listed(groups, states, code)
+        return next(pieces) if len(groups) <= _PIECE else InPieces(("groups",), pieces)
 
     @handles(
         ApiKey.DESCRIBE_GROUPS,
@@ -166,3 +158,19 @@ def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
         )
         for member in group.members.values()
     ]
+
+
+def _listed(groups: list[Group], states: set[str], code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
+    """A few hundred groups at a time; at least one response."""
+    for begin in range(0, max(1, len(groups)), _PIECE):
+        listed = [
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
+            for group in groups[begin : begin + _PIECE]
+            if not states or group.state.value.lower() in states
+        ]
+        yield ListGroupsResponse(error_code=code, groups=listed)

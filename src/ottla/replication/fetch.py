@@ -51,19 +51,21 @@ from ottla.replication.fetch_session import (
     worth_telling,
 )
 from ottla.replication.hosted import Hosted
+from ottla.replication.large_fetch import LARGE, LargeFetch
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, Lowerings
 from ottla.replication.partition import Partition
 from ottla.replication.selector import ReplicaView, Selector
 from ottla.replication.state import NEVER
 from ottla.replication.throttle import Throttle
-from ottla.requests import Contain, Declaration, raise_defect
+from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
 from ottla.seams import Failure, Gate, Peer, Slot, World
 from ottla.storage.errors import Cold
 from ottla.types import NO_EPOCH
 from ottla.wire import hot
 from ottla.wire.apis import ApiKey
 from ottla.wire.header import response_header
+from ottla.wire.many import FetchPieces
 
 DECLARATION: Final = Declaration(
     ApiKey.FETCH, 0, 18, resource="Topic", operation="Read", also=(("Cluster", "ClusterAction"),)
@@ -97,6 +99,7 @@ class PendingFetch(DelayedOperation):
         "settled",
         "slot",
         "touched",
+        "unknown",
         "version",
     )
 
@@ -125,6 +128,8 @@ class PendingFetch(DelayedOperation):
         self.partial: list[tuple[FetchPartition, Partition]] = []
         """Partitions that had something just now: if that is not enough, their next change counts too."""
         self.touched: dict[FetchPartition, None] = {}
+        self.unknown: FetchPieces | None = None
+        """Of a large request: the answer for partitions that are not here."""
         self.settled = False
         self.scheduled = False
         self.overdue = False
@@ -192,48 +197,52 @@ class FetchHandler:
         selector: Selector | None = None,
         throttle: Throttle | None = None,
         contain: Contain = raise_defect,
+        run_steps: RunSteps = refuse_steps,
     ) -> None:
         """`is_broker`: whether the other end may fetch as a replica. `leaders`, `selector` (replica.selector.class):
         for answers that name other brokers. `throttle`: what followers may be given (leader.replication.throttled.*).
-        `contain`: for answers that are made in a later turn.
+        `contain`: for answers that are made in a later turn. `run_steps`: for requests of many partitions.
         """
         self._contain = contain
+        self._run_steps = run_steps
         self._throttle = throttle
-        self._is_broker = is_broker
+        self.is_broker = is_broker
         self._world = world
         self._now = world.clock.now
-        self._leaders: Leaders = leaders or NoLeaders()
-        self._selector = selector
-        self._hosted = hosted
+        self.leaders: Leaders = leaders or NoLeaders()
+        self.selector = selector
+        self.hosted = hosted
         self._purgatory = purgatory
-        self._sessions = sessions
+        self.sessions = sessions
         self.later = later
-        self._waiting: dict[Peer, PendingFetch] = {}
+        self.waiting: dict[Peer, PendingFetch] = {}
         self._alone: dict[Peer, tuple[int, int]] = {}
         """Replicas that have fetched without a session: who, and when last."""
-        self._lowerings = Lowerings(world, hosted)
+        self.lowerings = Lowerings(world, hosted)
         self._decode = [hot.decode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._encode = [hot.encode_fetch(version) for version in range(MAX_VERSION + 1)]
         self._header = [response_header(1, version, 0)[4:] for version in range(MAX_VERSION + 1)]
 
     def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
         """Decode, read what is there, answer or wait. Raises MalformedMessage."""
+        if len(frame) > LARGE:
+            return self._run_in_slices(slot, frame, version, correlation_id, pos)
         request = self._decode[version](frame, pos)
         _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
         try:
             by_id = version >= _TOPIC_ID_VERSION
             of_replica = request.replica_id > NO_REPLICA
-            if of_replica and not self._is_broker(slot.peer):
+            if of_replica and not self.is_broker(slot.peer):
                 raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
-            session, full = self._sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
+            session, full = self.sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
             if version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
-                self._world.network.close(slot.peer, f"Fetch failed: {error}")
+                self.close(slot, error)
                 return Gate.WAIT
-            self._send(slot, version, correlation_id, [], error.code, 0)
+            self.send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT
         except Exception:
-            self._sessions.close(session_id)  # it may have taken half of what the request brings
+            self.sessions.close(session_id)  # it may have taken half of what the request brings
             raise
         pending = PendingFetch(self, slot, version, correlation_id, session, full)
         pending.committed = isolation == READ_COMMITTED
@@ -241,49 +250,68 @@ class FetchHandler:
         pending.max_bytes = max_bytes
         if version < V2_VERSION:  # its answer is made in memory
             pending.min_bytes, pending.max_bytes = min(pending.min_bytes, ANSWER_MAX), min(max_bytes, ANSWER_MAX)
-            session.dirty = self._lowerings.rotated(session.dirty)
+            session.dirty = self.lowerings.rotated(session.dirty)
         if of_replica:
-            self._for_replica(pending, request)
-        elif self._selector is not None:
+            self.for_replica(pending, request)
+        elif self.selector is not None:
             pending.rack = request.rack_id
         try:
-            return self._start(pending, max_wait_ms)
+            return self.start(pending, max_wait_ms)
         except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
             self.fail(pending, error)
             return Gate.NEXT
+
+    def new_pending(
+        self, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
+    ) -> PendingFetch:
+        """A request that is about to read."""
+        return PendingFetch(self, slot, version, correlation_id, session, full)
+
+    def close(self, slot: Slot, error: ApiError) -> None:
+        """Refuse a request whose version has no place for an error of the whole."""
+        self._world.network.close(slot.peer, f"Fetch failed: {error}")
+
+    def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        held = self._world.network.hold(slot, frame)
+
+        def make(_: Callable[[], None]) -> Steps:
+            return LargeFetch(self, slot, version, correlation_id, held, pos).steps()
+
+        self._run_steps(slot, ApiKey.FETCH, version, correlation_id, make)
+        return Gate.WAIT
 
     def fail(self, pending: PendingFetch, error: Exception) -> None:
         """A request met a defect: its session, which may have told half of it, is closed. Raises HalfChanged."""
         pending.completed = True
         pending.cancel()
         pending.session.on_dirty = None
-        self._waiting.pop(pending.slot.peer, None)
+        self.waiting.pop(pending.slot.peer, None)
         if pending.session.session_id:
-            self._sessions.close(pending.session.session_id)
+            self.sessions.close(pending.session.session_id)
         else:
             pending.session.close()
         self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id)
 
-    def _start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
+    def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         if self.collect(pending):  # nothing waits for it yet, so it completes without more ado
             pending.completed = True
             if pending.version >= V2_VERSION:
                 self._answer(pending)
                 return Gate.NEXT
             self.answer(pending)
-            return self._lowerings.gate(pending.slot.peer)
+            return self.lowerings.gate(pending.slot.peer)
         pending.session.on_dirty = pending.wake
-        self._waiting[pending.slot.peer] = pending
+        self.waiting[pending.slot.peer] = pending
         self._purgatory.arm(pending, max(0, max_wait_ms))
         return Gate.NEXT if pending.completed else Gate.WAIT
 
-    def _for_replica(self, pending: PendingFetch, request: hot.FetchRequest) -> None:
+    def for_replica(self, pending: PendingFetch, request: hot.FetchRequest) -> None:
         pending.replica_id = request.replica_id
         pending.replica_epoch = request.replica_epoch
         pending.committed = False
         # Who lets consumers read from followers does not let them wait for the next record to learn what is committed.
         session = pending.session
-        session.waits_for = END if self._selector is None else END | MARK
+        session.waits_for = END if self.selector is None else END | MARK
         if session.session_id == NO_SESSION:  # one request follows the answer to the other by its connection only
             before, used_ns = self._alone.get(pending.slot.peer, (NO_REPLICA, NEVER))
             session.previous_ns = used_ns if before == request.replica_id else NEVER
@@ -295,24 +323,24 @@ class FetchHandler:
     def on_gone(self, peer: Peer) -> None:
         """The connection is over: whatever waits for it need not."""
         self._alone.pop(peer, None)
-        pending = self._waiting.pop(peer, None)
+        pending = self.waiting.pop(peer, None)
         if pending is not None:
             pending.abandon()
-        self._lowerings.on_gone(peer)
+        self.lowerings.on_gone(peer)
 
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def collect(self, pending: PendingFetch) -> bool:
         """Read the partitions that may have something new. True when the request can be answered now."""
-        topics: Any = self._hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self._hosted.by_name
+        topics: Any = self.hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self.hosted.by_name
         for each in list(pending.session.dirty):
             pending.touched[each] = None
             topic = topics.get(each.topic)
             partition = None if topic is None else topic.partitions.get(each.index)
             if partition is None:
-                fail_partition(pending, each, missing(self._leaders, each.topic, each.index).code)
+                fail_partition(pending, each, missing(self.leaders, each.topic, each.index).code)
                 continue
-            self._look(pending, each, partition)
+            self.look(pending, each, partition)
             if topic is not None and each.row is not None and each.row[1]:
                 topic.failed_fetches += 1
         if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
@@ -322,7 +350,7 @@ class FetchHandler:
         pending.partial.clear()
         return False
 
-    def _look(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
+    def look(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
         try:
             if pending.replica_id != NO_REPLICA:
                 self._read_as_replica(pending, each, partition)
@@ -360,7 +388,7 @@ class FetchHandler:
             return
         start = partition.log.start_offset
         if each.told_log_start not in (start, -1) or (
-            self._selector is not None and 0 <= each.told_high_watermark < partition.high_watermark
+            self.selector is not None and 0 <= each.told_high_watermark < partition.high_watermark
         ):
             pending.settled = True
         if self._throttle is None or self._throttle.idle or not self._throttle.applies(partition.tp):
@@ -384,15 +412,15 @@ class FetchHandler:
     def _elsewhere(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> bool:
         """Send a consumer to a replica nearer to it, if there is one."""
         partition.check_reader(each.leader_epoch, pending.version >= FOLLOWER_VERSION)
-        assert self._selector is not None
+        assert self.selector is not None
         if not partition.is_leader:
             return False
         views = [
             ReplicaView(node, end_offset, caught_up_ns, at.rack)
             for node, end_offset, caught_up_ns in partition.readable_at(each.fetch_offset)
-            if (at := self._leaders.address(node, pending.slot.peer.listener)) is not None
+            if (at := self.leaders.address(node, pending.slot.peer.listener)) is not None
         ]
-        preferred = self._selector(partition.node_id, views, pending.rack)
+        preferred = self.selector(partition.node_id, views, pending.rack)
         if preferred == partition.node_id:
             return False
         say_only(pending, each, partition, preferred)
@@ -402,10 +430,10 @@ class FetchHandler:
 
     def answer(self, pending: PendingFetch) -> None:
         """Send what was collected, to old readers once it is converted."""
-        self._waiting.pop(pending.slot.peer, None)
+        self.waiting.pop(pending.slot.peer, None)
         if pending.version < V2_VERSION:
             pending.session.close()
-            self._lowerings.start(pending.slot.peer, pending.version, pending.touched, lambda: self._answer(pending))
+            self.lowerings.start(pending.slot.peer, pending.version, pending.touched, lambda: self._answer(pending))
         else:
             self._answer(pending)
 
@@ -436,19 +464,29 @@ class FetchHandler:
             note_told(session, each, row)
         if not session.session_id:
             session.close()
-        if rare:
+        if pending.unknown is not None:
+            self._send_with_unknown(pending, topics, pending.unknown)
+        elif rare:
             self._send_rare(pending, told)
         else:
-            self._send(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
+            self.send(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
+
+    def _send_with_unknown(
+        self, pending: PendingFetch, topics: list[tuple[Any, bytes, list[Row]]], unknown: FetchPieces
+    ) -> None:
+        """Without current leaders, and without diverging epochs: readers learn of these when they ask for less."""
+        unknown.add(topics)
+        head = pending.correlation_id.to_bytes(4, "big", signed=True) + self._header[pending.version]
+        self._world.network.reply(pending.slot, [head, *unknown.body(pending.session.session_id)])
 
     def _send_rare(self, pending: PendingFetch, told: list[Told]) -> None:
         slot, version = pending.slot, pending.version
         session_id, listener = pending.session.session_id, slot.peer.listener
         head = pending.correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
-        body = rare_answer(told, version, session_id, self._hosted, self._leaders, listener)
+        body = rare_answer(told, version, session_id, self.hosted, self.leaders, listener)
         self._world.network.reply(slot, [head, *body])
 
-    def _send(
+    def send(
         self,
         slot: Slot,
         version: int,

@@ -270,6 +270,10 @@ class FetchSessions:
             self._sessions.pop(session.session_id, None)
             self._sessions[session.session_id] = session
 
+    def get(self, session_id: int) -> FetchSession | None:
+        """The session of that id."""
+        return self._sessions.get(session_id)
+
     def close(self, session_id: int) -> None:
         """Give a slot back; fine if there is none."""
         session = self._sessions.pop(session_id, None)

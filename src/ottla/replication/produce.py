@@ -32,17 +32,19 @@ from struct import Struct
 from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.purgatory.purgatory import DelayedOperation, Purgatory
-from ottla.record.inspection import RefusedRecords
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.delayed_produce import DelayedProduce, Late
 from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.large_produce import LargeProduce
 from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
 from ottla.replication.message_sets import NO_MESSAGES, Conversion, converted_at_once, has_message_set
 from ottla.replication.older_topics import LoweringAhead
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Preparation, Refused, without_zstd
+from ottla.replication.produce_answers import Answers, Refusals, Row, as_moved, named, partition_answer
 from ottla.replication.verification import Verification, unverified
 from ottla.replication.verifier import Verifier
-from ottla.requests import Contain, Declaration, raise_defect
+from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
 from ottla.seams import Gate, Slot, World
 from ottla.types import NO_EPOCH, ZERO_UUID
 from ottla.wire import hot
@@ -74,57 +76,7 @@ _MESSAGE_VERSION: Final = 8
 """From here on a partition's error can carry a text."""
 _correlation: Final = Struct(">i").pack
 
-Row = tuple[int, int, int, int, int]
-"""(partition, error, base offset, log append time, log start offset): one partition of the answer."""
-
-
-Answers = list[tuple[Any, bytes, list[Row]]]
-"""(topic name, topic id, rows): the parts of the answer; an unknown topic has what the client called it for a name."""
-Late = dict[Partition, tuple[int, list[Row], int]]
-"""Partition → (offset its high watermark must reach, rows, the row's place)."""
-Refusals = dict[tuple[int, int], ApiError]
-"""(1 + topic's place, row's place) → why it was refused."""
-
-
-class DelayedProduce(DelayedOperation):
-    """A Produce that waits for the high watermark of its partitions (acks=all) or for their disks (flush.messages)."""
-
-    __slots__ = ("_acks", "_answer", "_answers", "_refused", "waiting")
-
-    def __init__(
-        self, waiting: Late, acks: int, answers: Answers, refused: Refusals, answer: Callable[[], None]
-    ) -> None:
-        super().__init__()
-        self.waiting = dict(waiting)
-        self._acks = acks
-        self._answers = answers
-        self._refused = refused
-        self._answer = answer
-
-    def try_complete(self) -> bool:
-        """Case A: every partition has settled its batch. Case B: it never will. Anything else goes on waiting."""
-        for partition, (offset, rows, at) in list(self.waiting.items()):
-            try:
-                if not partition.settled(offset, self._acks):
-                    continue
-            except ApiError as error:
-                self._refuse(rows, at, error)
-            del self.waiting[partition]
-        return self.completed or (not self.waiting and self.complete())
-
-    def _refuse(self, rows: list[Row], at: int, error: ApiError) -> None:
-        topic = next(place for place, (_, _, own) in enumerate(self._answers, 1) if own is rows)
-        self._refused[topic, at] = error
-        rows[at] = (rows[at][0], error.code, -1, -1, -1)
-
-    def on_expire(self) -> None:
-        """What is still waiting is answered REQUEST_TIMED_OUT: it may or may not survive."""
-        for _, rows, at in self.waiting.values():
-            rows[at] = (rows[at][0], ErrorCode.REQUEST_TIMED_OUT, -1, -1, -1)
-
-    def on_complete(self) -> None:
-        """Answer."""
-        self._answer()
+SliceDone = Callable[[Answers, Refusals], None]
 
 
 class ProduceHandler:
@@ -138,12 +90,14 @@ class ProduceHandler:
         leaders: Leaders | None = None,
         verifier: Verifier | None = None,
         contain: Contain = raise_defect,
+        run_steps: RunSteps = refuse_steps,
     ) -> None:
         """`leaders`: the cluster's view, for those who came to the wrong broker. `verifier` asks transaction
         coordinators; without one, transactions that are not open yet are refused where they have to be verified.
-        `contain`: for answers that are made in a later turn.
+        `contain`: for answers that are made in a later turn. `run_steps`: for requests of many partitions.
         """
         self._contain = contain
+        self._run_steps = run_steps
         self._world = world
         self._verifier = verifier
         self._leaders: Leaders = leaders or NoLeaders()
@@ -160,7 +114,10 @@ class ProduceHandler:
 
     def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
         """Decode, append, answer. Raises MalformedMessage."""
-        transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
+        try:
+            transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
+        except hot.ManyPartitions:
+            return self._run_in_slices(slot, frame, version, correlation_id, pos)
         if transactional_id is not None and self._verifier is not None and self._begins(version, items):
             return self._hold_and_verify(slot, frame, version, correlation_id, pos)
         if version < _BATCH_VERSION and has_message_set(items):
@@ -219,7 +176,18 @@ class ProduceHandler:
     def _run(
         self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[Item]
     ) -> None:
-        """The way of every Produce. Hot: what is rare is one call away, what is usual stands here in line."""
+        """The way of every Produce of more than one partition."""
+        answers, refused, late = self.append_items(version, acks, items)
+        if refused or late or not acks:
+            self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
+            return
+        head = _correlation(correlation_id)
+        self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
+
+    def append_items(
+        self, version: int, acks: int, items: Sequence[Item]
+    ) -> tuple[Answers, Refusals | None, Late | None]:
+        """Append the items: what to answer, what was refused, and what waits. Hot: its code stands here in line."""
         topics = self._topics[version]
         now = self._now()
         answers: Answers = []
@@ -251,11 +219,7 @@ class ProduceHandler:
                 late = late or {}
                 late[partition] = (required, rows, len(rows))
             rows.append((index, 0, base_offset, append_time, partition.log.start_offset))
-        if refused or late or not acks:
-            self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
-            return
-        head = _correlation(correlation_id)
-        self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
+        return answers, refused, late
 
     def _finish(
         self,
@@ -271,10 +235,7 @@ class ProduceHandler:
         """What is not the usual answer at once."""
         self._count_failures(version, answers, refused)
         if acks == 0:
-            self._reply(slot, ())
-            if refused:
-                error = next(iter(refused.values()))
-                self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
+            self.end_unanswered(slot, next(iter(refused.values()), None))
             return
 
         def answer() -> None:
@@ -289,15 +250,21 @@ class ProduceHandler:
         else:
             answer()
 
+    def end_unanswered(self, slot: Slot, error: ApiError | None) -> None:
+        """A request with acks=0 is done: its connection takes the next one, or ends with the error."""
+        self._reply(slot, ())
+        if error is not None:
+            self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
+
     def _answer(self, slot: Slot, version: int, correlation_id: int, answers: Answers, refused: Refusals) -> None:
         if version < _STORAGE_VERSION and refused:
-            _as_moved(answers)
+            as_moved(answers)
         head = _correlation(correlation_id) + self._header[version]
         if refused and version >= _MESSAGE_VERSION:
             response = self._with_messages(answers, refused, version, slot.peer.listener)
             self._reply(slot, [head, *encode(response, version)])
         else:
-            self._reply(slot, [head + self._encode[version](_named(answers, version), 0)])
+            self._reply(slot, [head + self._encode[version](named(answers, version), 0)])
 
     def _count_failures(self, version: int, answers: Answers, refused: Refusals) -> None:
         for at, _ in refused:
@@ -325,8 +292,8 @@ class ProduceHandler:
         """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
         response = ProduceResponse()
         nodes: dict[int, None] = {}
-        for at, (name, topic_id, rows) in enumerate(_named(answers, version), 1):
-            partitions = [_partition(row, refused.get((at, place))) for place, row in enumerate(rows)]
+        for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):
+            partitions = [partition_answer(row, refused.get((at, place))) for place, row in enumerate(rows)]
             if version >= _LEADER_VERSION:
                 key = topic_id if version >= _TOPIC_ID_VERSION else name
                 for data in partitions:
@@ -351,6 +318,69 @@ class ProduceHandler:
                 leader_id=found.leader, leader_epoch=found.leader_epoch
             )
             nodes[found.leader] = None
+
+    # -- many partitions -----------------------------------------------------------------------------------------------
+
+    def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        held = self._world.network.hold(slot, frame)
+
+        def make(resume: Callable[[], None]) -> Steps:
+            return LargeProduce(self, slot, version, held, pos, resume).steps()
+
+        self._run_steps(slot, ApiKey.PRODUCE, version, correlation_id, make)
+        return Gate.WAIT
+
+    def run_slice(
+        self,
+        slot: Slot,
+        version: int,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        items: Sequence[Item],
+        done: SliceDone,
+    ) -> None:
+        """Some partitions of a large request on the way of a whole one; `done`, maybe later, gets their answer."""
+        topics = self._topics[version]
+
+        def run(items: Sequence[Item]) -> None:
+            answers, refused, late = self.append_items(version, acks, items)
+            refusals = refused or {}
+            self._count_failures(version, answers, refusals)
+            if not late or not acks:
+                done(answers, refusals)
+                return
+            waiting = DelayedProduce(late, acks, answers, refusals, lambda: done(answers, refusals))
+            self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
+
+        def verify(items: Sequence[Item]) -> None:
+            if transactional_id is None or self._verifier is None or not self._begins(version, items):
+                run(items)
+                return
+            Verification(self._world.clock, version, items, run).start(self._verifier, transactional_id, topics)
+
+        def prepare(items: Sequence[Item]) -> None:
+            if self._hosted.preparing and self._wants_preparation(version, items):
+                self._prepare(version, items, verify, slot.peer)
+            else:
+                verify(items)
+
+        if _BATCH_VERSION <= version < _ZSTD_VERSION:
+            items = without_zstd(items)
+        if version < _BATCH_VERSION and has_message_set(items):
+            Conversion(self._world, topics, items, prepare, slot.peer).go_on(0)
+        else:
+            prepare(items)
+
+    def response_of(self, answers: Answers, texts: Refusals, version: int, listener: str) -> ProduceResponse:
+        """The answer for some partitions of a large request."""
+        if version < _STORAGE_VERSION:
+            as_moved(answers)
+        return self._with_messages(answers, texts, version, listener)
+
+    def now_ms(self) -> int:
+        """For deadlines."""
+        return self._now().mono_ns // 1_000_000
 
     # -- looking into batches ------------------------------------------------------------------------------------------
 
@@ -449,38 +479,3 @@ def _decoder(version: int) -> Callable[[memoryview, int], _Decoded]:
         return transactional_id, acks, timeout_ms, without_zstd(items)
 
     return decode_older
-
-
-def _named(answers: Answers, version: int) -> list[tuple[str, bytes, list[Row]]]:
-    """An unknown topic id stands where the name was: put it where it belongs."""
-    if version < _TOPIC_ID_VERSION:
-        return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
-    return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
-
-
-def _as_moved(answers: Answers) -> None:
-    """Say NOT_LEADER_OR_FOLLOWER for KAFKA_STORAGE_ERROR to who does not know that."""
-    for _, _, rows in answers:
-        for at, row in enumerate(rows):
-            if row[1] == ErrorCode.KAFKA_STORAGE_ERROR:
-                rows[at] = (row[0], ErrorCode.NOT_LEADER_OR_FOLLOWER, *row[2:])
-
-
-def _partition(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
-    index, code, base_offset, append_time, log_start = row
-    return ProduceResponse.PartitionProduceResponse(
-        index=index,
-        error_code=code,
-        base_offset=base_offset,
-        log_append_time_ms=append_time,
-        log_start_offset=log_start,
-        error_message=(error.message or None) if error is not None else None,
-        record_errors=_record_errors(error) if isinstance(error, RefusedRecords) else [],
-    )
-
-
-def _record_errors(error: RefusedRecords) -> list[ProduceResponse.BatchIndexAndErrorMessage]:
-    return [
-        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=f"the record {why}")
-        for index, why in error.records
-    ]

@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.wire.codec import decode
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.limits import ALLOWANCE, AMPLIFICATION
+from ottla.wire.many import has_many_entries
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
 
@@ -25,9 +25,13 @@ Answer = tuple[int, int, int, int, int]
 Answers = list[tuple[str, bytes, list[Answer]]]
 """(topic name, topic id, answers): the version decides which of the two is written."""
 
-_ENTRY_MEMORY: Final = 272
-"""A tuple of three, its place in the list, and the memoryview."""
+MANY: Final = 500
+"""Partitions of a request that is decoded and handled as a whole."""
 _VERSIONS: Final = ProduceRequest.VERSIONS
+
+
+class ManyPartitions(Exception):
+    """A request has more than MANY partitions: it is read with `many.ProduceWalk`."""
 
 
 class _Unusual(Exception):
@@ -35,7 +39,10 @@ class _Unusual(Exception):
 
 
 def decode_produce(version: int) -> Callable[[memoryview, int], Produced]:
-    """A decoder of Produce requests: (frame, position of the body) to Produced. It raises MalformedMessage."""
+    """A decoder of Produce requests: (frame, position of the body) to Produced.
+
+    It raises MalformedMessage; ManyPartitions for a request of more than MANY, which is read in slices.
+    """
     assert version in _VERSIONS, version
     fast = _plain_request(with_id=version >= 3)
     if version >= 9:
@@ -46,6 +53,8 @@ def decode_produce(version: int) -> Callable[[memoryview, int], Produced]:
             return fast(view, pos)
         except (IndexError, struct.error, UnicodeDecodeError, MalformedMessage, _Unusual):
             pass  # what was read so far is let go with the exception, before it is read again
+        if has_many_entries(version, view, pos, MANY):
+            raise ManyPartitions
         return _decode_any(version, view, pos)
 
     return decode_one
@@ -82,13 +91,13 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
         if n != -1 or not with_id:
             acks, timeout_ms, topics, size = head(view, p)
         p += 12
-        room = end * (AMPLIFICATION - 1) + ALLOWANCE
+        room = MANY
         entries: list[Entry] = []
         while topics > 0:
             e = p + size
             name = view[p:e].tobytes().decode()
             partitions, partition, length = first(view, e)
-            room -= partitions * _ENTRY_MEMORY
+            room -= partitions
             if size < 0 or partitions < 1 or room < 0:
                 raise _Unusual
             p = e + 12
@@ -132,13 +141,13 @@ def _named_request() -> Callable[[memoryview, int], Produced]:
         if topics < 2:
             raise _Unusual  # no topic: what was read as its name's length is something else
         p += 8
-        room = end * (AMPLIFICATION - 1) + ALLOWANCE
+        room = MANY
         entries: list[Entry] = []
         while topics > 1:
             e = p + size - 1
             name = view[p:e].tobytes().decode()
             partitions, partition, length = first(view, e)
-            room -= partitions * _ENTRY_MEMORY
+            room -= partitions
             if not 0 < size < 128 or partitions > 127 or room < 0:
                 raise _Unusual
             p = _entries(view, e + 6, entries, name, partitions, partition, length)
@@ -170,11 +179,11 @@ def _identified_request() -> Callable[[memoryview, int], Produced]:
             acks, timeout_ms, topics = tail(view, e)
             p = e
         p += 7
-        room = end * (AMPLIFICATION - 1) + ALLOWANCE
+        room = MANY
         entries: list[Entry] = []
         while topics > 1:
             topic_id, partitions, partition, length = first(view, p)
-            room -= partitions * _ENTRY_MEMORY
+            room -= partitions
             if partitions > 127 or room < 0:
                 raise _Unusual
             p = _entries(view, p + 22, entries, topic_id, partitions, partition, length)

@@ -1,0 +1,191 @@
+"""Produce and Fetch of many partitions: handled in slices, and answered as small ones are.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.broker.slicing_test import COUNT
+from tests.handnode import Place
+
+from ottla.broker.slicing import TURN_US
+from ottla.errors import ErrorCode
+from ottla.replication import large_fetch, large_produce
+from ottla.seams import Gate
+from ottla.wire.codec import encode_bytes
+from ottla.wire.header import encode_request_header
+from ottla.wire.messages import FetchRequest, MetadataRequest, ProduceRequest
+
+pytestmark = pytest.mark.slow
+HOSTED = 600
+
+
+class Counted(dict):
+    """A directory of topics that counts how often it is asked."""
+
+    asked = 0
+
+    def get(self, key, default=None):
+        self.asked += 1
+        return super().get(key, default)
+
+
+def asked_per_turn(node, request, version):
+    """The answer, and how many partitions were looked up in each turn."""
+    hosted = node.broker.hosted
+    topics = Counted(hosted.by_id if version >= 13 else hosted.by_name)
+    if version >= 13:
+        hosted.by_id = topics
+    else:
+        hosted.by_name = topics
+    produce = node.broker._dispatch.hot[0].handler.__self__
+    produce._topics = [topics] * len(produce._topics)
+    place = node.send(request, version)
+    turns = [topics.asked]
+    while not place.answered:
+        assert not node.network.closed, node.network.closed
+        topics.asked = 0
+        node.pass_ms(1)
+        turns.append(topics.asked)
+        assert len(turns) < 20_000
+    return node.answer(place), turns
+
+
+def fetch_of(*topics, **more):
+    """(name, partitions) each."""
+    part, topic = FetchRequest.FetchPartition, FetchRequest.FetchTopic
+    request = FetchRequest(max_wait_ms=more.pop("max_wait_ms", 0), min_bytes=1, max_bytes=1 << 20)
+    request.topics = [
+        topic(topic=name, partitions=[part(partition=number, partition_max_bytes=1 << 20) for number in numbers])
+        for name, numbers in topics
+    ]
+    for key, value in more.items():
+        setattr(request, key, value)
+    return request
+
+
+def produce_of(node, *topics, acks=-1):
+    """(name, partitions) each, one batch for each partition."""
+    whole = node.produce_request("t", b"value", acks=acks)
+    records = whole.topic_data[0].partition_data[0].records
+    data, topic = ProduceRequest.PartitionProduceData, ProduceRequest.TopicProduceData
+    whole.topic_data = [
+        topic(name=name, partition_data=[data(index=number, records=records) for number in numbers])
+        for name, numbers in topics
+    ]
+    return whole
+
+
+@pytest.mark.parametrize("version", [3, 8, 9, 12])
+def test_a_produce_of_many_partitions_takes_many_turns(node, version) -> None:
+    node.create("wide", HOSTED)
+    answer, turns = asked_per_turn(node, produce_of(node, ("wide", range(HOSTED)), ("none", range(COUNT))), version)
+    per_turn = (TURN_US // large_produce._APPEND_US + 1) * large_produce.APPENDED
+    assert max(turns) <= 2 * per_turn, "each is looked up to be appended, and where it is not here once more"
+    wide, none = answer.responses
+    assert [(row.index, row.error_code, row.base_offset) for row in wide.partition_responses] == [
+        (number, 0, 0) for number in range(HOSTED)
+    ]
+    codes = {row.error_code for row in none.partition_responses}
+    assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert [row.index for row in none.partition_responses] == list(range(COUNT))
+    assert [node.fetch("wide", 0, partition=number).high_watermark for number in (0, 299, HOSTED - 1)] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("version", [4, 11, 12])
+def test_a_fetch_of_many_partitions_takes_many_turns(node, version) -> None:
+    node.create("wide", HOSTED)
+    node.produce("wide", b"here", partition=7)
+    answer, turns = asked_per_turn(node, fetch_of(("none", range(COUNT)), ("wide", range(HOSTED))), version)
+    per_turn = (TURN_US // large_fetch._DECODE_US + 1) * large_fetch.SLICE
+    assert max(turns) <= per_turn
+    rows = {
+        (topic.topic, row.partition_index): (row.error_code, len(bytes(row.records or b"")))
+        for topic in answer.responses
+        for row in topic.partitions
+    }
+    assert len(rows) == COUNT + HOSTED
+    assert rows["none", 5] == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0)
+    assert rows["wide", 5] == (0, 0)
+    assert rows["wide", 7][0] == 0
+    assert rows["wide", 7][1] > 0
+
+
+def test_a_large_produce_that_is_cut_appends_nothing(node) -> None:
+    request = produce_of(node, ("t", [0] * COUNT))
+    request.topic_data[-1].partition_data[-1].records = memoryview(b"")
+    place = send_cut(node, request, 9)
+    for _ in range(1_000):
+        node.pass_ms(1)
+    assert "cannot be read" in node.network.closed[0]
+    assert not place.answered
+    assert node.fetch("t", 0).high_watermark == 0
+
+
+def send_cut(node, request, version):
+    """Send a request without its last two bytes."""
+    content = encode_request_header(0, version, 7, "hand") + encode_bytes(request, version)
+    frame = bytearray(content[:-2])
+    place = Place(node.peer, 0, version)
+    node.process.post(0, "frame", lambda: node.broker.on_frame(place, memoryview(frame)))
+    return place
+
+
+def test_others_are_served_during_a_large_fetch_and_a_large_produce(node) -> None:
+    for request in (fetch_of(("none", range(COUNT))), produce_of(node, ("none", range(COUNT)))):
+        place = node.send(request, 9 if isinstance(request, ProduceRequest) else 12)
+        assert not place.answered
+        assert place.gate is Gate.WAIT
+        assert node.send(MetadataRequest(topics=[]), 12, type(node.peer)()).answered
+        node.answer(place)
+
+
+def test_a_large_produce_without_acks_that_fails_closes_its_connection(node) -> None:
+    place = node.send(produce_of(node, ("none", range(COUNT)), acks=0), 9)
+    node.pass_ms(500)
+    assert place.answered
+    assert not place.parts
+    assert node.network.closed[0].startswith("Produce with acks=0 failed")
+
+
+def test_a_large_fetch_of_what_is_here_begins_a_session_and_waits(node) -> None:
+    node.create("wide", 2 * HOSTED)
+    asked = fetch_of(("wide", range(2 * HOSTED)), session_epoch=0)
+    first = node.ask(asked, 12)
+    assert first.session_id
+    assert sum(len(topic.partitions) for topic in first.responses) == 2 * HOSTED
+    asked.session_id, asked.session_epoch, asked.max_wait_ms = first.session_id, 1, 5_000
+    place = node.send(asked, 12)
+    node.pass_ms(200)
+    assert not place.answered, "there is nothing new"
+    node.send(node.produce_request("wide", b"new", partition=1_111), 9, type(node.peer)())
+    rows = [row for topic in node.answer(place).responses for row in topic.partitions]
+    assert [row.partition_index for row in rows] == [1_111]
+    forgotten = FetchRequest.ForgottenTopic(topic="wide", partitions=list(range(2 * HOSTED - 1)) * 10)
+    last = fetch_of(session_id=first.session_id, session_epoch=2, forgotten_topics_data=[forgotten])
+    assert node.ask(last, 12).error_code == 0
+    session = node.broker._fetch.sessions.get(first.session_id)
+    assert [key[1] for key in session.partitions] == [2 * HOSTED - 1]
+
+
+def test_a_large_fetch_of_what_is_not_here_gets_no_session(node) -> None:
+    asked = fetch_of(("none", range(COUNT)), ("t", [0]), session_epoch=0)
+    assert node.ask(asked, 12).session_id == 0
+    known = node.ask(fetch_of(("t", [0]), session_epoch=0), 12)
+    asked.session_id, asked.session_epoch = known.session_id, 1
+    assert node.ask(asked, 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+
+
+def test_a_reader_that_goes_during_its_large_fetch_leaves_nothing(node) -> None:
+    node.create("wide", 2 * HOSTED)
+    asked = fetch_of(("wide", range(2 * HOSTED)), max_wait_ms=60_000)
+    for ms in range(6):
+        place = node.send(asked, 12)
+        node.pass_ms(ms)
+        node.process.post(0, "gone", node.broker.on_gone, node.peer)
+        node.pass_ms(50)
+        assert not place.answered
+        topic = node.broker.hosted.by_name["wide"]
+        assert not any(partition.watchers for partition in topic.partitions.values())
+        assert not node.broker._dispatch.sliced
