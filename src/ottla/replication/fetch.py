@@ -175,6 +175,8 @@ class PendingFetch(DelayedOperation):
         self.session.on_dirty = None
         if not self.session.session_id:
             self.session.close()
+            if self.replica_id == NO_REPLICA:
+                self.session.partitions = {}
 
 
 class FetchHandler:
@@ -436,6 +438,8 @@ class FetchHandler:
             note_told(session, each, row)
         if not session.session_id:
             session.close()
+            if pending.replica_id == NO_REPLICA:
+                session.partitions = {}  # they hold the session
         if rare:
             self._send_rare(pending, told)
         else:

@@ -275,6 +275,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+            if session.on_dirty is None:  # no request waits in it
+                session.partitions = {}  # they hold the session
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""

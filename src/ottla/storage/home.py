@@ -228,6 +228,11 @@ class LatestWrite:
         self._next: bytes | Callable[[], bytes] | None = None
         self._idle: list[Callable[[object], None]] = []
 
+    def let_go(self) -> None:
+        """The directory keeps its name from now on: hold nothing of what told it."""
+        path = self._path()
+        self._path = lambda: path
+
     def write(self, data: bytes | Callable[[], bytes]) -> None:
         """Bring `data` to the file, soon. A function is called when the write begins: many askers cost one call."""
         self._next = data

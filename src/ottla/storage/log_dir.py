@@ -304,7 +304,7 @@ class LogDir:
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
         self.set_aside(log, self._home.noted)
-        log.close()
+        log.let_go()
 
     def stray(self, tp: TopicPartition) -> str:
         """Take a log of another topic out of service; its directory is kept under the name returned. Raises Failure."""
@@ -314,7 +314,7 @@ class LogDir:
         self.rename(log.directory, target)
         self._ghosts.add(tp)
         self._home.disk.sync_dir(ROOT, self._home.noted)
-        log.close()
+        log.let_go()
         return target
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
