@@ -14,9 +14,9 @@ from typing import Final
 
 from ottla.metrics import Registry
 
-YOUNG: Final = 10_000
+YOUNG: Final = 5_000
 """Objects made and not freed, after which Python looks at these."""
-ROUNDS: Final = 5
+ROUNDS: Final = 2
 """Such looks after which what has survived all of them is looked at once more, and frozen."""
 _OLDEST: Final = 1
 """The oldest generation that is ever looked at: it is always emptied into the frozen ones."""
