@@ -35,7 +35,7 @@ class Trimming:
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
-        if log is None:
+        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
             return 0
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
