@@ -87,3 +87,13 @@ def test_a_broker_whose_controller_takes_long_is_ready_when_it_leads_what_it_is_
     assert (leaders, [each.is_leader for each in node.broker.hosted]) == ([1] * 3, [True] * 3)
     assert node.broker._control.seat.is_settled
     assert waited > READY_MS
+
+
+def test_a_topic_that_is_gone_is_forgotten_with_its_orders() -> None:
+    readiness = Readiness(1)
+    readiness.note([T0, TopicPartition("u", 0)])
+    assert not readiness.look(image(LED), ()), "u is not shown"
+    readiness.forget(["u"])
+    assert readiness.look(image(LED), ())
+    readiness.forget(["t"])
+    assert not readiness.look(image(LED), ()), "a topic that takes its name needs an order of its own"

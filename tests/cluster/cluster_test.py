@@ -406,3 +406,17 @@ def test_a_tree_that_kafka_wrote_is_loaded(node):
     assert (moving.adding, moving.removing) == ((2, 3), (1,))
     assert node.cluster.config.log_cleaner_threads == 2
     assert node.cluster.topic_config("pinned").retention_ms == 500_000_000
+
+
+def test_many_topics_that_vanished_make_one_new_image(node):
+    for number in range(5):
+        create(node, f"t{number}")
+    told, before = [], node.cluster.image
+    node.cluster.on_change = told.append
+    node.cluster.retain(["t3"])
+    after = node.cluster.image
+    assert [delta.deleted for delta in told] == [("t0", "t1", "t2", "t4")]
+    assert (after.epoch, list(after.topics)) == (before.epoch + 1, ["t3"])
+    assert after.names_by_id == {after.topics["t3"].topic_id: "t3"}
+    node.cluster.retain(["t3"])
+    assert node.cluster.image is after

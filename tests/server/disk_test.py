@@ -15,6 +15,7 @@ import threading
 import time
 
 import pytest
+from tests.steps import count_steps
 
 from ottla.seams import Failure, Kind, Region
 from ottla.server import file as file_module
@@ -306,3 +307,24 @@ def test_a_checkpoint_over_a_file_that_somebody_removed_is_refused_where_its_cal
     disk.replace("checkpoint", b"new", done.append)
     world.until(lambda: bool(done))
     assert [outcome.kind for outcome in done] == [Kind.IO]
+
+
+def test_a_directory_is_renamed_and_removed_without_a_look_at_all_others(disk, world):
+    """A broker with thousands of logs deletes one: only the directories under its name are looked at."""
+
+    def steps_beside(others):
+        for number in range(others):
+            disk.make_dir(f"other-{number}")
+            disk.open(f"other-{number}/0.log", create=True)
+        disk.make_dir("t-0")
+        disk.make_dir("t-0/inside")
+        files = [disk.open(path, create=True) for path in ("t-0/0.log", "t-0/inside/0.log")]
+        steps = count_steps(lambda: disk.rename("t-0", "t-0.delete"))
+        assert [file.path for file in files] == ["t-0.delete/0.log", "t-0.delete/inside/0.log"]
+        gone = []
+        steps += count_steps(lambda: disk.unlink("t-0.delete", gone.append))
+        world.until(lambda: gone)
+        assert not disk.exists("t-0.delete")
+        return steps
+
+    assert steps_beside(500) <= steps_beside(0) + 50

@@ -91,6 +91,27 @@ def test_offsets_there_and_back(offsets: dict[TopicPartition, int]) -> None:
     assert list(cp.parse_offsets(data).items()) == list(offsets.items())
 
 
+def test_a_text_that_is_kept_is_the_one_made_anew() -> None:
+    text, offsets = cp.OffsetText(), {TopicPartition("t", each): each for each in range(50, 0, -1)}
+    for change in ({}, {3: 7}, {3: 7, 99: 1}, {60: 0}):
+        now = offsets | {TopicPartition("t", number): offset for number, offset in change.items()}
+        assert text.format(now) == cp.format_offsets({tp: now[tp] for tp in sorted(now)})
+    assert text.format({}) == cp.format_offsets({})
+
+
+def test_only_lines_that_changed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker writes the offsets of thousands of partitions every five seconds."""
+    made: list[TopicPartition] = []
+    line = cp._offset_line
+    monkeypatch.setattr(cp, "_offset_line", lambda tp, offset: made.append(tp) or line(tp, offset))
+    text, offsets = cp.OffsetText(), {TopicPartition("t", each): 1 for each in range(1000)}
+    first = text.format(offsets)
+    assert len(made) == 1000
+    assert text.format(dict(offsets)) is first
+    text.format(offsets | {TopicPartition("t", 5): 2})
+    assert made[1000:] == [TopicPartition("t", 5)]
+
+
 @given(st.dictionaries(st.integers(0, 2**31 - 1), st.integers(0, 2**63 - 1), max_size=6))
 def test_epochs_there_and_back(numbers: dict[int, int]) -> None:
     epochs = [EpochEntry(*pair) for pair in zip(sorted(numbers), sorted(numbers.values()), strict=True)]

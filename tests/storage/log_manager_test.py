@@ -458,3 +458,19 @@ def test_the_first_check_of_retention_comes_soon_after_the_start(sim, kit) -> No
     shelf.manager.on_time()
     assert not shelf.manager.background(1_000_000)
     assert shelf.log.start_offset == 1
+
+
+def test_high_watermarks_that_have_not_changed_are_not_written_again(world, kit, shelf) -> None:
+    def written() -> bytes:
+        world.settle()
+        shelf.manager.dirs[0].checkpoint_high_watermarks()
+        world.settle()
+        return world.contents("replication-offset-checkpoint")
+
+    shelf.put(kit.batch(1))
+    before = written()
+    world.overwrite("replication-offset-checkpoint", b"as it was")
+    assert written() == b"as it was", "nothing has changed"
+    shelf.log.high_watermark = 1
+    after = written()
+    assert after not in (before, b"as it was")

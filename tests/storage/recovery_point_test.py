@@ -9,7 +9,7 @@ from ottla.sim.drive import JournalLoss
 from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.storage.checkpoints import format_offsets, parse_offsets
-from ottla.storage.log_dir import LoadProgress
+from ottla.storage.load_progress import LoadProgress
 from ottla.types import TopicPartition
 
 

@@ -16,29 +16,29 @@ class Readiness:
 
     def __init__(self, node_id: int) -> None:
         self._node_id = node_id
-        self._told: dict[TopicPartition, None] = {}
-        """Partitions whose orders (LeaderAndIsr) have been carried out, or could not be."""
-        self._unseen: dict[TopicPartition, None] = {}
+        self._told: dict[str, dict[int, None]] = {}
+        """Partitions, by topic, whose orders (LeaderAndIsr) have been carried out, or could not be."""
+        self._unseen: dict[str, dict[int, None]] = {}
         """Those of them that the image has not shown yet."""
+        self.told = 0
+        """How many orders have been carried out."""
         self.missing: str | None = None
         """A topic or partition that was missing when it was last looked at."""
         self._missing: TopicPartition | None = None
 
-    @property
-    def told(self) -> int:
-        """How many partitions have had their orders."""
-        return len(self._told)
-
     def note(self, partitions: Iterable[TopicPartition]) -> None:
         """These orders have been carried out."""
-        fresh = dict.fromkeys(partitions)
-        self._told.update(fresh)
-        self._unseen.update(fresh)
+        for topic, number in partitions:
+            told = self._told.setdefault(topic, {})
+            self.told += number not in told
+            told[number] = None
+            self._unseen.setdefault(topic, {})[number] = None
 
     def forget(self, topics: Iterable[str]) -> None:
         """These topics are gone."""
-        names = frozenset(topics)
-        self._unseen = {tp: None for tp in self._unseen if tp.topic not in names}
+        for topic in topics:
+            self._told.pop(topic, None)
+            self._unseen.pop(topic, None)
 
     def look(self, image: ClusterImage, expected: Sequence[str]) -> bool:
         """Whether nothing is missing. `expected`: the topics that were there when the broker joined."""
@@ -53,10 +53,12 @@ class Readiness:
     def _not_shown(self, image: ClusterImage) -> str | None:
         """A partition that was ordered and is not in the image: of a large topic that is told a piece at a time."""
         while self._unseen:
-            tp = next(iter(self._unseen))
-            if image.partition(*tp) is None:
-                return str(tp)
-            del self._unseen[tp]
+            topic, numbers = next(iter(self._unseen.items()))
+            for number in list(numbers):
+                if image.partition(topic, number) is None:
+                    return str(TopicPartition(topic, number))
+                del numbers[number]
+            del self._unseen[topic]
         return None
 
     def _still_missing(self, image: ClusterImage) -> bool:
@@ -80,7 +82,7 @@ class Readiness:
         """
         if self._node_id not in partition.replicas:
             return not partition.replicas
-        if tp not in self._told:
+        if tp.partition not in self._told.get(tp.topic, ()):
             return True
         is_candidate = self._node_id in partition.isr and self._node_id not in partition.offline
         return partition.leader == NO_LEADER and is_candidate

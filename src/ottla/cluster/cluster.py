@@ -179,9 +179,11 @@ class Cluster:
     @changes_state
     def retain(self, names: Collection[str]) -> None:
         """Of the topics that are known only these are there: the others went while nobody told this broker."""
-        for name in [name for name in self.image.topics if name not in names]:
+        gone = tuple(name for name in self.image.topics if name not in names)
+        for name in gone:
             self._overrides.pop(name, None)
-            self._change(self.image.without_topic(name), Delta(deleted=(name,)))
+        if gone:
+            self._change(self.image.without_topics(gone), Delta(deleted=gone))
 
     @property
     def told_brokers(self) -> Mapping[int, BrokerImage]:

@@ -6,7 +6,7 @@ stands in `cluster`, how they are kept in `layout`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
@@ -111,14 +111,19 @@ class ClusterImage:
 
     def with_topics(self, *changed: TopicImage) -> ClusterImage:
         """The next image, with these topics new or changed."""
-        topics = {**self.topics, **{topic.name: topic for topic in changed}}
-        ids = {**self.names_by_id, **{topic.topic_id: topic.name for topic in changed}}
+        topics, ids = dict(self.topics), dict(self.names_by_id)
+        for topic in changed:
+            topics[topic.name] = topic
+            ids[topic.topic_id] = topic.name
         return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
 
-    def without_topic(self, name: str) -> ClusterImage:
-        """The next image, without the topic."""
-        topics = {other: topic for other, topic in self.topics.items() if other != name}
-        ids = {topic_id: other for topic_id, other in self.names_by_id.items() if other != name}
+    def without_topics(self, names: Iterable[str]) -> ClusterImage:
+        """The next image, without these topics."""
+        topics, ids = dict(self.topics), dict(self.names_by_id)
+        for name in names:
+            gone = topics.pop(name, None)
+            if gone is not None:
+                ids.pop(gone.topic_id, None)
         return replace(self, epoch=self.epoch + 1, topics=topics, names_by_id=ids)
 
 

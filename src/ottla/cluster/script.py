@@ -127,7 +127,10 @@ def _step(
     else:
         _ask(store, ask, lambda answer: _step(store, script, lambda: _resume(script, answer), done))
         return
-    done(outcome)
+    try:
+        done(outcome)
+    finally:
+        del outcome  # an error holds this frame by its traceback
 
 
 def _resume(script: Script[T], answer: Any) -> Ask:

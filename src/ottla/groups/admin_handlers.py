@@ -9,6 +9,7 @@ DescribeGroups 6: a group that does not exist is an error, before that a dead on
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Final, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
@@ -91,21 +92,34 @@ class GroupAdminHandlers:
     def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
         """Delete groups without members, with all that they have committed."""
         names = _checked(request.groups_names)
-        codes: dict[str, ErrorCode] = {}
-
-        def answered(group_id: str, outcome: ErrorCode | ApiError | None) -> None:
-            if outcome is None:
-                again = DeleteGroup(_for_group(answered, group_id), group_id)
-                self._groups.coordinator.soon(lambda: self._groups.submit(again))
-                return
-            codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
-            if len(codes) == len(names):
-                context.reply(DeleteGroupsResponse(results=[_deleted(name, codes[name]) for name in names]))
-
+        deletion = _Deletion(self._groups, context, names)
         for name in names:
-            self._groups.submit(DeleteGroup(_for_group(answered, name), name))
+            deletion.begin(name)
         if not names:
             context.reply(DeleteGroupsResponse())
+
+
+class _Deletion:
+    """A DeleteGroups request whose groups are being deleted."""
+
+    def __init__(self, groups: Groups, context: Context, names: list[str]) -> None:
+        self._groups = groups
+        self._context = context
+        self._names = names
+        self._codes: dict[str, ErrorCode] = {}
+
+    def begin(self, group_id: str) -> None:
+        """Delete a group, or more of it."""
+        self._groups.submit(DeleteGroup(partial(self._answered, group_id), group_id))
+
+    def _answered(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
+        if outcome is None:
+            self._groups.coordinator.soon(lambda: self.begin(group_id))
+            return
+        self._codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
+        if len(self._codes) == len(self._names):
+            rows = [_deleted(name, self._codes[name]) for name in self._names]
+            self._context.reply(DeleteGroupsResponse(results=rows))
 
 
 def _checked(names: list[str]) -> list[str]:

@@ -179,7 +179,7 @@ class PendingFetch(DelayedOperation):
         super().abandon()
         self.session.on_dirty = None
         if not self.session.session_id:
-            self.session.close()
+            self.session.release()
 
 
 class FetchHandler:
@@ -463,7 +463,7 @@ class FetchHandler:
             rare = rare or is_rare(pending.version, each, row)
             note_told(session, each, row)
         if not session.session_id:
-            session.close()
+            session.release()
         if pending.unknown is not None:
             self._send_with_unknown(pending, topics, pending.unknown)
         elif rare:

@@ -202,6 +202,12 @@ class FetchSession:
         self.dirty.clear()
         self.unsaid.clear()
 
+    def release(self) -> None:
+        """Close a session that lives for one request only, and let go of its partitions, which refer back to it."""
+        self.close()
+        if not self.of_replica:
+            self.partitions = {}
+
 
 class FetchSessions:
     """The sessions of a broker, in a bounded number of slots."""
@@ -279,6 +285,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
+            if session.on_dirty is None:  # no request waits in it
+                session.partitions = {}  # they hold the session
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""

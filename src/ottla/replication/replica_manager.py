@@ -10,7 +10,8 @@ A topic is its id: a log of another topic that had the same name is never taken 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Final, NamedTuple
 
 from ottla.changes import changes_state
@@ -40,6 +41,8 @@ from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 EPOCH_DURING_DELETE: Final = -2
 """Leader epoch of a StopReplica that deletes a topic: it outdates every other (KIP-570)."""
+CHECKED_AT_ONCE: Final = 1000
+"""Partitions whose in-sync replicas are looked at in one turn."""
 _log = logging.getLogger(__name__)
 
 
@@ -81,6 +84,8 @@ class ReplicaManager:
         self._topic_config = topic_config
         self._shrink_check_ms = max(1, config.replica_lag_time_max_ms // 2)
         self._stopped = False
+        self._followed: dict[Partition, None] = {}
+        """Partitions that are led here and have other replicas; some may be led elsewhere by now."""
         self._unconfirmed: dict[str, None] = {}
         """Topics hosted since before the present registration: another one may have taken the name meanwhile."""
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
@@ -119,11 +124,22 @@ class ReplicaManager:
     def _check_in_sync(self) -> None:
         if self._stopped:
             return
+        self._check_some(iter(list(self._followed)))
+        self._look_at_isr()
+
+    def _check_some(self, left: Iterator[Partition]) -> None:
+        """A share in each turn: a broker may lead thousands of partitions."""
+        if self._stopped:
+            return
         now = self._clock.now()
-        for partition in list(self._hosted):
+        share = list(islice(left, CHECKED_AT_ONCE))
+        for partition in share:
             if partition.is_leader:
                 partition.shrink_if_lagging(now)
-        self._look_at_isr()
+            else:
+                self._followed.pop(partition, None)
+        if len(share) == CHECKED_AT_ONCE:
+            self._purgatory.after(1, lambda: self._check_some(left))
 
     def shut_down(self) -> None:
         """Follow nobody any more: the logs are about to be closed."""
@@ -249,6 +265,10 @@ class ReplicaManager:
         if state.leader == self._fence.node_id:
             self.fetchers.unfollow(partition)
             partition.make_leader(state, now)
+            if len(state.replicas) > 1:
+                self._followed[partition] = None
+            else:
+                self._followed.pop(partition, None)
             return
         try:
             changed = partition.make_follower(state, now)

@@ -41,6 +41,47 @@ class Folder:
         self.files: dict[str, RealFile] = {}
 
 
+class Folders:
+    """The directories with open handles, by path, and for each first name of a path the directories under it.
+
+    A broker has a directory per log: what renames or removes one of them finds those inside without looking at all.
+    """
+
+    __slots__ = ("_by_path", "_by_top")
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Folder] = {}
+        self._by_top: dict[str, dict[str, Folder]] = {}
+
+    def get(self, path: str) -> Folder | None:
+        """The directory of that path."""
+        return self._by_path.get(path)
+
+    def add(self, folder: Folder) -> None:
+        """Have a directory found by its path."""
+        self._by_path[folder.path] = folder
+        self._by_top.setdefault(_top(folder.path), {})[folder.path] = folder
+
+    def remove(self, folder: Folder) -> None:
+        """Forget a directory, if it is the one of that path."""
+        if self._by_path.get(folder.path) is folder:
+            del self._by_path[folder.path]
+            group = self._by_top[_top(folder.path)]
+            del group[folder.path]
+            if not group:
+                del self._by_top[_top(folder.path)]
+
+    def under(self, path: str) -> list[Folder]:
+        """The directory of that path, and those inside it."""
+        inside = path + "/"
+        group = self._by_top.get(_top(path), {})
+        return [each for each in group.values() if each.path == path or each.path.startswith(inside)]
+
+
+def _top(path: str) -> str:
+    return path.partition("/")[0]
+
+
 class RealDisk:
     """A directory of the file system."""
 
@@ -51,7 +92,7 @@ class RealDisk:
         self.turns = turns
         self.descriptors = Descriptors() if descriptors is None else descriptors
         self.knows_residency = hasattr(os, "RWF_NOWAIT")
-        self._folders: dict[str, Folder] = {}
+        self._folders = Folders()
         self._lanes: dict[str, Lane] = {}
         self._admitted = 0
         self._queue: deque[Callable[[], None]] = deque()
@@ -78,7 +119,7 @@ class RealDisk:
             raise failure_of(error, path) from None
         file = RealFile(self, folder, name, fd, size)
         folder.files[name] = file
-        self._folders[parent] = folder
+        self._folders.add(folder)
         self.descriptors.opened(file)
         return file
 
@@ -121,8 +162,8 @@ class RealDisk:
         if folder.files.get(name) is not file:
             return
         del folder.files[name]
-        if not folder.files and self._folders.get(folder.path) is folder:
-            del self._folders[folder.path]
+        if not folder.files:
+            self._folders.remove(folder)
 
     def _detach(self, path: str) -> None:
         """The name goes away or will mean another file: open handles keep what they have."""
@@ -132,10 +173,6 @@ class RealDisk:
         if folder is not None and file is not None:
             file.detach()
             self.forget(folder, name, file)
-
-    def _folders_under(self, path: str) -> list[Folder]:
-        inside = path + "/"
-        return [f for f in self._folders.values() if f.path == path or f.path.startswith(inside)]
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -184,10 +221,10 @@ class RealDisk:
         self._follow(source, target)
 
     def _follow(self, source: str, target: str) -> None:
-        for folder in self._folders_under(source):
-            del self._folders[folder.path]
+        for folder in self._folders.under(source):
+            self._folders.remove(folder)
             folder.path = target + folder.path[len(source) :]
-            self._folders[folder.path] = folder
+            self._folders.add(folder)
         parent, _, name = source.rpartition("/")
         old = self._folders.get(parent)
         file = old.files.get(name) if old is not None else None
@@ -195,7 +232,8 @@ class RealDisk:
             return
         self.forget(old, name, file)
         parent, _, name = target.rpartition("/")
-        folder = self._folders.setdefault(parent, Folder(parent))
+        folder = self._folders.get(parent) or Folder(parent)
+        self._folders.add(folder)
         folder.files[name] = file
         file.moved(folder, name)
 
@@ -280,7 +318,7 @@ class RealDisk:
     def _remove_name(self, path: str) -> Callable[[], None]:
         full = self._at(path)
         if stat.S_ISDIR(os.lstat(full).st_mode):
-            for folder in self._folders_under(path):
+            for folder in self._folders.under(path):
                 for name in list(folder.files):
                     self._detach(f"{folder.path}/{name}")
             return lambda: _remove_tree(full)

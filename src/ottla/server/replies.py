@@ -440,6 +440,7 @@ class Replies:
             elif slot.state & HELD:
                 self._let_frame_go(slot)
         self._queue.clear()
+        self._gate = None  # it holds this connection
         self._out.clear()
         self._ready = 0
         if self._straight is not None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import os
 import socket
@@ -23,6 +22,7 @@ from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
 from ottla.server.broker_handshake import read_secret
+from ottla.server.garbage import Garbage
 from ottla.server.http import (
     HttpServer,
     Page,
@@ -68,7 +68,7 @@ class Service:
         self._config = config
         self._make_broker = make_broker
         self._descriptors = descriptors
-        self._own_process = own_process
+        self._garbage = Garbage() if own_process else None
         self._listening = dict(listening or {})
         self._broker_secret = broker_secret
         self._loop, self._watch = new_loop()
@@ -121,7 +121,7 @@ class Service:
         if secret is None and path is not None:
             secret = read_secret(path)
         listening = self._listening
-        return Shell(self._loop, self._watch, self._config, self._descriptors, self._own_process, listening, secret)
+        return Shell(self._loop, self._watch, self._config, self._descriptors, self._garbage, listening, secret)
 
     def ask_to_stop(self, hand_over: bool = True) -> None:
         """Stop in order; from any thread, and at any time. Without handing leaderships over where nobody stays to take
@@ -151,18 +151,17 @@ class Service:
         broker.on_config = shell.configure
         broker.is_wanted = lambda: self._is_wanted
         broker.on_unheard = self._unheard
+        if self._garbage is not None:
+            self._garbage.start()
         broker.start(self.endpoints)
-        if self._own_process:
-            gc.collect()
-            gc.freeze()
-            # Young objects only: what survives is the broker's state, and walking it would stall every client.
-            gc.set_threshold(10_000, 10, 1_000_000)
 
     def _open_pages(self) -> HttpServer:
         """The pages for monitoring, where they are asked for."""
         broker = self._broker
         assert broker is not None
         add_process_metrics(broker.metrics)
+        if self._garbage is not None:
+            self._garbage.declare_metrics(broker.metrics)
         pages = {"/metrics": SharedPage(lambda: metrics_page(broker.metrics)), "/health": SharedPage(self._health)}
         self.pages = HttpServer(self._loop, pages)
         if self._config.ottla_http_listener is not None:

@@ -17,6 +17,7 @@ from ottla.server.calls import Calls
 from ottla.server.descriptors import Descriptors
 from ottla.server.disk import RealDisk
 from ottla.server.entropy import RealEntropy
+from ottla.server.garbage import Garbage
 from ottla.server.line import Wiring
 from ottla.server.listener import ConnectionLimits, Listener, Quotas, reachable
 from ottla.server.network import RealNetwork
@@ -69,7 +70,7 @@ class Shell:
         watch: Watch,
         config: BrokerConfig,
         descriptors: int,
-        collect_garbage: bool = False,
+        garbage: Garbage | None = None,
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
     ) -> None:
@@ -83,7 +84,7 @@ class Shell:
         limits = Limits(
             config.socket_request_max_bytes, config.queued_max_request_bytes, config.connections_max_idle_ms
         )
-        self.traffic = Traffic(loop, watch, self._turns.clock, limits, collect_garbage)
+        self.traffic = Traffic(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
         wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
         self._calls = Calls(loop, self._turns, config.node_id, wiring)

@@ -6,7 +6,6 @@ Zone: real. Per-connection state is `ottla.server.connection`'s; the sockets tha
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import time
 from collections import deque
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from ottla.seams import Gate, Inputs, Slot
 from ottla.server.buffers import BufferPool
 from ottla.server.clock import RealClock
+from ottla.server.garbage import Garbage
 from ottla.server.outbox import Scratch
 from ottla.server.poller import Watch
 from ottla.server.reply_memory import ReplyMemory
@@ -62,8 +62,8 @@ class Traffic:
     """The middle of the shell: connections on one side, the broker on the other."""
 
     __slots__ = (
-        "_collect_garbage",
         "_collected_at",
+        "_garbage",
         "_idle_handle",
         "_idle_time",
         "_inputs",
@@ -95,11 +95,11 @@ class Traffic:
         watch: Watch,
         clock: RealClock,
         limits: Limits,
-        collect_garbage: bool = False,
+        garbage: Garbage | None = None,
     ) -> None:
         self.loop = loop
         self.watch = watch
-        self._collect_garbage = collect_garbage
+        self._garbage = garbage
         self._collected_at = loop.time()
         self.clock = clock
         self.limits = limits
@@ -217,15 +217,16 @@ class Traffic:
             return
         if self._inputs.background(IDLE_BUDGET_NS):
             self._idle_handle = self.loop.call_later(0, self._idle)
-        elif self._collect_garbage and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
+        elif self._garbage is not None and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
             self._idle_handle = self.loop.call_later(COLLECT_AFTER_S, self._collect)
-        elif self._collect_garbage:
+        elif self._garbage is not None:
             self._collect()
 
     def _collect(self) -> None:
         self._idle_handle = None
         self._collected_at = self.loop.time()
-        gc.collect()
+        if self._garbage is not None:
+            self._garbage.collect()
 
     def stop(self) -> None:
         """Close all connections; no more timers."""

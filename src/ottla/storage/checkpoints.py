@@ -59,7 +59,37 @@ class MetaProperties(NamedTuple):
 
 def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """An offset checkpoint, in the order of the mapping."""
-    return _format_text([f"{tp.topic} {tp.partition} {offset}" for tp, offset in offsets.items()])
+    return _format_text(list(map(_offset_line, offsets, offsets.values())))
+
+
+class OffsetText:
+    """An offset checkpoint that is written again and again: only lines whose offset changed are made again."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[TopicPartition, int] = {}
+        self._lines: dict[TopicPartition, str] = {}
+        self._data = format_offsets({})
+
+    def format(self, offsets: dict[TopicPartition, int]) -> bytes:
+        """As `format_offsets`, in the order of names; the same object while nothing changes."""
+        before, lines = self._offsets, self._lines
+        if offsets == before:
+            return self._data
+        changed = {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
+        gone = before.keys() - offsets.keys()
+        fresh = [tp for tp in changed if tp not in lines]
+        for tp in gone:
+            del lines[tp]
+        lines.update(zip(changed, map(_offset_line, changed, changed.values()), strict=True))
+        if fresh:
+            self._lines = {tp: lines[tp] for tp in sorted(lines)}
+        self._offsets = offsets
+        self._data = _format_text(list(self._lines.values()))
+        return self._data
+
+
+def _offset_line(tp: TopicPartition, offset: int) -> str:
+    return f"{tp.topic} {tp.partition} {offset}"
 
 
 def parse_offsets(data: bytes) -> dict[TopicPartition, int]:

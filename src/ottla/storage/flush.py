@@ -58,6 +58,10 @@ class Flush:
         self._target = 0
         self._failure: Failure | None = None
 
+    def let_go(self, end_offset: int) -> None:
+        """The log is gone, and ended there: hold nothing of it."""
+        self._end_offset = lambda: end_offset
+
     def note_names(self, *directories: str) -> None:
         """Files were created, renamed or removed in these directories: their names are synced, too."""
         for directory in directories:

@@ -57,6 +57,12 @@ class FlushPolicy:
         self._config = config
         self._arm()
 
+    def let_go(self, end_offset: int) -> None:
+        """The log is gone, and ended there: hold nothing of it, or of what listens for its flushes."""
+        self._end_offset = lambda: end_offset
+        self._tell = self._home.noted
+        self.on_synced = _nobody
+
     def _arm(self) -> None:
         self.at = self._flushed + self._config.flush_messages - 1
         """`appended` wants to be called once a record has this offset: at once when a deadline is to be set."""

@@ -218,15 +218,24 @@ class Barrier:
 class LatestWrite:
     """A small file that is written anew at each change: one write in flight, the newest content next."""
 
-    __slots__ = ("_home", "_idle", "_next", "_path", "_writing")
+    __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing")
 
     def __init__(self, home: Home, path: str | Callable[[], str]) -> None:
         """`path` is a function where the name of the directory may change."""
         self._home = home
         self._path = path if callable(path) else lambda: path
         self._writing = False
+        self._on_way = b""
+        """What is being written; nothing when something newer has been written meanwhile."""
+        self._saved: bytes | None = None
+        """What the file has; None where that is not known."""
         self._next: bytes | Callable[[], bytes] | None = None
         self._idle: list[Callable[[object], None]] = []
+
+    def let_go(self) -> None:
+        """The directory keeps its name from now on: hold nothing of what told it."""
+        path = self._path()
+        self._path = lambda: path
 
     def write(self, data: bytes | Callable[[], bytes]) -> None:
         """Bring `data` to the file, soon. A function is called when the write begins: many askers cost one call."""
@@ -234,10 +243,17 @@ class LatestWrite:
         if not self._writing:
             self._start()
 
+    def refresh(self, data: Callable[[], bytes]) -> None:
+        """Bring `data` to the file, soon, if the file has something else."""
+        if self._writing or data() != self._saved:
+            self.write(data)
+
     def write_now(self, data: bytes) -> None:
         """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
-        self._next = None
+        self._next = self._saved = None
+        self._on_way = b""
         self._home.disk.replace_now(self._path(), data)
+        self._saved = None if self._writing else data
 
     def settle(self, data: Callable[[], bytes]) -> None:
         """Wait for what is on its way, and bring the newest there. Raises Failure."""
@@ -248,10 +264,13 @@ class LatestWrite:
         data, self._next = self._next, None
         assert data is not None
         self._writing = True
-        self._home.disk.replace(self._path(), data if isinstance(data, bytes) else data(), self._written)
+        self._saved = None
+        self._on_way = data if isinstance(data, bytes) else data()
+        self._home.disk.replace(self._path(), self._on_way, self._written)
 
     def _written(self, outcome: Failure | None) -> None:
         self._writing = False
+        self._saved = None if isinstance(outcome, Failure) else self._on_way or None
         self._home.noted(outcome)
         if self._next is not None:
             self._start()

@@ -39,6 +39,11 @@ class LeaderEpochs:
         for entry in entries:
             self._put(EpochEntry(*entry))
 
+    def let_go(self, end_offset: int) -> None:
+        """The log is gone, and ended there: hold nothing of it, and persist no change."""
+        self._end_offset = lambda: end_offset
+        self._persist = _dropped
+
     @property
     def entries(self) -> tuple[EpochEntry, ...]:
         """All of them, oldest first."""
@@ -110,3 +115,7 @@ class LeaderEpochs:
         self._entries = entries
         self.latest = entries[-1].epoch if entries else NO_EPOCH
         self._persist(self.entries)
+
+
+def _dropped(_: tuple[EpochEntry, ...]) -> None:
+    pass

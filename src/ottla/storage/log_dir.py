@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 from ottla.config.topic import TopicConfig
 from ottla.seams import Done, Failure, Kind
 from ottla.storage.checkpoints import (
     CorruptCheckpoint,
     MetaProperties,
+    OffsetText,
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
@@ -38,6 +39,7 @@ from ottla.storage.layout import (
     parse_log_dir,
     stray_dir_name,
 )
+from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
 from ottla.storage.recovery import Found, open_log
 from ottla.storage.scan import read_file
@@ -50,16 +52,6 @@ STOPPED_AT_ONCE: Final = 500
 """Logs that are brought to the disk at the same time at a clean stop."""
 
 
-class LoadProgress(NamedTuple):
-    """How far loading a directory is."""
-
-    directory: str
-    logs_done: int
-    logs_total: int
-    bytes_scanned: int
-    """Bytes that recovery has read; 0 after a clean stop."""
-
-
 class LogDir:
     """A log directory and the logs in it."""
 
@@ -70,7 +62,9 @@ class LogDir:
         "_high_watermarks",
         "_home",
         "_loaded",
+        "_mark_text",
         "_noted_clean",
+        "_point_text",
         "_recovery_points",
         "_starts",
         "_unopened",
@@ -101,6 +95,7 @@ class LogDir:
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
         self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
         self._starts = LatestWrite(home, LOG_STARTS)
+        self._point_text, self._mark_text = OffsetText(), OffsetText()
         self._cleaned = LatestWrite(home, CLEANED_UNTIL)
         self._noted_clean: dict[TopicPartition, int] = {}
         """What that file says, or will."""
@@ -139,8 +134,11 @@ class LogDir:
 
     def _all(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""
-        logs = {**self.moves.leaving, **self.moves.futures, **self.logs}
+        logs = self._unsorted()
         return {tp: logs[tp] for tp in sorted(logs)}
+
+    def _unsorted(self) -> dict[TopicPartition, Log]:
+        return {**self.moves.leaving, **self.moves.futures, **self.logs}
 
     # -- whose it is ---------------------------------------------------------------------------------------------------
 
@@ -304,7 +302,7 @@ class LogDir:
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
         self.set_aside(log, self._home.noted)
-        log.close()
+        log.let_go()
 
     def stray(self, tp: TopicPartition) -> str:
         """Take a log of another topic out of service; its directory is kept under the name returned. Raises Failure."""
@@ -314,7 +312,7 @@ class LogDir:
         self.rename(log.directory, target)
         self._ghosts.add(tp)
         self._home.disk.sync_dir(ROOT, self._home.noted)
-        log.close()
+        log.let_go()
         return target
 
     def set_aside(self, log: Log, done: Callable[[object], None]) -> None:
@@ -367,7 +365,7 @@ class LogDir:
 
     def checkpoint_high_watermarks(self) -> None:
         """Note each log's high watermark."""
-        self._high_watermarks.write(self._high_watermark_bytes())
+        self._high_watermarks.refresh(self._high_watermark_bytes)
 
     def checkpoint_starts(self) -> None:
         """Note the log starts that file names do not tell."""
@@ -414,16 +412,16 @@ class LogDir:
 
     def _recovery_point_bytes(self) -> bytes:
         left = self.missing | {tp: found.recovery_point for tp, found in self._unopened.items()}
-        return format_offsets({**left, **{tp: log.recovery_point for tp, log in self._all().items()}})
+        return self._point_text.format({**left, **{tp: log.recovery_point for tp, log in self._unsorted().items()}})
 
     def _high_watermark_bytes(self) -> bytes:
         left = {tp: found.high_watermark for tp, found in self._unopened.items()}
-        return format_offsets({**left, **{tp: log.high_watermark for tp, log in self._all().items()}})
+        return self._mark_text.format({**left, **{tp: log.high_watermark for tp, log in self._unsorted().items()}})
 
     def _start_bytes(self) -> bytes:
         left = {tp: found.start_offset for tp, found in self._unopened.items() if found.start_offset}
-        moved = {tp: log.start_offset for tp, log in self._all().items() if log.start_is_moved}
-        return format_offsets({**left, **moved})
+        moved = {tp: log.start_offset for tp, log in self._unsorted().items() if log.start_is_moved}
+        return format_offsets(left | {tp: moved[tp] for tp in sorted(moved)})
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 

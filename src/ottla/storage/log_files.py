@@ -355,6 +355,22 @@ class LogFiles:
         for segment in self.segments:
             segment.close()
 
+    def let_go(self) -> None:
+        """Close the log of a partition that is gone: what it consists of does not hold it any more.
+
+        All these hold each other. The process's garbage collection does not look at what has lived for long, so their
+        reference counts have to free them.
+        """
+        self.close()
+        end_offset = self.end_offset
+        self.cleaning.on_exchanged = _dropped
+        self._epochs_file.let_go()
+        self._txn_sums.let_go()
+        self._trimming.let_go()
+        self._flush.let_go(end_offset)
+        self._flush_policy.let_go(end_offset)
+        self.epochs.let_go(end_offset)
+
     # -- its start -----------------------------------------------------------------------------------------------------
 
     def set_start_offset(self, offset: int) -> None:
@@ -378,3 +394,7 @@ class LogFiles:
         self.cleaning.settle()
         if self.cleaning.cut(offset) and self._home.safeguards.cleaner_checkpoint_cut:
             self._home.save_cleaned()
+
+
+def _dropped(_: Segment) -> None:
+    pass

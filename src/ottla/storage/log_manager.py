@@ -19,8 +19,9 @@ from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.lack import Lack
+from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
-from ottla.storage.log_dir import LoadProgress, LogDir
+from ottla.storage.log_dir import LogDir
 from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.moving import Move, settle
 from ottla.storage.room import Room

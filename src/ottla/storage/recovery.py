@@ -81,7 +81,11 @@ def open_log(
 
     `scanned` is told the bytes that recovery reads. Raises Failure.
     """
-    return _Opening(home, tp, directory, config, found, scanned).log()
+    opening = _Opening(home, tp, directory, config, found, scanned)
+    try:
+        return opening.log()
+    finally:
+        opening.epochs.let_go(0)  # it holds the opening
 
 
 class _Opening:

@@ -24,38 +24,43 @@ class Trimming:
 
     def __init__(self, home: Home, log: LogFiles) -> None:
         self._home = home
-        self._log = log
+        self._log: LogFiles | None = log
         self.dropping = 0
         """Removals whose names are not yet surely gone."""
+
+    def let_go(self) -> None:
+        """The log is gone: hold nothing of it."""
+        self._log = None
 
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
+        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
+            return 0
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
             by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
             ages = (segment.largest_timestamp for segment in log.segments)
             count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
-        count = min(count, self._removable())
+        count = min(count, self._removable(log))
         try:
-            self._drop_first(count)
+            self._drop_first(log, count)
         except Failure as failure:
             raise self._home.refusal(failure) from failure
         return count
 
-    def _removable(self) -> int:
+    @staticmethod
+    def _removable(log: LogFiles) -> int:
         """How many segments may be dropped at all."""
-        log = self._log
         if log.cleaning.exchange is not None:
             return 0  # the next time will do
         unstable = log.first_unstable_offset
         bound = log.high_watermark if unstable is None else min(max(unstable, log.start_offset), log.high_watermark)
         return log.segments.ending_by(bound, log.end_offset)
 
-    def _drop_first(self, count: int) -> None:
+    def _drop_first(self, log: LogFiles, count: int) -> None:
         if not count:
             return
-        log = self._log
         if count == len(log.segments):
             log.roll()
         gone = log.segments.drop_first(count)
@@ -70,7 +75,7 @@ class Trimming:
 
     def _retire(self, gone: list[Segment]) -> None:
         log = self._log
-        if log.closed or self._home.offline is not None:
+        if log is None or log.closed or self._home.offline is not None:
             return
         try:
             for segment in gone:

@@ -36,6 +36,10 @@ class TxnSums:
         self._sums = dict(saved)
         self._file = LatestWrite(home, lambda: f"{directory()}/{TXN_SUMS}")
 
+    def let_go(self) -> None:
+        """The log is gone: hold nothing of it."""
+        self._file.let_go()
+
     def note(self, segment: Segment) -> None:
         """A segment's index is finished, as it is now. Raises Failure."""
         found = segment.txn_index.sum

@@ -27,8 +27,9 @@ class Asked:
         if self._answered:
             return
         self._answered = True
-        if self.timer is not None:
-            self.timer.cancel()
+        timer, self.timer = self.timer, None  # they hold each other
+        if timer is not None:
+            timer.cancel()
         self._asks.answered(self)
         self._asks.later(lambda: self._done(outcome))
 

@@ -70,6 +70,10 @@ class Context:
         self._on_broker: dict[int, dict[TopicPartition, None]] = {}
         self._dead_dirs: dict[int, dict[TopicPartition, None]] = {}
         self._image = ClusterImage()
+        self._changed: dict[str, None] = {}
+        """Topics that are not in `_image` as they are now."""
+        self._unled: dict[TopicPartition, None] = {}
+        """Partitions whose state names no leader."""
 
     # -- brokers -----------------------------------------------------------------------------------------------
 
@@ -136,6 +140,7 @@ class Context:
             self.moving.pop(tp, None)
             left |= {(tp, replica): None for replica in partition.replicas}
         self.deleting[name] = left
+        self._changed[name] = None
         self.epoch += 1
 
     def remove_topic(self, name: str) -> None:
@@ -147,7 +152,9 @@ class Context:
             tp = TopicPartition(name, number)
             self.moving.pop(tp, None)
             self.broken.pop(tp, None)
+            self._unled.pop(tp, None)
             self._forget_replicas(tp, partition.replicas)
+        self._changed[name] = None
         self.epoch += 1
 
     def partition(self, tp: TopicPartition) -> PartitionImage | None:
@@ -168,8 +175,13 @@ class Context:
             self.moving[tp] = None
         else:
             self.moving.pop(tp, None)
+        if partition.leader == NO_LEADER:
+            self._unled[tp] = None
+        else:
+            self._unled.pop(tp, None)
         topic.partitions[tp.partition] = partition
         topic.image = None
+        self._changed[tp.topic] = None
         self.epoch += 1
 
     def _forget_replicas(self, tp: TopicPartition, replicas: Sequence[int]) -> None:
@@ -183,6 +195,23 @@ class Context:
             for number, partition in topic.partitions.items():
                 yield TopicPartition(topic.name, number), partition
 
+    def without_leader(self) -> list[TopicPartition]:
+        """Partitions of topics that stay whose state names no leader, or one that could not lead now.
+
+        Only those of brokers and log directories that are out of service are looked at, not all partitions.
+        """
+        suspects = dict(self._unled)
+        for broker, replicas in self._on_broker.items():
+            if broker not in self.brokers or broker in self.stopping:
+                suspects |= replicas
+        for replicas in self._dead_dirs.values():
+            suspects |= replicas
+        return [tp for tp in suspects if tp.topic not in self.deleting and not self._is_led(tp)]
+
+    def _is_led(self, tp: TopicPartition) -> bool:
+        partition = self.partition(tp)
+        return partition is None or bool(self.online(tp, (partition.leader,)))
+
     def living(self) -> Iterator[tuple[TopicPartition, PartitionImage]]:
         """All partitions of topics that stay."""
         return ((tp, partition) for tp, partition in self.partitions() if tp.topic not in self.deleting)
@@ -190,27 +219,27 @@ class Context:
     # -- for readers -------------------------------------------------------------------------------------------
 
     def image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
-        """The view of it that is made anew after changes only."""
+        """The view of it. After a change the dicts of the last view are copied, and only what changed is made."""
         if self._image.epoch != self.epoch or self._image.controller_id != controller_id:
-            topics = {
-                name: self._topic_image(topic, defaults)
-                for name, topic in self.topics.items()
-                if name not in self.deleting
-            }
+            topics, ids = dict(self._image.topics), dict(self._image.names_by_id)
+            for name in self._changed:
+                before = topics.get(name)
+                if before is not None:
+                    ids.pop(before.topic_id, None)
+                if name in self.topics and name not in self.deleting:
+                    topics[name] = _topic_image(self.topics[name], defaults)
+                    ids[topics[name].topic_id] = name
+                else:
+                    topics.pop(name, None)
+            self._changed.clear()
             self._image = ClusterImage(
                 epoch=self.epoch,
                 controller_id=controller_id,
                 brokers=dict(self.brokers),
                 topics=topics,
-                names_by_id={topic.topic_id: name for name, topic in topics.items()},
+                names_by_id=ids,
             )
         return self._image
-
-    def _topic_image(self, topic: Topic, defaults: TopicConfig) -> TopicImage:
-        if topic.image is None:
-            settings: Mapping[str, str] = {}
-            topic.image = TopicImage(topic.name, topic.topic_id, tuple(topic.partitions.values()), settings, defaults)
-        return topic.image
 
     # -- counts ------------------------------------------------------------------------------------------------
 
@@ -223,3 +252,10 @@ class Context:
     def not_led_by_preferred(self) -> int:
         """Partitions that another replica than the first one leads."""
         return sum(partition.leader != partition.replicas[0] for _, partition in self.living())
+
+
+def _topic_image(topic: Topic, defaults: TopicConfig) -> TopicImage:
+    if topic.image is None:
+        settings: Mapping[str, str] = {}
+        topic.image = TopicImage(topic.name, topic.topic_id, tuple(topic.partitions.values()), settings, defaults)
+    return topic.image

@@ -154,14 +154,6 @@ class Leaders:
 
         return decide
 
-    def leaderless(self) -> list[TopicPartition]:
-        """Partitions that nobody leads."""
-        return [
-            tp
-            for tp, partition in self._context.living()
-            if partition.leader == NO_LEADER or not self._context.online(tp, (partition.leader,))
-        ]
-
     def _could_be_unclean(self, tp: TopicPartition) -> bool:
         partition = self._context.partition(tp)
         if partition is None or partition.leader != NO_LEADER or tp.topic in self._context.deleting:
@@ -176,8 +168,8 @@ class Leaders:
         return {name: None for name, node in zip(names, nodes, strict=True) if _allows(name, node, default)}
 
     def retry_unclean(self) -> Script[None]:
-        """Partitions without a leader, once more: settings may have changed."""
-        yield from self.recover(self.leaderless())
+        """Elect leaders for partitions that have none, once more: settings may have changed."""
+        yield from self.recover(self._context.without_leader())
 
     # -- preferred leaders -------------------------------------------------------------------------------------
 

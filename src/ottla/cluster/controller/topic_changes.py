@@ -192,10 +192,10 @@ class TopicChanges:
     def changed(self, on_change: Callable[[], None] | None) -> Script[None]:
         """/brokers/topics, as its children are now: topics written by hand, or removed by hand."""
         names = yield from self._core.children(TOPICS, on_change)
-        present = set(names)
-        for name in [name for name in self._context.topics if name not in present]:
+        known, present = self._context.topics.keys(), set(names)
+        for name in sorted(known - present):
             self._vanished(name)
-        new = [name for name in names if name not in self._context.topics and name not in self._context.creating]
+        new = sorted(present.difference(known, self._context.creating))
         for name in (yield from self.read(new)):
             topic = self._context.topics[name]
             logger.info("topic %s with %d partitions", name, len(topic.partitions))

@@ -1,0 +1,123 @@
+"""Garbage collections: what they walk is small whatever the heap, and what lives long leaves none in cycles.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+
+def run(script: str) -> None:
+    """A process of its own: it is about all its objects."""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False)
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
+WALKED = """
+import gc
+from ottla.server.garbage import ROUNDS, YOUNG, Garbage
+
+walked = []
+def note(phase, info):
+    if phase == "start":
+        walked.append(sum(len(gc.get_objects(generation=each)) for each in range(info["generation"] + 1)))
+
+garbage = Garbage()
+garbage.start()
+gc.callbacks.append(note)
+heap = []
+for _ in range(500_000):  # the state of a broker that grows
+    heap.append([heap])
+for _ in range(3):
+    garbage.collect()
+assert len(walked) > 10, "Python collects by itself as well"
+assert max(walked) < (ROUNDS + 2) * 1.2 * YOUNG, max(walked)
+assert max(walked[-2:]) < 100, "what has not changed is not walked again"
+
+class Node: pass
+node = Node()
+node.itself = node
+del node
+before = sum(each["collected"] for each in gc.get_stats())
+garbage.collect()
+assert sum(each["collected"] for each in gc.get_stats()) > before, "what is garbage is found"
+assert garbage.longest_s > 0
+garbage.stop()
+assert garbage._observe not in gc.callbacks
+"""
+
+CYCLES = """
+import gc, socket, struct, time
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from ottla.server.embedded import EmbeddedBroker
+
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "file.delete.delay.ms": "100",
+    "offsets.topic.num.partitions": "2",
+    "transaction.state.log.num.partitions": "2",
+}
+
+def use(broker, name):
+    address = {"bootstrap.servers": broker.bootstrap}
+    admin = AdminClient(address)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    setting = ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "77777"})
+    admin.alter_configs([setting])[setting].result(30)
+    refused = admin.create_topics([NewTopic(name, 1, 1)])[name].exception(30)
+    assert refused is not None
+    producer = Producer({**address, "transactional.id": name})
+    producer.init_transactions(30)
+    for commit in (True, False):
+        producer.begin_transaction()
+        producer.produce(name, b"1")
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+    consumer = Consumer({**address, "group.id": name, "auto.offset.reset": "earliest"})
+    consumer.subscribe([name])
+    for _ in range(100):
+        if consumer.poll(0.2) is not None:
+            break
+    else:
+        raise AssertionError("no record")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    admin.delete_consumer_groups([name])[name].result(30)
+    host, port = broker.bootstrap.split(":")
+    for request in (struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n"):
+        with socket.create_connection((host, int(port))) as sock:
+            sock.sendall(request)
+            sock.recv(8)
+    admin.delete_topics([name])[name].result(30)
+    admin.list_topics(timeout=30)
+
+with EmbeddedBroker(config=SETTINGS) as broker:
+    use(broker, "first")  # makes what is made once
+    time.sleep(1)
+    gc.collect()
+    gc.disable()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    use(broker, "second")
+    time.sleep(1)
+    gc.collect()
+    gc.set_debug(0)
+    names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage]
+    names += [f"{each.__module__}.{each.__qualname__}" for each in gc.garbage if hasattr(each, "__code__")]
+    gc.garbage.clear()
+    assert not [name for name in names if name.startswith("ottla.")], names
+"""
+
+
+def test_a_collection_walks_what_was_made_since_the_last_one() -> None:
+    run(WALKED)
+
+
+def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles() -> None:
+    run(CYCLES)
