@@ -1,0 +1,131 @@
+"""Runs tests of librdkafka one by one against a cluster, each in a process of its own with a time limit.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from testbench.apache_kafka.cluster import KafkaCluster
+from testbench.cluster import OttlaUp
+from testbench.librdkafka.build import Runner
+from testbench.librdkafka.table import Outcome, judge_run
+from testbench.process import COMPLAINT
+
+BROKERS: Final = ("ottla", "kafka")
+SETTINGS: Final = {"num.partitions": "4", "auto.create.topics.enable": "true"}
+"""What librdkafka's default scenario asks of a cluster, besides three replicas."""
+PROTOCOL_VERSION: Final = "4.1.0"
+"""What the runner takes the brokers for: the last version of Apache Kafka without the share groups of KIP-932 for
+everybody, so that their tests are skipped at both brokers."""
+TOOL: Final = Path(__file__).parent.parent / "kafka"
+TOOLS_OF: Final = "4.4.0"
+MULTIPLIER: Final = 2
+"""librdkafka's own runs stretch the time limits inside of the tests by as much."""
+
+
+@contextlib.contextmanager
+def start_brokers(broker: str, directory: Path) -> Iterator[str]:
+    """Three brokers; gives their address for clients, kills them at the end. Raises NodeError, BenchError."""
+    if broker == "kafka":
+        kafka = KafkaCluster(directory, settings=SETTINGS)
+        try:
+            kafka.start()
+            yield kafka.bootstrap
+        finally:
+            kafka.stop()
+    else:
+        ottla = OttlaUp(directory, settings=SETTINGS)
+        try:
+            ottla.start()
+            yield ottla.bootstrap
+        finally:
+            ottla.kill_all()
+
+
+def prepare_place(directory: Path, bootstrap: str) -> None:
+    """`test.conf` of the runner, and Kafka's command line tools under the names that some tests call."""
+    lines = {
+        "bootstrap.servers": bootstrap,
+        "broker.address.family": "v4",
+        "test.timeout.multiplier": str(MULTIPLIER),
+        "test.topic.random": "true",
+    }
+    (directory / "test.conf").write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    tools = directory / "kafka" / "bin"
+    tools.mkdir(parents=True, exist_ok=True)
+    for name in ("kafka-topics", "kafka-configs"):
+        script = tools / f"{name}.sh"
+        script.write_text(f'#!/bin/sh\nexec {sys.executable} {TOOL} tool {TOOLS_OF} {name} "$@"\n')
+        script.chmod(0o755)
+
+
+def run_number(
+    runner: Runner, number: str, tests: Sequence[str], directory: Path, limit_s: float, *, full: bool
+) -> list[Outcome]:
+    """Run the tests of one number; what the runner prints goes to `<number>.log`. Takes at most `limit_s` seconds."""
+    log, report = directory / f"{number}.log", directory / f"{number}.json"
+    report.unlink(missing_ok=True)
+    began = time.monotonic()
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [runner.command, "-p1", "-L", *(() if full else ("-Q",))],
+            cwd=directory,
+            env=_environment(runner, number, directory, report),
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+        ending = _await_end(process, limit_s)
+    seconds = time.monotonic() - began
+    written = report.read_text(errors="replace") if report.exists() else ""
+    return judge_run(tests, written, log.read_text(errors="replace"), ending, seconds)
+
+
+def _environment(runner: Runner, number: str, directory: Path, report: Path) -> dict[str, str]:
+    configuration = directory / "test.conf"
+    return {
+        **os.environ,
+        "LD_LIBRARY_PATH": str(runner.directory),
+        "RDKAFKA_TEST_CONF": str(configuration),
+        "TEST_KAFKA_VERSION": PROTOCOL_VERSION,
+        "TEST_REPORT": str(report),
+        "TESTS": number,
+        "KAFKA_PATH": str(directory / "kafka"),
+        "BROKERS": configuration.read_text().splitlines()[0].partition("=")[2],
+    }
+
+
+def _await_end(process: subprocess.Popen[bytes], limit_s: float) -> str | None:
+    """How it ended badly, None for exit code 0. Ends its whole process group."""
+    try:
+        code = process.wait(limit_s)
+    except subprocess.TimeoutExpired:
+        return f"it was killed after {limit_s:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    if code < 0:
+        return f"the runner ended by {signal.Signals(-code).name}"
+    return f"the runner ended with exit code {code}" if code else None
+
+
+def find_complaints(directory: Path) -> list[str]:
+    """Tracebacks and the like in the logs of the brokers."""
+    return [
+        f"{log.name}:{number}: {line}"
+        for log in sorted(directory.glob("*.log"))
+        for number, line in enumerate(log.read_text(errors="replace").splitlines(), start=1)
+        if COMPLAINT.search(line)
+    ]
