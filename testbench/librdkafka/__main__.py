@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
         chosen = choose_tests(list_tests(runner.source), options.tests)
         expected = EXPECTED[options.broker]
         with start_brokers(options.broker, brokers) as bootstrap:
-            prepare_place(out, bootstrap)
+            prepare_place(runner, out, bootstrap)
             outcomes = run_tests(runner, chosen, out, options, expected)
     except (BenchError, NodeError, ValueError) as error:
         print(f"librdkafka: {error}", file=sys.stderr)

@@ -17,8 +17,11 @@ from typing import Final, NamedTuple
 from testbench.apache_kafka.packages import BenchError, cache
 
 CONFIGURE: Final = ("--disable-gssapi", "--disable-curl", "--disable-lz4-ext", "--disable-zstd")
-"""What the tests can do without, so that a compiler, zlib and OpenSSL are enough."""
-KEPT: Final = ("src/librdkafka.so.1", "src-cpp/librdkafka++.so.1", "tests/test-runner", "tests/test.c", "src/rdkafka.h")
+"""What the tests can do without, so that a compiler, zlib and OpenSSL are enough; with RapidJSON, three more run."""
+KEPT: Final = (
+    "src/librdkafka.so.1", "src-cpp/librdkafka++.so.1", "tests/test-runner", "tests/test.c", "src/rdkafka.h",
+    "src/statistics_schema.json",
+)  # fmt: skip
 IGNORED: Final = (
     ".git",
     "*.o",
@@ -45,6 +48,11 @@ class Runner(NamedTuple):
     def command(self) -> str:
         """The program."""
         return str(self.directory / "test-runner")
+
+    @property
+    def schema(self) -> Path:
+        """The JSON schema of librdkafka's statistics, which one test reads."""
+        return self.directory / "statistics_schema.json"
 
     @property
     def source(self) -> str:
@@ -75,7 +83,7 @@ def build_runner(source: Path) -> Runner:
 
 def _digest(source: Path) -> str:
     """Of the files that are compiled, and of how they are configured."""
-    digest = hashlib.sha256(" ".join(CONFIGURE).encode())
+    digest = hashlib.sha256(" ".join((*CONFIGURE, *KEPT)).encode())
     for part in ("src", "src-cpp", "tests"):
         for path in sorted((source / part).rglob("*")):
             if path.suffix in (".c", ".cpp", ".h") and path.name != "config.h":

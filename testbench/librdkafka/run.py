@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from typing import Final
 from testbench.apache_kafka.cluster import KafkaCluster
 from testbench.cluster import OttlaUp
 from testbench.librdkafka.build import Runner
-from testbench.librdkafka.table import Outcome, judge_run
+from testbench.librdkafka.expected import PARTS
+from testbench.librdkafka.table import Outcome, judge_part, judge_run
 from testbench.process import COMPLAINT
 
 BROKERS: Final = ("ottla", "kafka")
@@ -52,8 +54,11 @@ def start_brokers(broker: str, directory: Path) -> Iterator[str]:
             ottla.kill_all()
 
 
-def prepare_place(directory: Path, bootstrap: str) -> None:
-    """`test.conf` of the runner, and Kafka's command line tools under the names that some tests call."""
+def prepare_place(runner: Runner, directory: Path, bootstrap: str) -> None:
+    """`test.conf` of the runner, and what some tests expect around them: Kafka's command line tools, a schema."""
+    (directory / "tests").mkdir(exist_ok=True)
+    (directory / "src").mkdir(exist_ok=True)
+    shutil.copy(runner.schema, directory / "src")
     lines = {
         "bootstrap.servers": bootstrap,
         "broker.address.family": "v4",
@@ -71,16 +76,29 @@ def prepare_place(directory: Path, bootstrap: str) -> None:
 
 def run_number(
     runner: Runner, number: str, tests: Sequence[str], directory: Path, limit_s: float, *, full: bool
-) -> list[Outcome]:
-    """Run the tests of one number; what the runner prints goes to `<number>.log`. Takes at most `limit_s` seconds."""
-    log, report = directory / f"{number}.log", directory / f"{number}.json"
+) -> Iterator[Outcome]:
+    """Run the tests of one number, each part in a process of its own where the list of parts has some."""
+    for part in PARTS.get(number, ()):
+        for outcome, output in _run(runner, number, part, tests, directory, limit_s, full):
+            yield judge_part(outcome, part, output)
+    if number not in PARTS:
+        for outcome, _ in _run(runner, number, "", tests, directory, limit_s, full):
+            yield outcome
+
+
+def _run(
+    runner: Runner, number: str, part: str, tests: Sequence[str], directory: Path, limit_s: float, full: bool
+) -> list[tuple[Outcome, str]]:
+    """One process; what it prints goes to a log that has the number and the part in its name."""
+    name = f"{number}-{part}" if part else number
+    log, report = directory / f"{name}.log", directory / f"{name}.json"
     report.unlink(missing_ok=True)
     began = time.monotonic()
     with log.open("wb") as file:
         process = subprocess.Popen(
             [runner.command, "-p1", "-L", *(() if full else ("-Q",))],
-            cwd=directory,
-            env=_environment(runner, number, directory, report),
+            cwd=directory / "tests",
+            env=_environment(runner, number, part, directory, report),
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -89,10 +107,11 @@ def run_number(
         ending = _await_end(process, limit_s)
     seconds = time.monotonic() - began
     written = report.read_text(errors="replace") if report.exists() else ""
-    return judge_run(tests, written, log.read_text(errors="replace"), ending, seconds)
+    output = log.read_text(errors="replace")
+    return [(outcome, output) for outcome in judge_run(tests, written, output, ending, seconds)]
 
 
-def _environment(runner: Runner, number: str, directory: Path, report: Path) -> dict[str, str]:
+def _environment(runner: Runner, number: str, part: str, directory: Path, report: Path) -> dict[str, str]:
     configuration = directory / "test.conf"
     return {
         **os.environ,
@@ -101,6 +120,7 @@ def _environment(runner: Runner, number: str, directory: Path, report: Path) -> 
         "TEST_KAFKA_VERSION": PROTOCOL_VERSION,
         "TEST_REPORT": str(report),
         "TESTS": number,
+        **({"SUBTESTS": f"{part}:"} if part else {}),
         "KAFKA_PATH": str(directory / "kafka"),
         "BROKERS": configuration.read_text().splitlines()[0].partition("=")[2],
     }

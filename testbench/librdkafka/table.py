@@ -102,6 +102,13 @@ def judge_run(tests: Iterable[str], report: str, output: str, ending: str | None
     return [each._replace(state="failed", reason=ending) if each.state == "passed" else each for each in found]
 
 
+def judge_part(outcome: Outcome, part: str, output: str) -> Outcome:
+    """The outcome of a process that ran one part of a test, under the name `test/part`."""
+    if outcome.state == "passed" and f"{part}:" not in output:
+        outcome = outcome._replace(state="skipped", reason="the test has no such part, or quick mode leaves it out")
+    return outcome._replace(name=f"{outcome.name}/{part}")
+
+
 def expected_of(outcome: Outcome, expected: Mapping[str, str]) -> bool:
     """Whether an outcome is as expected; a test that passes is never a complaint."""
     return outcome.state != "failed" or outcome.name in expected
@@ -117,7 +124,7 @@ def format_row(outcome: Outcome, expected: Mapping[str, str]) -> str:
         reason = "it was expected to fail: take it from the list of expected failures"
     if len(reason) > REASON_LIMIT:
         reason = reason[: REASON_LIMIT - 1] + "…"
-    return f"{outcome.name:<45} {state:<20} {outcome.seconds:8.1f}  {reason}".rstrip()
+    return f"{outcome.name:<60} {state:<20} {outcome.seconds:8.1f}  {reason}".rstrip()
 
 
 def format_totals(outcomes: Sequence[Outcome], expected: Mapping[str, str]) -> str:

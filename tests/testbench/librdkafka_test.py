@@ -13,6 +13,7 @@ from testbench.librdkafka.table import (
     find_reasons,
     format_row,
     format_totals,
+    judge_part,
     judge_run,
     list_tests,
     parse_report,
@@ -131,6 +132,14 @@ def test_a_test_of_which_nothing_ran_has_not_passed() -> None:
     written = report(("0045_subscribe_update", "PASSED", 0.0))
     [outcome] = judge_run(["0045_subscribe_update"], written, "", None, 0.2)
     assert (outcome.state, outcome.reason) == ("skipped", "quick mode leaves out all of its parts")
+
+
+def test_a_part_has_a_name_of_its_own_and_must_have_run() -> None:
+    passed = Outcome("0081_admin", "passed", 2)
+    assert judge_part(passed, "do_test_A", "[ do_test_A:12: x ]") == Outcome("0081_admin/do_test_A", "passed", 2)
+    assert judge_part(passed, "do_test_A", "[ do_test_AB:12 ]").state == "skipped"
+    failed = Outcome("0081_admin", "failed", 2, "x")
+    assert judge_part(failed, "do_test_A", "") == Outcome("0081_admin/do_test_A", "failed", 2, "x")
 
 
 def test_only_unexpected_failures_are_complaints() -> None:
