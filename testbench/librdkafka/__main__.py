@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -38,7 +39,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--broker", choices=BROKERS, default="ottla", help="what runs (default ottla)")
     parser.add_argument("--tests", help="numbers with commas between them; default: all that need a broker")
     parser.add_argument("--full", action="store_true", help="run all parts of each test, not those of quick mode alone")
-    parser.add_argument("--timeout", type=float, default=300, help="seconds for each number (default 300)")
+    parser.add_argument("--timeout", type=float, default=600, help="seconds for each number (default 600)")
     parser.add_argument("--out", type=Path, help="where logs go; default: build/librdkafka/<broker>-<time>")
     parser.add_argument("-o", "--output", choices=("text", "json"), default="text", help="how results are printed")
     return parser.parse_args(arguments)
@@ -96,4 +97,5 @@ def print_verdict(head: dict[str, Any], outcomes: list[Outcome], expected: dict[
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the brokers are ended, too
     sys.exit(main(sys.argv[1:]))

@@ -24,8 +24,13 @@ from testbench.librdkafka.table import Outcome, judge_part, judge_run
 from testbench.process import COMPLAINT
 
 BROKERS: Final = ("ottla", "kafka")
-SETTINGS: Final = {"num.partitions": "4", "auto.create.topics.enable": "true"}
-"""What librdkafka's default scenario asks of a cluster, besides three replicas."""
+SETTINGS: Final = {
+    "num.partitions": "4",
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "3000",
+}
+"""What librdkafka's default scenario asks of a cluster, besides three replicas. The delay is Kafka's default: in some
+tests members that come at the same time have to be in the first generation together."""
 PROTOCOL_VERSION: Final = "4.1.0"
 """What the runner takes the brokers for: the last version of Apache Kafka without the share groups of KIP-932 for
 everybody, so that their tests are skipped at both brokers."""
