@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint unit bench soak chaos chaos-spark copies sim fuzz explore clean
+.PHONY: help demo test test-clients check lint unit bench soak chaos chaos-spark copies librdkafka sim fuzz explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -59,6 +59,12 @@ chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, execut
 copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under kills (MESSAGES=)
 	@testbench/setup
 	@OTTLA_COPY_MESSAGES=$(or $(MESSAGES),100000) $(BIN)/python -m pytest tests/interop/exactly_once_test.py
+
+librdkafka: $(VENV)/.test  ## librdkafka's own tests against three brokers: SOURCE=DIR (its sources), BROKER=, TESTS=, FULL=1
+	@test -n "$(SOURCE)" || { echo "SOURCE=DIR names a checkout of confluentinc/librdkafka" >&2; exit 1; }
+	@$(BIN)/python testbench/kafka fetch 4.4.0 >/dev/null
+	@$(BIN)/python -m testbench.librdkafka --source "$(SOURCE)" --broker $(BROKER) $(if $(TESTS),--tests $(TESTS)) \
+	  $(if $(FULL),--full)
 
 sim: $(VENV)/.test  ## 200 simulated runs with disk and network faults
 	@$(BIN)/ottla sim --seeds 1..200
