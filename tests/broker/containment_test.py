@@ -208,11 +208,13 @@ def test_an_order_that_fails_is_not_answered_since_the_controller_would_believe_
 
 def test_an_order_that_is_half_taken_stops_the_broker(node) -> None:
     """The order after it would wait for ever behind one that is not carried out."""
-    epoch = node.broker._fence.broker_epoch
+    epoch, controller_epoch = node.broker._fence.broker_epoch, node.broker._fence.controller_epoch
     node.broker.cluster.has_settings = lambda _name: 1 / 0
     state = LeaderAndIsrRequest.LeaderAndIsrTopicState(topic_name="t")
     state.partition_states = [LeaderAndIsrRequest.LeaderAndIsrPartitionState(partition_index=0)]
     node.peer.listener = ""
-    order = LeaderAndIsrRequest(controller_id=1, controller_epoch=99, broker_epoch=epoch, topic_states=[state])
+    order = LeaderAndIsrRequest(
+        controller_id=1, controller_epoch=controller_epoch, broker_epoch=epoch, topic_states=[state]
+    )
     with pytest.raises(AssertionError, match="HalfChanged"):
         node.send(order, 5)

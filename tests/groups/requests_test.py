@@ -16,6 +16,7 @@ from ottla.wire.messages import (
     DescribeGroupsRequest,
     FindCoordinatorRequest,
     HeartbeatRequest,
+    IncrementalAlterConfigsRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
     ListGroupsRequest,
@@ -304,6 +305,21 @@ def test_a_commit_larger_than_a_batch_goes_in_parts(hall: Hall):
     row = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part] * 300)
     answer = hall.ask(OffsetCommitRequest(group_id="g", topics=[row]), 9)
     assert {each.error_code for each in answer.topics[0].partitions} == {ErrorCode.NONE}
+    assert hall.fetch().committed_offset == 1
+
+
+def test_a_commit_that_is_no_batch(hall: Hall):
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=2,
+        resource_name="__consumer_offsets",
+        configs=[IncrementalAlterConfigsRequest.AlterableConfig(name="max.message.bytes", value="300")],
+    )
+    hall.commit(1)
+    assert hall.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1).responses[0].error_code == 0
+    part = OffsetCommitRequest.OffsetCommitRequestPartition(committed_offset=2, committed_metadata="x" * 400)
+    row = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[part])
+    answer = hall.ask(OffsetCommitRequest(group_id="g", topics=[row]), 9)
+    assert answer.topics[0].partitions[0].error_code == ErrorCode.INVALID_COMMIT_OFFSET_SIZE
     assert hall.fetch().committed_offset == 1
 
 

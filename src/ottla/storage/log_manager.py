@@ -40,7 +40,18 @@ _OTHER: Final = 3
 class LogManager:
     """The logs of one broker."""
 
-    __slots__ = ("_chores", "_clock", "_config", "_homes", "_rooms", "cleaner", "dirs", "removable_at_first", "timers")
+    __slots__ = (
+        "_chores",
+        "_clock",
+        "_config",
+        "_deleted_ids",
+        "_homes",
+        "_rooms",
+        "cleaner",
+        "dirs",
+        "removable_at_first",
+        "timers",
+    )
 
     def __init__(
         self,
@@ -61,6 +72,8 @@ class LogManager:
         self._rooms = [Room(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
+        self._deleted_ids: dict[TopicPartition, bytes] = {}
+        """Topic ids of logs that were deleted and are missing since (`LogDir.missing`)."""
         self._chores = Chores(clock, self.timers)
         self.removable_at_first = UNBOUNDED
         """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
@@ -191,6 +204,7 @@ class LogManager:
         """It has been said what is missing."""
         for each in self.dirs:
             each.missing.clear()
+        self._deleted_ids.clear()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
         """The log of this very topic, None when there is none in service; logs of others that had its name stand aside.
@@ -246,6 +260,8 @@ class LogManager:
             raise Failure(Kind.IO, "every log directory is offline")
         self._drop_copies(tp)
         had = any([each.missing.pop(tp, 0) for each in self.dirs])  # noqa: C419  all of them forget it
+        if self._deleted_ids.pop(tp, topic_id) != topic_id:
+            had = False  # what was deleted belonged to another topic of this name
         chosen = next((each for each in working if each.name == preferred), None)
         home = chosen or min(working, key=lambda each: (each.short, len(each.logs)))
         log = home.create(tp, topic_id, config)
@@ -262,9 +278,10 @@ class LogManager:
         self._drop_copies(tp)
         for each in self.dirs:
             if tp in each.logs:
-                end_offset = each.logs[tp].end_offset
+                end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
                 each.delete(tp)
                 if end_offset:
+                    self._deleted_ids[tp] = topic_id
                     each.missing[tp] = end_offset
                     each.checkpoint_recovery_points()
 
@@ -273,6 +290,7 @@ class LogManager:
         for each in self.dirs:
             for tp in [tp for tp in each.missing if tp.topic in names]:
                 del each.missing[tp]
+                self._deleted_ids.pop(tp, None)
 
     def _drop_copies(self, tp: TopicPartition) -> None:
         """Whatever moves between directories leave of it."""
