@@ -35,11 +35,15 @@ GROUP: Final = "group" * 12
 PARTITIONS: Final = 500
 
 TODAY: Final[dict[str, int]] = {
+    "AlterConfigs": 21,
+    "AlterPartitionReassignments": 18,
     "CreateTopics": 22,
     "DescribeConfigs": 21,
     "DescribeLogDirs": 35,
-    "IncrementalAlterConfigs": 18,
+    "ElectLeaders": 42,
+    "IncrementalAlterConfigs": 21,
     "ListGroups": 27,
+    "ListPartitionReassignments": 40,
     "Metadata": 31,
     "WriteTxnMarkers": 34,
 }
