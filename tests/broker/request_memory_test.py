@@ -40,7 +40,7 @@ TODAY: Final[dict[str, int]] = {
     "CreateTopics": 22,
     "DescribeConfigs": 21,
     "DescribeLogDirs": 35,
-    "ElectLeaders": 42,
+    "ElectLeaders": 160,
     "IncrementalAlterConfigs": 21,
     "ListGroups": 27,
     "ListPartitionReassignments": 40,
