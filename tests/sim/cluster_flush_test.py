@@ -20,7 +20,7 @@ from ottla.sim.swarm import Coverage, run_seed
 from ottla.sim.transactions.runner import TransactionOptions, TransactionResult
 
 FLUSH = ClusterOptions(flush=True)
-CAUGHT = {"flush_before_ack": 4, "replication.follower_sync_before_ack": 7}
+CAUGHT = {"flush_before_ack": 4, "replication.follower_sync_before_ack": 5}
 """What an acknowledgement waits for, on a leader and on a follower, and seeds that notice when it does not."""
 
 
