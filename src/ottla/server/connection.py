@@ -296,7 +296,7 @@ class Connection(Replies):
         return memoryview(buffer)
 
     def _take_room(self, size: int) -> memoryview:
-        """A room for the whole frame, of which `size` bytes may be written to for now."""
+        """A buffer for the whole frame; the caller may write its first `size` bytes."""
         self._buffer = buffer = reserve_room(self._needed)
         self.charged = size
         self._traffic.request_memory.charge(size)
