@@ -91,11 +91,15 @@ def use(broker, name):
     consumer.close()
     admin.delete_consumer_groups([name])[name].result(30)
     host, port = broker.bootstrap.split(":")
-    for request in (struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n"):
+    replica = struct.pack(">hhihiiiii", 1, 0, 7, -1, 1, 0, 0, 0, 0)  # a Fetch of what is no broker: its connection is closed
+    for request in (
+        struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n", struct.pack(">i", len(replica)) + replica
+    ):
         with socket.create_connection((host, int(port))) as sock:
             sock.sendall(request)
             sock.recv(8)
-    admin.delete_topics([name])[name].result(30)
+    for gone in admin.delete_topics([name, "__consumer_offsets", "__transaction_state"]).values():
+        gone.result(30)  # with the coordinators of the internal ones
     admin.list_topics(timeout=30)
 
 with EmbeddedBroker(config=SETTINGS) as broker:

@@ -61,24 +61,24 @@ class Coordinator(Generic[M]):
             runner = None
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
-            fresh = Runner(partition, machine, self._tools, self._go_on, lambda: self._reload_later(partition, fresh))
+            fresh = Runner(partition, machine, self._tools, self._go_on, self._reload_later)
             self._runners[index] = fresh
             if not fresh.is_empty or fresh.load_step():
                 self._loading.append(fresh)
                 self._load_soon()
 
-    def _reload_later(self, partition: Partition, fenced: Runner) -> None:
+    def _reload_later(self, fenced: Runner) -> None:
         """A defect left the state of a shard half changed: its log is the truth."""
-        index = partition.tp.partition
+        index = fenced.partition.tp.partition
         count = self._defects[index] = self._defects.get(index, 0) + 1
         wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
-        self._tools.purgatory.after(wait_ms, lambda: self._reload(partition, fenced))
+        self._tools.purgatory.after(wait_ms, lambda: self._reload(fenced))
 
-    def _reload(self, partition: Partition, fenced: Runner) -> None:
-        index = partition.tp.partition
+    def _reload(self, fenced: Runner) -> None:
+        index = fenced.partition.tp.partition
         if self._runners.get(index) is fenced and not self._stopped:
             del self._runners[index], self._machines[index]
-            self._look(partition)
+            self._look(fenced.partition)
 
     def _load_soon(self) -> None:
         """Plan the next step of loading. It does not wait for an idle moment, which may never come."""

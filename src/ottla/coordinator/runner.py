@@ -128,10 +128,10 @@ class Runner:
         machine: Shard[Command],
         tools: Tools,
         wake: Callable[[], None],
-        on_defect: Callable[[], None],
+        on_defect: Callable[[Runner], None],
     ) -> None:
         """`wake` is called when loading can go on after it had to wait for the disk, `on_defect` when a defect has
-        fenced the shard."""
+        fenced this shard."""
         self._on_defect = on_defect
         self.machine = machine
         self.state = State.LOADING
@@ -151,6 +151,11 @@ class Runner:
     def epoch(self) -> int:
         """The leader epoch that it runs in."""
         return self._journal.epoch
+
+    @property
+    def partition(self) -> Partition:
+        """The partition whose log it runs on."""
+        return self._journal.partition
 
     @property
     def is_empty(self) -> bool:
@@ -400,7 +405,7 @@ class Runner:
         until = "it is loaded again" if broken else "its partition has a new leader"
         _logger.error("the coordinator in %s is fenced until %s: %s", self._tp, until, why, exc_info=broken)
         if broken and self.state not in (State.FENCED, State.GONE):
-            self._on_defect()
+            self._on_defect(self)
         error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator in {self._tp} is fenced")
         self._end(State.FENCED, error, effects, asker)
 
@@ -413,6 +418,7 @@ class Runner:
         for timer in (self._alarm, self._patience):
             if timer is not None:
                 timer.cancel()
+        self._alarm = self._patience = None  # they hold this runner, and with it its partition's log
         told = list(self.machine.waiting())
         for refuse in told:
             refuse(error)

@@ -198,7 +198,8 @@ class Connection(Replies):
             queue.append(slot)
             clock.instant = None
             if on_frame(slot, view[pos + 4 : stop]) is _WAIT and slot.state < RELEASED:
-                self._gate = slot
+                if not self._blocked & CLOSED:  # else nothing would clear it, and it holds this connection
+                    self._gate = slot
                 self._blocked |= GATE
             last = size
             pos = stop

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
 from ottla.coordinator.shard import NOTHING, Answer, Origin, Outcome, Refuse
 from ottla.errors import ApiError, ErrorCode
@@ -137,23 +137,13 @@ class TransactionMachine:
         self._begun = False
         """Whether a transaction has begun since late ones were looked for: else there are none to look for."""
         self._expiry_ns = 0
-        self._rules: Mapping[type, Callable[[Any, int], Outcome]] = {
-            InitProducerId: self._initialise,
-            AddPartitions: self._widen,
-            VerifyPartitions: self._verify,
-            EndTransaction: self._end,
-            MarkersWritten: self._acknowledge,
-            ResumeMarkers: self._resume,
-            DescribeTransaction: self._describe,
-            ListTransactions: self._list,
-        }
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
     def handle(self, command: TransactionCommand, now: Instant) -> Outcome:
         """Decide. Changes nothing."""
         try:
-            return self._rules[type(command)](command, now.wall_ms)
+            return self._RULES[type(command)](self, command, now.wall_ms)
         except ApiError as error:
             answer = (_told(command, error),)
             at_once = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
@@ -400,6 +390,18 @@ class TransactionMachine:
 
     def _next(self, now: Instant, interval_ms: int) -> int:
         return now.mono_ns + interval_ms * _NS_PER_MS
+
+    _RULES: ClassVar[Mapping[type, Callable[[TransactionMachine, Any, int], Outcome]]] = {
+        InitProducerId: _initialise,
+        AddPartitions: _widen,
+        VerifyPartitions: _verify,
+        EndTransaction: _end,
+        MarkersWritten: _acknowledge,
+        ResumeMarkers: _resume,
+        DescribeTransaction: _describe,
+        ListTransactions: _list,
+    }
+    """The rule of each command. Of the class: a machine that held its own methods would die in a cycle."""
 
 
 def _bumped(before: Transaction | None, after: Transaction, guarded: bool) -> Transaction:
