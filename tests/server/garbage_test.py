@@ -91,10 +91,9 @@ def use(broker, name):
     consumer.close()
     admin.delete_consumer_groups([name])[name].result(30)
     host, port = broker.bootstrap.split(":")
-    replica = struct.pack(">hhihiiiii", 1, 0, 7, -1, 1, 0, 0, 0, 0)  # a Fetch of what is no broker: its connection is closed
-    for request in (
-        struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n", struct.pack(">i", len(replica)) + replica
-    ):
+    # A Fetch of what is no broker: its connection is closed while it is handled.
+    replica = struct.pack(">ihhihiiiii", 30, 1, 0, 7, -1, 1, 0, 0, 0, 0)
+    for request in (struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n", replica):
         with socket.create_connection((host, int(port))) as sock:
             sock.sendall(request)
             sock.recv(8)
