@@ -164,6 +164,38 @@ def test_no_module_keeps_mutable_state(path: Path) -> None:
         assert not isinstance(node, ast.Global), f"{name_of(path)}:{node.lineno}: module-level state"
 
 
+_CLIENTS = ("client", "cli", "spark", "sim", "pipeline", "retry", "demo", "sinks", "logtable")
+"""Packages whose processes collect all garbage."""
+_TAKES_TEXT = ("isinstance", "str", "repr", "warning", "error", "info", "debug", "exception")
+"""Calls that do not keep an error that they are given."""
+
+
+def handed_on(handler: ast.ExceptHandler) -> Iterator[int]:
+    """Lines where a caught error is used as a value, and not for its text, its code, or to raise."""
+    for parent in (node for statement in handler.body for node in ast.walk(statement)):
+        if isinstance(parent, ast.Attribute | ast.FormattedValue | ast.Raise):
+            continue
+        if isinstance(parent, ast.Call) and getattr(parent.func, "attr", getattr(parent.func, "id", "")) in _TAKES_TEXT:
+            continue
+        yield from (
+            child.lineno
+            for child in ast.iter_child_nodes(parent)
+            if isinstance(child, ast.Name) and child.id == handler.name and isinstance(child.ctx, ast.Load)
+        )
+
+
+@pytest.mark.parametrize("path", python_files(), ids=name_of)
+def test_an_error_that_is_handed_on_holds_no_frames(path: Path) -> None:
+    """A broker freezes what has survived a collection: an error that dies in a cycle with its frames is never freed."""
+    package = path.relative_to(SOURCE).parts[1]
+    if package not in _CLIENTS:
+        for handler in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(handler, ast.ExceptHandler) or handler.type is None:
+                continue
+            if re.search(r"\b(ApiError|Failure)\b", ast.unparse(handler.type)):
+                assert not list(handed_on(handler)), f"{name_of(path)}: hand on error.as_value()"
+
+
 def test_no_path_of_a_machine_and_no_registry_in_the_project() -> None:
     tracked = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     machine = re.compile(r"/(?:work|root|farm)/|/home/[a-z]+/|index-url|registry\s*=\s*http")

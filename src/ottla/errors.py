@@ -7,7 +7,7 @@ here: they quote what clients sent, and have to fit a string of every version.
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Final
+from typing import Final, Self
 
 MAX_MESSAGE: Final = 1024
 """Bytes of an error's text: short of the 32,767 of a string in old versions, as one answer may have thousands."""
@@ -211,7 +211,16 @@ def cut_text(text: str, most: int, end: str = "…") -> str:
     return data[:at].decode("utf-8", "surrogatepass") + end
 
 
-class ApiError(Exception):
+class OperatingError(Exception):
+    """An error that is part of the work: raised, caught, and then often handed on as a value."""
+
+    def as_value(self) -> Self:
+        """This error, to be kept or handed on: without the frames that it came through, which hold what keeps it."""
+        self.__traceback__ = self.__context__ = self.__cause__ = None
+        return self
+
+
+class ApiError(OperatingError):
     """A refusal that becomes an error code in a response.
 
     Raised by handlers and by the machines below them for operating errors (bad input, missing topic, full disk);

@@ -21,6 +21,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Literal, NamedTuple, Protocol, TypeVar
 
+from ottla.errors import OperatingError
+
 T = TypeVar("T")
 
 
@@ -43,7 +45,7 @@ class Kind(Enum):
     """No answer within the deadline: like UNKNOWN for what was sent."""
 
 
-class Failure(Exception):
+class Failure(OperatingError):
     """An operating error from below a seam, with the kind that decides what to do."""
 
     def __init__(self, kind: Kind, message: str = "") -> None:

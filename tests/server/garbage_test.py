@@ -7,15 +7,20 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 
 
 def run(script: str) -> None:
     """A process of its own: it is about all its objects."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False, cwd=ROOT
+    )
     assert done.returncode == 0, done.stderr + done.stdout
 
 
@@ -118,9 +123,55 @@ with EmbeddedBroker(config=SETTINGS) as broker:
 """
 
 
+STREAMS = """
+import gc, random, sys, time
+from collections import Counter
+from bench.fuzz import grammar
+from bench.fuzz_stream import Stream
+from ottla.server.embedded import EmbeddedBroker
+from ottla.server.garbage import Garbage
+from ottla.wire.apis import ApiKey
+from ottla.wire.codec import decode
+from ottla.wire.messages import ApiVersionsResponse
+import socket, struct
+
+def served(port):
+    with socket.create_connection(("127.0.0.1", port)) as sock:
+        sock.sendall(struct.pack(">ihhih", 10, 18, 0, 7, -1))
+        size = struct.unpack(">i", sock.recv(4, socket.MSG_WAITALL))[0]
+        answer, _ = decode(ApiVersionsResponse, 0, memoryview(sock.recv(size, socket.MSG_WAITALL)), 4)
+    return {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
+
+with EmbeddedBroker(config={"file.delete.delay.ms": "100", "offsets.topic.num.partitions": "2"}) as broker:
+    port = int(broker.bootstrap.split(":")[1])
+    offered = served(port)
+    garbage = Garbage()
+    garbage.start()
+    stream = Stream(random.Random(7), grammar(), [port], offered)
+    while stream.requests < 8_000:
+        stream.round()
+    time.sleep(1)
+    garbage.collect()
+    gc.disable()
+    gc.unfreeze()
+    gc.set_debug(gc.DEBUG_SAVEALL)
+    gc.collect()
+    gc.set_debug(0)
+    kinds = Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage)
+    gc.garbage.clear()
+    left = {name: count for name, count in kinds.items() if name.startswith("ottla.")}
+    assert not left, sorted(left.items(), key=lambda item: -item[1])[:20]
+"""
+
+
 def test_a_collection_walks_what_was_made_since_the_last_one() -> None:
     run(WALKED)
 
 
 def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles() -> None:
     run(CYCLES)
+
+
+def test_nothing_that_survives_a_collection_dies_in_a_cycle_whatever_is_asked() -> None:
+    """Extreme requests of all kinds, with what they hold and refuse at any moment a collection may come."""
+    run(STREAMS)
