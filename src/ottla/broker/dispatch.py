@@ -219,7 +219,7 @@ class Dispatch:
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
-            return element_errors(context.api_key, context.api_version, request, error) or error
+            return element_errors(context.api_key, context.api_version, request, error.as_value()) or error.as_value()
         except Failure as failure:
             cold.errors += 1
             return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(failure))

@@ -229,7 +229,7 @@ class LogHandlers:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
             delete_records(self._find(topic, index), offset, timeout_ms, self._leaders, self._purgatory, answer)
         except ApiError as error:
-            answer(error)
+            answer(error.as_value())
 
     # -- DescribeProducers -------------------------------------------------------------------------------------
 

@@ -79,7 +79,7 @@ class Alterations:
                 raise _no_topic(name)
             self._topic_after(change, topic.overrides)
         except ApiError as error:
-            done(error)
+            done(error.as_value())
             return
         if validate_only:
             done(None)
@@ -113,7 +113,7 @@ class Alterations:
         try:
             self._broker_after(own, change, layers.own if own else layers.shared)
         except ApiError as error:
-            done(error)
+            done(error.as_value())
             return
         if validate_only:
             done(None)

@@ -216,7 +216,7 @@ class ConfigHandlers:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
                 self._alter_in_turn(one, incremental, validate_only, slot)
             except ApiError as error:
-                slot(error)
+                slot(error.as_value())
         gather.close()
 
     def _alter_in_turn(
@@ -232,7 +232,7 @@ class ConfigHandlers:
             try:
                 self._alter(one, incremental, validate_only, finish)
             except ApiError as error:
-                finish(error)
+                finish(error.as_value())
 
         self._alterations.one_by_one(f"{one.resource_type} {one.name}", begin)
 

@@ -123,7 +123,7 @@ def _step(
     except StopIteration as end:
         outcome = end.value
     except (Failure, ApiError) as error:
-        outcome = error
+        outcome = error.as_value()
     else:
         _ask(store, ask, lambda answer: _step(store, script, lambda: _resume(script, answer), done))
         return

@@ -75,7 +75,7 @@ class TopicHandlers:
             try:
                 self._topics.create(_spec(topic), request.validate_only, request.timeout_ms, done)
             except ApiError as error:
-                done(error)
+                done(error.as_value())
         gather.close()
 
     def _created(self, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError) -> None:
@@ -136,7 +136,7 @@ class TopicHandlers:
                 raise _twice()
             name, topic_id = self._resolve(context, name, topic_id)
         except ApiError as error:
-            done(error)
+            done(error.as_value())
             return
         self._topics.delete(name, timeout_ms, done)
 

@@ -110,7 +110,7 @@ class TopicRequests:
         try:
             office = self.controller
         except ApiError as error:
-            done(error)
+            done(error.as_value())
         else:
             ask(office)
 

@@ -52,7 +52,7 @@ class UpdateHandlers:
         try:
             self._begin(context, request)
         except ApiError as error:
-            context.reply(error)
+            context.reply(error.as_value())
 
     def _begin(self, context: Context, request: UpdateMetadataRequest) -> None:
         self._check(request)
@@ -69,7 +69,7 @@ class UpdateHandlers:
             self._check(request)  # again: settings were read meanwhile
             self._check_order(request.controller_epoch, context.correlation_id)
         except ApiError as error:
-            context.reply(error)
+            context.reply(error.as_value())
             return
         self._cluster.update(request)
         self._locate()

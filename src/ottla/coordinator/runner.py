@@ -272,7 +272,7 @@ class Runner:
                 base = self._append(outcome, now)
             except ApiError as error:
                 if asker is not None:
-                    asker(coordinator_error(error))
+                    asker(coordinator_error(error.as_value()))
                 return False
             except HalfChanged:
                 raise

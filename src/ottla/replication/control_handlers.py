@@ -190,7 +190,7 @@ class ControlHandlers:
                 self._check_order(order)
         except ApiError as error:
             self._queue.popleft()
-            order.context.reply(error)
+            order.context.reply(error.as_value())
             return True
         return False
 

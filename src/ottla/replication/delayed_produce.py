@@ -38,7 +38,7 @@ class DelayedProduce(DelayedOperation):
                 if not partition.settled(offset, self._acks):
                     continue
             except ApiError as error:
-                self._refuse(rows, at, error)
+                self._refuse(rows, at, error.as_value())
             del self.waiting[partition]
         return self.completed or (not self.waiting and self.complete())
 

@@ -38,7 +38,7 @@ class DelayedDeleteRecords(DelayedOperation):
         try:
             self._partition.check_leader(NO_EPOCH)
         except ApiError as error:
-            self._why = error
+            self._why = error.as_value()
         else:
             if self._low_watermark() < self._offset:
                 return self.completed

@@ -237,7 +237,7 @@ class FetchHandler:
             session, full = self.sessions.session_for(session_id, epoch, asked, forgotten, by_id, of_replica)
         except ApiError as error:
             if version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
-                self.close(slot, error)
+                self.close(slot, error.as_value())
                 return Gate.WAIT
             self.send(slot, version, correlation_id, [], error.code, 0)
             return Gate.NEXT

@@ -279,7 +279,7 @@ class ReplicaFetcher:
             else:
                 self._append(following, records, high_watermark, log_start)
         except ApiError as refusal:
-            self._failed(following, refusal)
+            self._failed(following, refusal.as_value())
 
     def _append(self, following: Following, records: memoryview, high_watermark: int, log_start: int) -> None:
         """Append, then take the high watermark: never one of records that are not here. Raises ApiError."""
@@ -377,7 +377,7 @@ class ReplicaFetcher:
         try:
             self._truncate(following, cut.offset)
         except ApiError as refusal:
-            self._failed(following, refusal)
+            self._failed(following, refusal.as_value())
             return
         if cut.complete or log.epochs.latest < 0:
             del self._unsettled[following.key]
@@ -439,7 +439,7 @@ class ReplicaFetcher:
         try:
             action()
         except ApiError as refusal:
-            self._failed(following, refusal)
+            self._failed(following, refusal.as_value())
         else:
             self._want(following)
         self._plan()

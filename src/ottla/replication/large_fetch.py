@@ -62,7 +62,7 @@ class LargeFetch:
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
-            self._refuse(error)
+            self._refuse(error.as_value())
             return None
         pending = self._handler.new_pending(self._slot, self._version, self._correlation_id, session, full)
         self._handler.waiting[self._slot.peer] = pending  # a connection that ends abandons it from now on

@@ -50,7 +50,7 @@ def converted_at_once(topics: Topics, items: Sequence[Item], now_ms: int) -> lis
         except ExpandsTooFar:
             return None
         except ApiError as error:
-            batch = Refused(error)
+            batch = Refused(error.as_value())
         room -= len(batch) if isinstance(batch, memoryview) else 0
         ready.append((name, index, batch))
     return ready

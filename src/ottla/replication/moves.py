@@ -213,7 +213,7 @@ class ReplicaMoves:
             else:
                 move.flush(lambda outcome: self._flushed(moving, outcome))
         except (Failure, ApiError) as error:
-            self._failed(moving, error)
+            self._failed(moving, error.as_value())
 
     def _begin(self, moving: _Moving) -> Move | None:
         """None: something of its last move is still there, or it is being compacted. Raises Failure."""
@@ -246,7 +246,7 @@ class ReplicaMoves:
                 self._done(moving)
                 return
         except (Failure, ApiError) as error:
-            self._failed(moving, error)
+            self._failed(moving, error.as_value())
             return
         moving.last_piece = min(2 * moving.last_piece, LAST_PIECE_MOST)
         self._after(PAUSE_MS, moving)

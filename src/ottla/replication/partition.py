@@ -201,7 +201,7 @@ class Partition(LocalReplica):
         try:
             header = validate_produced(records, 0, size, now[1], self._max_bytes, before_ms, after_ms)
         except ApiError as error:
-            self._refuse(records, error, now)
+            self._refuse(records, error.as_value(), now)
         log = self.log
         if header[9] >= 0:
             if self._refusals.waiting:
@@ -209,7 +209,7 @@ class Partition(LocalReplica):
             try:
                 duplicate = log.check_producer(header)
             except ApiError as error:
-                self._out_of_turn(header, error, acks, now)
+                self._out_of_turn(header, error.as_value(), acks, now)
                 duplicate = None
             if duplicate is not None:
                 return duplicate.base_offset, self._stamp_of(duplicate), duplicate.last_offset + 1
@@ -234,7 +234,7 @@ class Partition(LocalReplica):
                 if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
                     self._advance()
         except ApiError as error:
-            self._refuse(records, error, now)
+            self._refuse(records, error.as_value(), now)
         except Exception as error:  # a change (`ottla.changes`)
             raise half_changed(f"an append to {self.tp}") from error
         return base_offset, stamp, base_offset + header[12]
@@ -313,7 +313,7 @@ class Partition(LocalReplica):
             if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
         except ApiError as error:
-            self._refuse(records, error, now)
+            self._refuse(records, error.as_value(), now)
 
     def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
         """A gap: raises ApiError NOT_ENOUGH_REPLICAS, on which producers try again, for what may have overtaken others.

@@ -92,7 +92,7 @@ class Preparation:
                 if self._starts(position, partition, records):
                     return
             except ApiError as error:
-                items[position] = (name, index, Refused(error))
+                items[position] = (name, index, Refused(error.as_value()))
         self._run(items)
 
     def _starts(self, position: int, partition: Partition, records: memoryview) -> bool:

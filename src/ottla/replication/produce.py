@@ -132,7 +132,7 @@ class ProduceHandler:
                     base_offset, append_time, required = partition.append(records, acks, self._now())  # type: ignore[arg-type]  # true
                 except ApiError as error:
                     row = (index, int(error.code), -1, -1, -1)
-                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, error, None)
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, error.as_value(), None)
                     return Gate.NEXT
                 if acks < 0 and partition.high_watermark < required:
                     row = (index, 0, base_offset, append_time, partition.log.start_offset)
@@ -212,7 +212,7 @@ class ProduceHandler:
                 base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
             except ApiError as error:
                 refused = refused or {}
-                refused[len(answers), len(rows)] = error
+                refused[len(answers), len(rows)] = error.as_value()
                 rows.append((index, error.code, -1, -1, -1))
                 continue
             if (acks < 0 and partition.high_watermark < required) or (partition.syncs and acks):

@@ -278,7 +278,7 @@ class RealDisk:
         try:
             self._detach(path)
         except Failure as failure:
-            self.turns.soon(done, failure)
+            self.turns.soon(done, failure.as_value())
             return
         lane = self._lanes.setdefault(path, Lane(self.turns))
 
@@ -310,8 +310,11 @@ class RealDisk:
         """
         try:
             release = self._remove_name(path)
-        except (OSError, Failure) as error:
-            self.turns.soon(done, error if isinstance(error, Failure) else failure_of(error, path))
+        except Failure as failure:
+            self.turns.soon(done, failure.as_value())
+            return
+        except OSError as error:
+            self.turns.soon(done, failure_of(error, path))
             return
         self.turns.off_loop(release, done)
 
@@ -360,7 +363,7 @@ class RealDisk:
                 spans.append((file.pin(), region.pos, region.size))
                 pinned.append(file)
         except Failure as failure:
-            self.turns.soon(finished, failure)
+            self.turns.soon(finished, failure.as_value())
             return
         self.turns.off_loop(lambda: _touch(spans), finished)
 

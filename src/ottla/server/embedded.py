@@ -85,7 +85,7 @@ class EmbeddedBroker:
         try:
             self._service.run(self._ready.set)
         except Failure as failure:
-            self._failure = failure
+            self._failure = failure.as_value()
         finally:
             self._ready.set()
 

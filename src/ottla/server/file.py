@@ -271,7 +271,7 @@ class RealFile:
         try:
             fd = self.pin()
         except Failure as failure:
-            self._disk.turns.soon(done, failure)
+            self._disk.turns.soon(done, failure.as_value())
             return
 
         def work() -> memoryview:
@@ -322,10 +322,10 @@ class RealFile:
                 raise self._lost
             fd = self.pin()
         except Failure as failure:
-            self._lost = failure
+            self._lost = failure.as_value()
             self._syncing = self._queued = False
             self._disk.dismiss()
-            self._answer(batch, failure)
+            self._answer(batch, failure.as_value())
             return
         self._queued = False
         self._sync_size = self.size

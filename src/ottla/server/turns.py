@@ -96,7 +96,7 @@ def _outcome_of(work: Callable[[], T]) -> T | Failure:
     except OSError as error:
         return failure_of(error)
     except Failure as failure:
-        return failure
+        return failure.as_value()
 
 
 class Lane:

@@ -187,7 +187,7 @@ class ZnodeClient:
         except Refused as refused:
             self._answer(xid, ERRORS[refused.reason])
         except Failure as failure:
-            self._fail(xid, failure)
+            self._fail(xid, failure.as_value())
 
     def _dispatch(self, xid: int, op: int, record: Any) -> None:
         if not self.is_trusted and op not in _OPEN:

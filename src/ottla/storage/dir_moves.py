@@ -75,7 +75,7 @@ class DirMoves:
             found = Found(clean=True, start_offset=source.start_offset)
             log = open_log(self._home, tp, directory, source.config, found)
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
             raise
 
         log.topic_id = source.topic_id

@@ -140,7 +140,7 @@ class Flush:
                 segment.write_out()
             except Failure as failure:
                 # The flush has failed; an index that could not be written may not even have a file to be synced.
-                self._failure = failure
+                self._failure = failure.as_value()
                 return segment.syncs(with_indexes=False)
         return segment.syncs(with_indexes=everything or not segment.active)
 

@@ -75,7 +75,7 @@ class Log(LogFiles):
         try:
             position = segment.append(view, last, timestamp)
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
         if not position:
             self._first_in_segment(timestamp, now)
         self._tail_offsets.append(base)
@@ -142,7 +142,7 @@ class Log(LogFiles):
         try:
             self.restart_at(base)
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
 
     def _append_run(self, view: memoryview, batches: list[ReplicaBatch], at: int, now: Instant) -> int:
         """Append as many of the batches from `at` on as one segment takes; returns how many are appended by then."""
@@ -159,7 +159,7 @@ class Log(LogFiles):
         try:
             position = segment.write(view[first : run[-1][1]])
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
         for start, end, header in run:
             self._note_replica(view, start, end, header, position + start - first, now)
         if not position:
@@ -215,7 +215,7 @@ class Log(LogFiles):
         try:
             self.roll()
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
         return self._active
 
     def _check_offsets_left(self, last: int) -> None:
@@ -259,7 +259,7 @@ class Log(LogFiles):
         try:
             return self._reader.region(offset, max_bytes, limit_offset, self.end_offset, at_least_one, warmed)
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
 
     def aborted_transactions(self, start_offset: int, end_offset: int) -> list[AbortedTransaction]:
         """Aborted transactions with records in [start, end), for a read_committed consumer."""

@@ -284,7 +284,7 @@ class LogFiles:
         try:
             self._epochs_file.write_now(format_epochs(entries))
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
 
     def write_metadata(self, then: Callable[[], None] = lambda: None) -> None:
         """Write `partition.metadata` and have the names of a log just created made durable with its first flush.

@@ -126,7 +126,7 @@ class Move:
                 try:
                     taken: int | ApiError = self._take(outcome)
                 except ApiError as error:
-                    taken = error
+                    taken = error.as_value()
                 done(taken)
 
         region.file.read(region.pos, region.size, read)

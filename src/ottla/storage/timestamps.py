@@ -41,7 +41,7 @@ def offset_for(
     try:
         _begin(segments, start_offset, timestamp, done, workers)
     except Failure as failure:
-        refused = failure
+        refused = failure.as_value()
         later(segments, lambda: done(refused))
 
 

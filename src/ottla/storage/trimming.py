@@ -46,7 +46,7 @@ class Trimming:
         try:
             self._drop_first(log, count)
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
         return count
 
     @staticmethod
@@ -81,7 +81,7 @@ class Trimming:
             for segment in gone:
                 retire(self._home, segment, log.config.file_delete_delay_ms)
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
         self._home.disk.sync_dir(log.directory, self._names_gone)
 
     def _names_gone(self, outcome: object) -> None:

@@ -61,7 +61,7 @@ class TxnSums:
         try:
             self.note(self._segments.active)
         except Failure as failure:
-            barrier.fail(failure)
+            barrier.fail(failure.as_value())
             return
         self.save()
         if self._file.busy:

@@ -145,7 +145,7 @@ class TransactionMachine:
         try:
             return self._RULES[type(command)](self, command, now.wall_ms)
         except ApiError as error:
-            answer = (_told(command, error),)
+            answer = (_told(command, error.as_value()),)
             at_once = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
             return Outcome(now=answer) if at_once else Outcome(committed=answer)
         except rules.FreshIdNeeded:

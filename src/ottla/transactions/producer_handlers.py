@@ -83,7 +83,7 @@ class ProducerHandlers:
         try:
             command = init_command(request, lambda outcome: context.reply(init_response(version, outcome)))
         except ApiError as error:
-            return init_response(version, error)
+            return init_response(version, error.as_value())
         if not request.transactional_id:
             return init_response(version, ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty"))
         self._transactions.submit(command)

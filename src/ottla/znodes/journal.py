@@ -158,7 +158,7 @@ class Journal:
             logger.warning("%s cannot be created, the log before it goes on: %s", path, failure)
             self._snapshot_at = old.size + self._snapshot_bytes
             self._disk.unlink_now(path)
-            done(failure if failure.kind is Kind.IO else None)
+            done(failure.as_value() if failure.kind is Kind.IO else None)
             return
         old.close()
         self._disk.sync_dir(DIRECTORY, lambda outcome: done(outcome if isinstance(outcome, Failure) else None))

@@ -110,7 +110,7 @@ class LocalSession:
         except BadPath as bad:
             return Failure(Kind.NOT_DONE, str(bad))
         except Failure as failure:
-            return failure
+            return failure.as_value()
 
     def _deliver(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
         """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""

@@ -206,7 +206,7 @@ class EmbeddedStore:
             self._journal.file.append([encode_transaction(transaction)])
         except Failure as failure:
             if failure.kind is not Kind.FULL:
-                self._fail(failure)
+                self._fail(failure.as_value())
             raise
         self._next_zxid += len(changes)
         events = self.tree.apply(changes, transaction.zxid, transaction.wall_ms)

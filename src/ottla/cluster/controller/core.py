@@ -136,7 +136,7 @@ class Core:
             try:
                 found = yield from ask_get(path, on_change)
             except Failure as failure:
-                yield from self._endure(failure)
+                yield from self._endure(failure.as_value())
             else:
                 self.check()
                 return found
@@ -147,7 +147,7 @@ class Core:
             try:
                 names = yield from ask_children(path, on_change)
             except Failure as failure:
-                yield from self._endure(failure)
+                yield from self._endure(failure.as_value())
             else:
                 self.check()
                 return names
@@ -161,7 +161,7 @@ class Core:
             try:
                 found += yield from ask_all(paths[len(found) : len(found) + STEP], on_change)
             except Failure as failure:
-                yield from self._endure(failure)
+                yield from self._endure(failure.as_value())
             else:
                 self.check()
                 if len(found) < len(paths):

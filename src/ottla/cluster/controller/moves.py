@@ -74,7 +74,7 @@ class Moves:
             try:
                 wanted[tp] = self._checked(tp, target, allow_factor_change)
             except ApiError as error:
-                outcomes[tp] = error
+                outcomes[tp] = error.as_value()
         yield from self._take_off_hand(list(wanted))
         outcomes |= yield from self._begin(wanted)
         return {tp: outcomes[tp] for tp in targets}
@@ -117,7 +117,7 @@ class Moves:
         except ApiError as error:
             if error.code is ErrorCode.NOT_CONTROLLER:
                 raise
-            return error
+            return error.as_value()
         tps = [TopicPartition(name, number) for number in wanted]
         for tp in tps:
             self._leaving.pop(tp, None)

@@ -202,7 +202,7 @@ class Cleaner:
         try:
             return self._cleanable(home, log)
         except Failure as failure:
-            self._failed(home, log, failure)
+            self._failed(home, log, failure.as_value())
             return None
 
     def _cleanable(self, home: Home, log: Log) -> Cleanable | None:
@@ -221,7 +221,7 @@ class Cleaner:
             self._busy[number] = log, work
             cleaned = yield from work.steps()
         except Failure as failure:
-            self._failed(home, log, failure)
+            self._failed(home, log, failure.as_value())
             return
         finally:
             self._busy.pop(number, None)

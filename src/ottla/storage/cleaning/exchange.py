@@ -59,7 +59,7 @@ class SegmentExchange:
                 if self._fresh is None:
                     yield from self._wait()
         except Failure as failure:
-            raise self._broken(failure) from failure
+            raise self._broken(failure.as_value()) from failure
         finally:
             self._state.exchange = None
         return self._fresh
@@ -71,7 +71,7 @@ class SegmentExchange:
                 self._home.disk.sync_now(self._directory)
                 self._act()
         except Failure as failure:
-            raise self._broken(failure) from failure
+            raise self._broken(failure.as_value()) from failure
         finally:
             self._state.exchange = None
 

@@ -25,7 +25,7 @@ def go(steps: Steps[T], done: Done[T]) -> None:
         except StopIteration as end:
             done(end.value)
         except Failure as failure:
-            done(failure)
+            done(failure.as_value())
         else:
             wait(resume)
 
