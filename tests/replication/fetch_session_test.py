@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
@@ -171,3 +173,37 @@ def test_all_partitions_hear_of_a_replica_that_registered_anew(sessions: FetchSe
     assert not session.dirty
     session.registered(9)
     assert set(session.dirty) == set(session.partitions.values())
+
+
+def living() -> int:
+    """Sessions that are still in memory without the help of a collection."""
+    return sum(type(each) is FetchSession for each in gc.get_objects())
+
+
+@pytest.mark.parametrize("case", ["closed", "closed while a request waits", "of one request", "of a replica's request"])
+def test_a_session_that_ends_is_freed_without_a_collection(sessions: FetchSessions, case: str) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        before = living()
+        if case.startswith("closed"):
+            session = begin(sessions, 1, 2)
+            if case != "closed":
+                session.on_dirty = sessions.__len__
+            sessions.close(session.session_id)
+            session.on_dirty = None
+            assert session.closed
+            if case != "closed":
+                session.release()
+        else:
+            of_replica = case != "of one request"
+            session, _ = sessions.session_for(0, -1, [asked("t", 1)], (), False, of_replica)
+            (named,) = session.partitions.values()
+            session.release()
+            named.replaced()
+            assert named.lasts is of_replica, "what a replica's request named counts until its next one"
+            del named
+        del session
+        assert living() == before
+    finally:
+        gc.enable()

@@ -178,7 +178,7 @@ class PendingFetch(DelayedOperation):
         """The reader is gone."""
         super().abandon()
         self.session.on_dirty = None
-        if not self.session.session_id:
+        if not self.session.session_id or self.session.closed:
             self.session.release()
 
 
@@ -286,10 +286,8 @@ class FetchHandler:
         pending.cancel()
         pending.session.on_dirty = None
         self.waiting.pop(pending.slot.peer, None)
-        if pending.session.session_id:
-            self.sessions.close(pending.session.session_id)
-        else:
-            pending.session.close()
+        self.sessions.close(pending.session.session_id)
+        pending.session.release()
         self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id)
 
     def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
@@ -462,7 +460,7 @@ class FetchHandler:
             told.append((each, row))
             rare = rare or is_rare(pending.version, each, row)
             note_told(session, each, row)
-        if not session.session_id:
+        if not session.session_id or session.closed:
             session.release()
         if pending.unknown is not None:
             self._send_with_unknown(pending, topics, pending.unknown)

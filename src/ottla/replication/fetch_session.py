@@ -93,12 +93,13 @@ class FetchPartition:
     @property
     def lasts(self) -> bool:
         """Whether its reader still wants it."""
-        return self.session.partitions.get((self.topic, self.index)) is self
+        session = self.session
+        return session.named_for_good or session.partitions.get((self.topic, self.index)) is self
 
     def replaced(self) -> None:
         """Another session has named this replica's partition. A request of a connection that is gone may arrive after
         those of the one that followed; whose reader lives asks again, and is noted again then."""
-        if self.lasts:
+        if self.lasts and not self.session.named_for_good:
             self.session.unsaid[self] = None
 
     def watch(self, partition: Partition) -> None:
@@ -134,8 +135,10 @@ class FetchSession:
     __slots__ = (
         "broker_epoch",
         "by_id",
+        "closed",
         "dirty",
         "epoch",
+        "named_for_good",
         "of_replica",
         "on_dirty",
         "partitions",
@@ -152,6 +155,10 @@ class FetchSession:
         """Whether topics have ids here, as from Fetch version 13 on, or names."""
         self.of_replica = False
         """Whether a broker reads here, which others cannot take the place of (KIP-227)."""
+        self.closed = False
+        """Whether no other request will continue it."""
+        self.named_for_good = False
+        """Whether this was a replica's session of one request, which is answered: what that named stays named."""
         self.epoch = INITIAL_EPOCH
         self.used_ns = NEVER
         """When it was asked last."""
@@ -196,6 +203,7 @@ class FetchSession:
 
     def close(self) -> None:
         """Nobody will fetch with this session again."""
+        self.closed = True
         for each in self.partitions.values():
             if each.partition is not None:
                 each.unwatch()
@@ -203,10 +211,10 @@ class FetchSession:
         self.unsaid.clear()
 
     def release(self) -> None:
-        """Close a session that lives for one request only, and let go of its partitions, which refer back to it."""
+        """Close a session whose last request is answered, and let go of its partitions, which refer back to it."""
+        self.named_for_good = self.of_replica and not self.closed
         self.close()
-        if not self.of_replica:
-            self.partitions = {}
+        self.partitions = {}
 
 
 class FetchSessions:
@@ -285,8 +293,8 @@ class FetchSessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.close()
-            if session.on_dirty is None:  # no request waits in it
-                session.partitions = {}  # they hold the session
+            if session.on_dirty is None:  # else the request that waits in it releases it
+                session.release()
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""

@@ -132,7 +132,8 @@ class ProduceHandler:
                     base_offset, append_time, required = partition.append(records, acks, self._now())  # type: ignore[arg-type]  # true
                 except ApiError as error:
                     row = (index, int(error.code), -1, -1, -1)
-                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, error.as_value(), None)
+                    refusal = error.as_value()
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, refusal, None)
                     return Gate.NEXT
                 if acks < 0 and partition.high_watermark < required:
                     row = (index, 0, base_offset, append_time, partition.log.start_offset)
