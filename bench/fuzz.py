@@ -321,14 +321,16 @@ def fuzzing(node: OttlaNode | Fleet, seed: int, seconds: float | None, show: boo
     """The corpus, then random cases until the time is over. Raises Broken."""
     fuzz = Fuzz(node, seed)
     began = shown = time.monotonic()
+    live = sys.stderr.isatty()
+    every_s, line = (0.5, "\r{}") if live else (60, "{}\n")
     try:
         work = streaming(fuzz) if isinstance(node, Fleet) else itertools.chain(named(fuzz), endless(fuzz))
         with contextlib.suppress(KeyboardInterrupt):
             for _ in work:
                 now = time.monotonic()
-                if show and now - shown > 0.5:
+                if show and now - shown > every_s:
                     shown = now
-                    print(f"\r{report(fuzz, now - began)}", end="", file=sys.stderr, flush=True)
+                    print(line.format(report(fuzz, now - began)), end="", file=sys.stderr, flush=True)
                 if (
                     seconds is not None
                     and now - began > seconds
@@ -375,7 +377,7 @@ def main() -> int:
         except Broken as error:
             print(f"\nseed {options.seed}: {error}", file=sys.stderr)
             return 1
-        print(f"\r{report(fuzz, time.monotonic() - began)}")
+        print(f"{chr(13) if sys.stderr.isatty() else ''}{report(fuzz, time.monotonic() - began)}")
     return 0
 
 
