@@ -282,6 +282,12 @@ class Log(LogFiles):
         """
         return self._trimming.delete_old_segments(now)
 
+    def retention_needs_flush(self, now: Instant) -> bool:
+        """Whether `delete_old_segments` would begin a segment, and wait for the disk in it: a `flush` before makes
+        durable what it would wait for.
+        """
+        return self._trimming.needs_flush(now)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""
         if offset >= self.end_offset:

@@ -381,22 +381,32 @@ class LogManager:
     def _check_retention(self) -> None:
         self._chores.add(self._retain, self.logs())
 
-    def _retain(self, log: Log) -> None:
+    def _retain(self, log: Log) -> bool:
         if self.get(log.tp) is not log:
-            return
+            return False
+        now = self._clock.now()
+        if log.retention_needs_flush(now):
+            log.flush(lambda outcome: self._retain_later(log, outcome))
+            return False
         try:
-            dropped = log.delete_old_segments(self._clock.now())
+            dropped = log.delete_old_segments(now)
         except ApiError as error:
             _logger.warning("retention of %s: %s", log.tp, error.message)
-            return
+            return False
         if dropped:
             _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
+        return dropped > 0
+
+    def _retain_later(self, log: Log, outcome: int | Failure) -> None:
+        if not isinstance(outcome, Failure):
+            self._chores.add(self._retain, (log,))
 
     def _expire_producers(self) -> None:
         self._chores.add(self._expire, self.logs())
 
-    def _expire(self, log: Log) -> None:
+    def _expire(self, log: Log) -> bool:
         log.producers.expire(self._clock.now().wall_ms, self._config.producer_id_expiration_ms)
+        return False
 
 
 def _rank(stored: bytes, wanted: bytes) -> int:

@@ -35,19 +35,30 @@ class Trimming:
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
-        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
+        if log is None:
+            return 0
+        count = self._count(log, now)
+        try:
+            self._drop_first(log, count)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        return count
+
+    def needs_flush(self, now: Instant) -> bool:
+        """`Log.retention_needs_flush`."""
+        log = self._log
+        return log is not None and not log.has_durable_names and self._count(log, now) == len(log.segments)
+
+    def _count(self, log: LogFiles, now: Instant) -> int:
+        """How many of the oldest segments are to go."""
+        if len(log.segments) == 1 and not log.segments.first.size:
             return 0
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
             by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
             ages = (segment.largest_timestamp for segment in log.segments)
             count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
-        count = min(count, self._removable(log))
-        try:
-            self._drop_first(log, count)
-        except Failure as failure:
-            raise self._home.refusal(failure) from failure
-        return count
+        return min(count, self._removable(log))
 
     @staticmethod
     def _removable(log: LogFiles) -> int:
