@@ -26,6 +26,7 @@ WHOLE = {
     ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
     ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
     ApiKey.WRITE_TXN_MARKERS: "its handler has slices of its own",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "one wrong partition counts for all; its handler has slices of its own",
     ApiKey.LIST_GROUPS: "filters",
     ApiKey.LIST_TRANSACTIONS: "filters",
     ApiKey.LIST_CONFIG_RESOURCES: "kinds",

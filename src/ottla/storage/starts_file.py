@@ -44,7 +44,10 @@ class StartsFile:
         self.file.write_now(self._content())
 
     def save(self, then: Then) -> None:
-        """Make the log starts durable, then call back in a later turn. Callers that come during a write share the next."""
+        """Make the log starts durable, then call back in a later turn.
+
+        Callers that come during a write share the next one.
+        """
         self._waiting.append(then)
         if not self._is_busy:
             self._save_for_all()
