@@ -138,7 +138,7 @@ def _found(offsets: Offsets, command: FetchOffsets, wanted: Sequence[tuple[str, 
 
 def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Outcome:
     """Decide about an OffsetDelete (KIP-496): not of topics that members consume."""
-    code = _may_delete(group)
+    code = _may_delete(group) if command.group_id else ErrorCode.INVALID_GROUP_ID
     if group is None or code:
         return Outcome(now=(Answer(command.ticket, (code, ())),))  # type: ignore[arg-type]
     consumed = None if group.state is GroupState.EMPTY else group.subscribed_topics()
