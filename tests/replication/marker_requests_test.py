@@ -7,10 +7,9 @@ from tests.handnode import Caller, records
 
 from ottla.errors import ErrorCode
 from ottla.record.control import Marker, parse_marker
-from ottla.replication.marker_handlers import MARKERS_PER_STEP, PIECE
+from ottla.replication.marker_handlers import MARKERS_PER_STEP
 from ottla.wire.messages import DescribeProducersRequest
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest
-from ottla.wire.slices import Joined, weigh
 
 VERSIONS = range(3)
 
@@ -122,23 +121,6 @@ def test_others_come_in_between_thousands_of_markers(node) -> None:
     assert node.produce("t", b"between").base_offset == MARKERS_PER_STEP == ends[0]
     assert not place.answered
     assert codes(node, place) == [[("t", 0, 0)]] * len(many)
-
-
-def test_the_answer_about_thousands_of_markers_is_made_in_slices(node) -> None:
-    taken = []
-    add = Joined.add
-
-    def noted(joined, response):
-        taken.append(weigh(response, ("markers", "topics", "partitions")))
-        add(joined, response)
-
-    many = [marker(producer_id=producer_id) for producer_id in range(PIECE)]
-    place = send(node, *many)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Joined, "add", noted)
-        assert codes(node, place) == [[("t", 0, 0)]] * len(many)
-    assert sum(taken) == 3 * PIECE, "each has a marker, a topic and a partition"
-    assert max(taken) <= PIECE
 
 
 def described(node):

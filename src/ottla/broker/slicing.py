@@ -215,8 +215,8 @@ class SlicedRequests:
                 if response is None:
                     return error
             before = joined.size
-            if isinstance(response, InPieces):
-                yield from _join_all(joined, response)
+            if type(response) is InPieces:
+                yield from _add_pieces(joined, response)
             else:
                 joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
             yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
@@ -275,8 +275,8 @@ def _joining(context: Context, response: InPieces) -> Steps:
             response.on_dropped()
 
 
-def _join_all(joined: Joined, response: InPieces) -> Iterator[int]:
-    """Take the answer to a part that comes in pieces of its own."""
+def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None]:
+    """Take the answer of one part, where it is made in pieces."""
     try:
         for piece in response.pieces:
             joined.add(piece)

@@ -17,7 +17,7 @@ Version notes: 1 flexible, 2 the version of the transaction (KIP-1228); before t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -27,21 +27,15 @@ from ottla.record.control import Marker
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
 from ottla.replication.partition import Partition
-from ottla.requests import Context, InPieces, handles
+from ottla.requests import Context, handles
 from ottla.seams import Clock, Peer
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersResponse
-from ottla.wire.slices import split, weigh
 
 MARKERS_PER_STEP: Final = 200
 """Written in one turn: some milliseconds."""
 STEP_PAUSE_MS: Final = 1
-PIECE: Final = 1_000
-"""Markers, topics and partitions, taken together, of which an answer is made in one turn."""
-_ASKED: Final = ("markers", "topics", "partition_indexes")
-_PATH: Final = ("markers", "topics", "partitions")
-_Answer = WriteTxnMarkersResponse
 _BUMPED: Final = 2
 """The version of transactions from which on a marker's epoch is above that of the records (KIP-890)."""
 
@@ -147,7 +141,7 @@ class MarkerHandlers:
     def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:
         """Write all, answer when all are committed or refused."""
         by_broker = self._is_broker(context.peer)
-        self._step(_Writing(_places(request), by_broker, lambda codes: context.reply(_answer(request, codes))))
+        self._step(_Writing(_places(request), by_broker, lambda codes: context.reply(_response(request, iter(codes)))))
 
     def write(self, places: Iterator[Place], done: Callable[[Codes], None]) -> None:
         """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""
@@ -209,29 +203,24 @@ def _places(request: WriteTxnMarkersRequest) -> Iterator[Place]:
                 yield ending, TopicPartition(topic.name, index)
 
 
-def _answer(request: WriteTxnMarkersRequest, codes: Codes) -> WriteTxnMarkersResponse | InPieces:
+def _response(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
     """The codes, in the order of `_places`."""
-    is_small = weigh(request, _ASKED) <= PIECE
-    pieces = _pieces(request, iter(codes))
-    return next(pieces) if is_small else InPieces(_PATH, pieces)
-
-
-def _pieces(
-    request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]
-) -> Generator[WriteTxnMarkersResponse, None, None]:
-    """Responses with some of the partitions each; at least one."""
-    row = _Answer.WritableTxnMarkerPartitionResult
-    for piece in split(request, _ASKED, PIECE):
-        markers = []
-        for marker in piece.markers:
-            topics = [
-                _Answer.WritableTxnMarkerTopicResult(
-                    name=topic.name,
-                    partitions=[
-                        row(partition_index=index, error_code=next(codes)) for index in topic.partition_indexes
-                    ],
-                )
-                for topic in marker.topics
-            ]
-            markers.append(_Answer.WritableTxnMarkerResult(producer_id=marker.producer_id, topics=topics))
-        yield _Answer(markers=markers)
+    answer = WriteTxnMarkersResponse
+    return answer(
+        markers=[
+            answer.WritableTxnMarkerResult(
+                producer_id=marker.producer_id,
+                topics=[
+                    answer.WritableTxnMarkerTopicResult(
+                        name=topic.name,
+                        partitions=[
+                            answer.WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(codes))
+                            for index in topic.partition_indexes
+                        ],
+                    )
+                    for topic in marker.topics
+                ],
+            )
+            for marker in request.markers
+        ]
+    )
