@@ -34,7 +34,6 @@ def test_the_layout_of_a_directory(world, kit, shelf) -> None:
         "00000000000000000000.index",
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
-        "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
     ]

@@ -130,8 +130,8 @@ class LogFiles:
         self._snapshot_offset = snapshot_offset
         """The newest producer snapshot on the disk."""
         self.epochs_stale = False
-        """Whether the file has others: after a clean stop they are written with the first change only, or when somebody
-        leads (`settle_epochs`), since a new leader has one anyway, and a broker thousands of logs."""
+        """Whether the file has others: epochs without records are not written, since a start would not believe them,
+        and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
         self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
         self.configure(config)
@@ -196,8 +196,13 @@ class LogFiles:
     def _arm_active(self, now_ms: int) -> None:
         self._active.arm(self.config, now_ms)
         self._active.on_entries = self._home.show_entries_soon
-        if self._home.offline is not None or (self._home.short and not self.uses_reserve):
+        if self._refuses or self.epochs_stale:
             self.fence()
+
+    @property
+    def _refuses(self) -> bool:
+        """Whether the directory is offline, or has too little room for this log."""
+        return self._home.offline is not None or (self._home.short and not self.uses_reserve)
 
     def rearm(self) -> None:
         """There is too little room in the directory, or enough again."""
@@ -210,8 +215,15 @@ class LogFiles:
         return self.tp.topic in INTERNAL_TOPICS
 
     def fence(self) -> None:
-        """The directory is offline, or short of room: the next append takes the slow way, and is refused there."""
+        """The next append takes the slow way: the directory is offline, or short of room, and it is refused there, or
+        the file of leader epochs is to be written first."""
         self._active.roll_size = -1
+
+    def _unfence(self) -> None:
+        """Write the leader epochs before the records that are about to come, and let these pass."""
+        self.settle_epochs()
+        if not self._refuses:
+            self._active.bound_size(self.config)
 
     # -- rolling -------------------------------------------------------------------------------------------------------
 
@@ -269,8 +281,14 @@ class LogFiles:
         """Write the leader epochs as they are, when recovery found others than the file has."""
         self._write_epochs(self.epochs.entries)
 
+    def lead(self, epoch: int) -> None:
+        """A leader of this epoch writes from the log end on. Its first record brings that to the file."""
+        self.epochs_stale = self.epochs.expect(epoch, self.end_offset) or self.epochs_stale
+        if self.epochs_stale:
+            self.fence()
+
     def settle_epochs(self) -> None:
-        """Somebody leads or copies from now on: the file has no epoch that nobody wrote in."""
+        """Records are to follow: the file has no epoch that has none, and the one that is to have some."""
         if self.epochs_stale:
             self.write_epochs()
 
@@ -339,7 +357,9 @@ class LogFiles:
 
     def stop(self, barrier: Barrier) -> None:
         """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
-        if self.end_offset > max(self._snapshot_offset, self.start_offset):
+        # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
+        told = self._snapshot_offset >= 0 or len(self.producers)
+        if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
             self.write_snapshot(barrier.expect())
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())

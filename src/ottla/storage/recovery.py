@@ -46,7 +46,7 @@ from ottla.storage.rebuild import indexes_sane, rebuild_beside
 from ottla.storage.retention import before_start
 from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
-from ottla.storage.segment_files import create_segment, draw_jitter, retire
+from ottla.storage.segment_files import create_segment, draw_jitter, retire, snapshot_path
 from ottla.storage.segments import Segments
 from ottla.storage.splitting import split_at, split_sealed
 from ottla.storage.txn_index import Sum
@@ -179,11 +179,19 @@ class _Opening:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
         log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
-        if not self.found.clean:
+        if not self.found.clean and self._lacks_epochs(log):
             log.settle_epochs()
+        if log.epochs_stale:
+            log.fence()
         if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
         return log
+
+    def _lacks_epochs(self, log: Log) -> bool:
+        """Whether the file of leader epochs says something else of the records that are there."""
+        return [entry for entry in self.stored_epochs if entry.start_offset < log.end_offset] != list(
+            log.epochs.entries
+        )
 
     def _misses(self, lack: Lack) -> None:
         """Something is gone that was durable, or committed: it stays noted before anything else changes."""
@@ -268,7 +276,7 @@ class _Opening:
         if self.found.recovery_point not in (0, self.end_offset):
             _logger.error("%s ends at offset %d, its last stop was at %d",
                           self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
-        self._load_producers(self.end_offset)
+        self._load_producers(self.end_offset, is_clean_end=self.found.clean)
         self.recovery_point = self.end_offset
 
     @property
@@ -315,11 +323,17 @@ class _Opening:
             for epoch, start_offset in (*before, *known):
                 self.epochs.assign(epoch, start_offset)
 
-    def _load_producers(self, end: int) -> None:
+    def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
+        """Compute the state of producers at `end`. A clean stop that left no snapshot at all knew of none."""
         start = max(self.found.start_offset, self.segments[0].base_offset)
         newest = telling(self.segments, start, self.found.high_watermark, end)
+        if is_clean_end and not self.snapshots and newest == end:
+            self.state.load((), end, self.home.clock.now().wall_ms)
+            return
         right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
         load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
+        # Those that cannot be right were removed.
+        self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
         replay_to(self.home, self.segments, self.state, end)
 
     def _rebuild(self, segment: Segment) -> None:

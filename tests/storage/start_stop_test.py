@@ -1,0 +1,125 @@
+"""What a stop and a start do for each log: nothing is written or read for what has not changed.
+
+Zone: real. Operations on the disk are counted, not time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from ottla.config.topic import TopicConfig
+from ottla.record.batch import Record, encode_batch
+from ottla.sim.drive_faults import DiskOperation, DriveFaults
+from ottla.storage.checkpoints import format_epochs
+from ottla.storage.leader_epochs import EpochEntry
+
+LOG = "t-0/00000000000000000000.log"
+EPOCHS = "t-0/leader-epoch-checkpoint"
+
+
+class Counted(DriveFaults):
+    """Faultless, and counts what is done to which path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[tuple[DiskOperation, str]] = Counter()
+
+    def check(self, operation: DiskOperation, path: str) -> None:
+        self.seen[operation, path] += 1
+        super().check(operation, path)
+
+
+@pytest.fixture
+def counted(sim):
+    """Counts from the moment it is asked for."""
+
+    def begin() -> Counter:
+        sim.disk.faults = Counted()
+        return sim.disk.faults.seen
+
+    return begin
+
+
+def idempotent(kit, number: int) -> bytearray:
+    return encode_batch([Record(0, 1, None, b"")], producer_id=9, producer_epoch=0, base_sequence=number)
+
+
+def test_a_log_that_is_led_and_not_written_writes_no_leader_epoch(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.log.lead(1)
+    shelf.put(kit.batch(1), epoch=1)
+    sim.settle()
+    assert shelf.stop() is None
+    seen = counted()
+    again = shelf.again()
+    again.log.lead(2)
+    assert again.log.epochs.entries == ((1, 0), (2, 1))
+    sim.settle()
+    assert again.stop() is None
+    assert not [each for each in seen if each[0] is not DiskOperation.READ and each[1].startswith("t-0/")]
+    assert again.again().log.epochs.entries == ((1, 0),)
+
+
+@pytest.mark.parametrize("after", ["clean stop", "kill"])
+def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted, after) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    sim.settle()
+    if after == "kill":
+        sim.kill()
+    else:
+        assert shelf.stop() is None
+    again = shelf.again()
+    sim.settle()
+    seen = counted()
+    again.log.lead(2)
+    assert not seen
+    again.put(kit.batch(1), kit.batch(1), epoch=2)
+    assert len(again.log.segments) == 1
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(2, 1)])
+
+
+def test_what_a_follower_copies_brings_the_leader_epochs_up_to_date_first(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.log.epochs.assign(4, 1)
+    assert shelf.stop() is None
+    again = shelf.again()
+    again.log.append_replica(memoryview(encode_batch([Record(1, 1, None, b"")], base_offset=1, leader_epoch=1)))
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0)])
+
+
+def test_an_epoch_that_contradicts_records_comes_to_the_file_at_once(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.put(kit.batch(1), epoch=4)
+    shelf.log.lead(3)
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(3, 2)])
+
+
+def test_a_stop_without_producers_leaves_no_snapshot_and_the_start_does_not_read_for_one(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim, TopicConfig(segment_bytes=100_000, index_interval_bytes=1000))
+    for _ in range(60):
+        shelf.put(kit.batch(1))
+    shelf.log.high_watermark = 60
+    assert shelf.stop() is None
+    assert not [name for name in sim.names("t-0") if name.endswith(".snapshot")]
+    seen = counted()
+    again = shelf.again()
+    assert again.log.end_offset == 60
+    assert 0 < seen[DiskOperation.READ, LOG] < 30
+
+
+def test_producers_that_a_start_found_without_their_snapshot_have_one_at_the_next_stop(world, kit, shelf) -> None:
+    shelf.put(idempotent(kit, 0), idempotent(kit, 1))
+    assert shelf.stop() is None
+    world.overwrite("t-0/00000000000000000002.snapshot", b"torn")
+    again = shelf.again()
+    assert again.stop() is None
+    assert "00000000000000000002.snapshot" in world.names("t-0")
+    assert again.again().put(idempotent(kit, 1)) == [1]
