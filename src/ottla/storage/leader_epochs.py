@@ -57,9 +57,10 @@ class LeaderEpochs:
             self._persist(self.entries)
 
     def expect(self, epoch: int, start_offset: int) -> bool:
-        """A leader of this epoch has begun and written nothing yet; whether `persist` is to follow before its first record.
+        """A leader of this epoch has begun and written nothing yet, and the log ends at `start_offset`.
 
-        `start_offset` is the log end. Where epochs that have records change, `persist` is called here.
+        Returns whether the file has to be written before its first record. Where epochs that have records change,
+        `persist` is called here.
         """
         written = [entry for entry in self._entries if entry.start_offset < start_offset]
         if not self._put(EpochEntry(epoch, start_offset)):

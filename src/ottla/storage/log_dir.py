@@ -23,6 +23,7 @@ from ottla.storage.checkpoints import (
 )
 from ottla.storage.dir_moves import DirMoves
 from ottla.storage.errors import WrongDirectory
+from ottla.storage.found_logs import Found
 from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
@@ -41,7 +42,7 @@ from ottla.storage.layout import (
 )
 from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
-from ottla.storage.recovery import Found, open_log
+from ottla.storage.recovery import open_log
 from ottla.storage.scan import read_file
 from ottla.types import TopicPartition
 

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
+from ottla.storage.found_logs import Found
 from ottla.storage.home import Home
 from ottla.storage.lack import Lack, format_lack, parse_lack
 from ottla.storage.layout import (
@@ -35,6 +36,7 @@ from ottla.storage.plausible import (
     aborted_right,
     begin_late,
     begins_right,
+    differ,
     edges,
     epochs_of,
     epochs_right,
@@ -57,16 +59,6 @@ from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 MAX_OFFSET: Final = 2**63 - 1
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-
-
-class Found(NamedTuple):
-    """What the log directory's checkpoints say about a log, and how the last stop was."""
-
-    clean: bool
-    recovery_point: int = 0
-    start_offset: int = 0
-    high_watermark: int = 0
-    cleaned_until: int = 0
 
 
 def open_log(
@@ -179,19 +171,13 @@ class _Opening:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
         log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
-        if not self.found.clean and self._lacks_epochs(log):
+        if not self.found.clean and differ(self.stored_epochs, log.epochs.entries, log.end_offset):
             log.settle_epochs()
         if log.epochs_stale:
             log.fence()
         if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
         return log
-
-    def _lacks_epochs(self, log: Log) -> bool:
-        """Whether the file of leader epochs says something else of the records that are there."""
-        return [entry for entry in self.stored_epochs if entry.start_offset < log.end_offset] != list(
-            log.epochs.entries
-        )
 
     def _misses(self, lack: Lack) -> None:
         """Something is gone that was durable, or committed: it stays noted before anything else changes."""
