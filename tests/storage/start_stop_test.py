@@ -11,12 +11,19 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
+from ottla.seams import Failure
+from ottla.sim.drive import JournalLoss
 from ottla.sim.drive_faults import DiskOperation, DriveFaults
+from ottla.sim.inode import LossPattern
+from ottla.sim.machine import Death
 from ottla.storage.checkpoints import format_epochs
 from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.stop import SYNCED_ALONE
+from ottla.types import TopicPartition
 
 LOG = "t-0/00000000000000000000.log"
 EPOCHS = "t-0/leader-epoch-checkpoint"
+MANY = SYNCED_ALONE + 10
 
 
 class Counted(DriveFaults):
@@ -123,3 +130,64 @@ def test_producers_that_a_start_found_without_their_snapshot_have_one_at_the_nex
     assert again.stop() is None
     assert "00000000000000000002.snapshot" in world.names("t-0")
     assert again.again().put(idempotent(kit, 1)) == [1]
+
+
+def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(20):
+        tp = TopicPartition("t", partition)
+        log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    sim.kill()
+    seen = counted()
+    again = shelf.again()
+    for log in again.manager.logs():
+        log.lead(2)
+    sim.settle()
+    assert {log.recovery_point for log in again.manager.logs()} == {1}
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and "/" not in path]
+    touched = [path for kind, path in seen if kind is not DiskOperation.READ and path.endswith((EPOCHS[4:], "t-0"))]
+    assert len(synced) <= 3
+    assert not touched
+
+
+def test_what_was_found_after_a_kill_and_answered_survives_a_power_cut(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(3))
+    sim.restart()
+    again = shelf.again()
+    assert again.log.recovery_point == again.log.sync_awaited == 3
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    assert again.again().log.end_offset == 3
+
+
+@pytest.mark.parametrize("is_one_call", [True, False])
+def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim, kit, counted, is_one_call) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    seen = counted()
+    sim.disk.faults.syncs_all = is_one_call
+    assert shelf.stop() is None
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and path]
+    assert (len(synced) < 10) == is_one_call
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    again = shelf.again()
+    logs = list(again.manager.logs())
+    assert len(logs) == MANY
+    assert {(log.end_offset, log.recovery_point, log.segments.active.time_index.entries) for log in logs} == {(1, 1, 1)}
+
+
+def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    sim.disk.faults.arm(DiskOperation.SYNC)
+    assert isinstance(shelf.stop(), Failure)
+    sim.disk.faults.repair()
+    assert ".kafka_cleanshutdown" not in sim.names("")

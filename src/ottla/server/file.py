@@ -261,7 +261,7 @@ class RealFile:
         """Read, waiting for the device. Returns the bytes read, fewer than asked for only at the end."""
         room = max(0, self.size - pos)
         try:
-            return _read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
+            return read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
         except OSError as error:
             raise failure_of(error, self.path) from None
 
@@ -276,7 +276,7 @@ class RealFile:
 
         def work() -> memoryview:
             view = memoryview(bytearray(size))
-            return view[: _read_all(fd, pos, view)]
+            return view[: read_all(fd, pos, view)]
 
         def finished(outcome: memoryview | Failure) -> None:
             self.unpin()
@@ -349,7 +349,7 @@ class RealFile:
             self._disk.turns.soon(done, size if failure is None else failure)
 
 
-def _read_all(fd: int, pos: int, into: memoryview) -> int:
+def read_all(fd: int, pos: int, into: memoryview) -> int:
     """Fill `into` from `pos`; returns fewer bytes only at the end of the file."""
     filled = 0
     while filled < len(into):

@@ -100,6 +100,16 @@ class Flush:
         """Whether nothing is on its way and everything is durable."""
         return not self._open and not self._names and not self.cut and self.recovery_point >= self._end_offset()
 
+    @property
+    def idle(self) -> bool:
+        """Whether no flush is on its way."""
+        return not self._open
+
+    def covered(self) -> None:
+        """The whole directory was synced since the log was written last: a clean stop of many logs does that."""
+        self.recovery_point = self._end_offset()
+        self._names, self.cut, self._cuts = {}, False, 0
+
     def _start(self) -> None:
         self._waiting, self._asking = self._asking, []
         self._target, self._cuts_covered = self._end_offset(), self._cuts

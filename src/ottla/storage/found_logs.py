@@ -31,6 +31,8 @@ class Found(NamedTuple):
     start_offset: int = 0
     high_watermark: int = 0
     cleaned_until: int = 0
+    durable: bool = False
+    """Whether all that is in the directory is durable, although the last stop was not clean."""
 
 
 class FoundLog(NamedTuple):

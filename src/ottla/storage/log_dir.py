@@ -44,13 +44,12 @@ from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 from ottla.storage.scan import read_file
+from ottla.storage.stop import Stop
 from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 GHOSTS_KEPT: Final = 1000
 """Deleted partitions that are remembered until the checkpoints are rid of them."""
-STOPPED_AT_ONCE: Final = 500
-"""Logs that are brought to the disk at the same time at a clean stop."""
 
 
 class LogDir:
@@ -198,6 +197,8 @@ class LogDir:
     ) -> bool:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
         self._clean = self._take_clean_marker()
+        # Otherwise each log would have to be synced before its first record: the process before may have cut it.
+        durable = not self._clean and self._home.disk.sync_all_now()
         points, marks = self._home.noted_offsets(RECOVERY_POINTS), self._home.noted_offsets(HIGH_WATERMARKS)
         starts, cleaned = self._home.noted_offsets(LOG_STARTS), self._home.noted_offsets(CLEANED_UNTIL)
         scanned = 0
@@ -211,7 +212,7 @@ class LogDir:
         self._ghosts.difference_update(found)
         self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
         self._unopened = {
-            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0))
+            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0), durable)
             for tp in found
         }
         for done, (tp, directory) in enumerate(found.items()):
@@ -428,31 +429,7 @@ class LogDir:
 
     def stop(self, done: Done[None]) -> None:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
-        self._stop_some(list(self._all().values()), None, done)
-
-    def _stop_some(self, logs: list[Log], failure: Failure | None, done: Done[None]) -> None:
-        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
-        share, left = logs[:STOPPED_AT_ONCE], logs[STOPPED_AT_ONCE:]
-
-        def synced(later: Failure | None) -> None:
-            if left:
-                self._stop_some(left, failure or later, done)
-            else:
-                self._quiet(failure or later, done)
-
-        barrier = Barrier(synced)
-        for log in share:
-            if not log.closed:
-                self._stop_log(log, barrier)
-        self._home.disk.sync_dir(ROOT, barrier.expect())
-        barrier.armed()
-
-    def _stop_log(self, log: Log, barrier: Barrier) -> None:
-        try:
-            log.cleaning.settle()
-        except Failure as failure:
-            barrier.fail(failure)
-        log.stop(barrier)
+        Stop(self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)).begin()
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""

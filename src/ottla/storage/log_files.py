@@ -287,6 +287,16 @@ class LogFiles:
         if self.epochs_stale:
             self.fence()
 
+    def compare_epochs(self, stored: list[EpochEntry], trusted: bool) -> None:
+        """At start: what the file says. Where it is wrong about records that are there, and a stop that was not clean
+        makes another recovery likely, it is written at once, else before the next record."""
+        entries = list(self.epochs.entries)
+        self.epochs_stale = entries != stored
+        if not trusted and entries != [entry for entry in stored if entry.start_offset < self.end_offset]:
+            self.settle_epochs()
+        if self.epochs_stale:
+            self.fence()
+
     def settle_epochs(self) -> None:
         """Records are to follow: the file has no epoch that has none, and the one that is to have some."""
         if self.epochs_stale:
@@ -355,8 +365,11 @@ class LogFiles:
         self.write_epochs()
         self._flush_policy.await_all()
 
-    def stop(self, barrier: Barrier) -> None:
-        """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
+    def stop(self, barrier: Barrier) -> bool:
+        """Bring what a clean stop needs to its files: snapshot, epochs, entries of indexes.
+
+        Returns whether `finish` is to follow: log or indexes are not durable.
+        """
         # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
         told = self._snapshot_offset >= 0 or len(self.producers)
         if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
@@ -364,8 +377,27 @@ class LogFiles:
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())
         self._txn_sums.stop(barrier)
-        if any(segment.unsaved for segment in self.segments) or not self._flush.clean:
-            self._flush.request(barrier.expect(), everything=True)
+        return any(segment.unsaved for segment in self.segments) or not self._flush.clean
+
+    def finish(self, barrier: Barrier) -> None:
+        """Make log and indexes durable for a clean stop, by syncs of its own."""
+        self._flush.request(barrier.expect(), everything=True)
+
+    def write_out(self) -> bool:
+        """Bring all that is only in memory to the files, so that one sync of the directory makes it durable.
+
+        False: a flush is on its way, which `finish` waits for. Raises Failure.
+        """
+        if not self._flush.idle:
+            return False
+        self._active.close_time_index()
+        for segment in self.segments:
+            segment.write_out()
+        return True
+
+    def covered(self) -> None:
+        """The whole directory was synced since `write_out`."""
+        self._flush.covered()
 
     def close(self) -> None:
         """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""

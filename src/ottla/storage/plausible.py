@@ -136,11 +136,6 @@ def epochs_right(
     )
 
 
-def differ(stored: Sequence[EpochEntry], entries: Sequence[EpochEntry], end: int) -> bool:
-    """Whether the file of leader epochs says something else of the records that are there."""
-    return [entry for entry in stored if entry.start_offset < end] != list(entries)
-
-
 def begin_late(entries: Sequence[EpochEntry], segments: Sequence[Segment], start: int) -> bool:
     """Whether the first batch of a compacted log lies below all of its leader epochs: the records before them were
     deleted, and of the two files that say so only this one is new."""

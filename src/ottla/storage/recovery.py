@@ -36,7 +36,6 @@ from ottla.storage.plausible import (
     aborted_right,
     begin_late,
     begins_right,
-    differ,
     edges,
     epochs_of,
     epochs_right,
@@ -167,14 +166,10 @@ class _Opening:
             self.txn_sums,
         )  # fmt: skip
         log.lack = self.lack
-        if not self.found.clean:
+        if not self.found.clean and not self.found.durable:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
-        log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
-        if not self.found.clean and differ(self.stored_epochs, log.epochs.entries, log.end_offset):
-            log.settle_epochs()
-        if log.epochs_stale:
-            log.fence()
+        log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
         if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
         return log
@@ -339,6 +334,8 @@ class _Opening:
         self._recover_from(slot)
         if self.end_offset < self.recovery_point:
             self._recover_all()
+        elif self.found.durable and slot == len(self.segments) - 1:
+            self.recovery_point = self.end_offset  # the active segment's indexes need not be durable
 
     def _recover_all(self) -> None:
         """What the recovery point vouches for is not there: it is another log's, or the disk broke its word."""
