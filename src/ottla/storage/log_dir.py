@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
 from ottla.config.topic import TopicConfig
@@ -208,6 +209,7 @@ class LogDir:
             scanned += size
 
         found = dict(self._log_directories(directories))
+        config_of = cache(topic_config)
         self._ghosts.update(points, marks, starts, cleaned)
         self._ghosts.difference_update(found)
         self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
@@ -219,7 +221,7 @@ class LogDir:
             if not self._clean and not is_wanted():
                 _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
                 return False
-            self._open(tp, directory, topic_config(tp.topic), self._unopened[tp], count)
+            self._open(tp, directory, config_of(tp.topic), self._unopened[tp], count)
             del self._unopened[tp]
             progress(LoadProgress(self.name, done + 1, len(found), scanned))
         self._take_checkpoints(cleaned)
