@@ -142,6 +142,10 @@ class File(Protocol):
         """No more appends. Idempotent."""
         ...
 
+    def rest(self) -> None:
+        """Nothing is to be done with the file for some time: what keeps it at hand may be given back till then."""
+        ...
+
     def close(self) -> None:
         """Give the handle back. Outstanding syncs and regions still complete."""
         ...

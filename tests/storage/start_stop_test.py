@@ -5,6 +5,7 @@ Zone: real. Operations on the disk are counted, not time.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 
 import pytest
@@ -18,6 +19,7 @@ from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.storage.checkpoints import format_epochs
 from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.load_progress import LOGS_PER_LINE
 from ottla.storage.stop import SYNCED_ALONE
 from ottla.types import TopicPartition
 
@@ -191,3 +193,26 @@ def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, 
     assert isinstance(shelf.stop(), Failure)
     sim.disk.faults.repair()
     assert ".kafka_cleanshutdown" not in sim.names("")
+
+
+def test_a_log_at_rest_has_one_descriptor(real, kit) -> None:
+    shelf = kit.rolled(real, [0, 10], 20)
+    assert shelf.stop() is None
+    real.kill()
+    again = shelf.again()
+    assert again.log.end_offset == 20
+    real.settle()
+    assert len(real.disk.descriptors) == 1
+
+
+@pytest.mark.slow
+def test_a_stop_and_a_start_of_many_logs_say_how_far_they_are(sim, kit, caplog) -> None:
+    caplog.set_level(logging.INFO, "ottla.storage")
+    shelf = kit.Shelf(sim)
+    for partition in range(LOGS_PER_LINE + 1):
+        shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+    assert shelf.stop() is None
+    shelf.again()
+    said = [record.getMessage() for record in caplog.records]
+    assert "data0: stopping, 2000 of 2001 logs are written" in said
+    assert "data0: 2001 of 2001 logs are loaded, recovery has read 0 bytes" in said

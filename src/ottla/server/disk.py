@@ -132,6 +132,7 @@ class RealDisk:
             raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
         except OSError as error:
             raise failure_of(error, file.path) from None
+        self.descriptors.reopened += 1
         self.descriptors.opened(file)
         return fd
 

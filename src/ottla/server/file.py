@@ -54,6 +54,7 @@ class RealFile:
         "_waiting",
         "durable",
         "generation",
+        "seldom",
         "size",
         "touched",
     )
@@ -78,6 +79,8 @@ class RealFile:
         self.durable = 0
         self.generation = 0
         self.touched = True
+        self.seldom = ".log" not in name
+        """Files beside a log are used less often than the log."""
 
     # -- descriptors ---------------------------------------------------------------------------------------------
 
@@ -108,6 +111,12 @@ class RealFile:
             os.close(fd)
         except OSError as error:  # it is closed all the same; what had been written may not have reached the device
             self._lost = failure_of(error, self.path)
+
+    def rest(self) -> None:
+        """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are at rest."""
+        if self._fd >= 0 and not self.busy and not self._syncing:
+            self._disk.descriptors.closed(self)
+            self.park()
 
     def pin(self) -> int:
         """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""

@@ -19,7 +19,7 @@ from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.lack import Lack
-from ottla.storage.load_progress import LoadProgress
+from ottla.storage.load_progress import LOGS_PER_LINE, LoadProgress
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_files import UNBOUNDED
@@ -143,7 +143,7 @@ class LogManager:
         False: it was not wanted any more, and recovery has ended on the way; then only `stop` may follow.
         """
         for each in self.dirs:
-            if each.offline is None and not each.load(topic_config, progress or _unseen, is_wanted or _always):
+            if each.offline is None and not each.load(topic_config, progress or _say, is_wanted or _always):
                 return False
         settle(self.dirs)
         for log in self.logs():
@@ -414,8 +414,12 @@ def _always() -> bool:
     return True
 
 
-def _unseen(_: LoadProgress) -> None:
-    pass
+def _say(progress: LoadProgress) -> None:
+    """How far it is, where there are many logs."""
+    done, total = progress.logs_done, progress.logs_total
+    if total > LOGS_PER_LINE and (done % LOGS_PER_LINE == 0 or done == total):
+        text = "%s: %d of %d logs are loaded, recovery has read %d bytes"
+        _logger.info(text, progress.directory, done, total, progress.bytes_scanned)
 
 
 def _noted(_: object) -> None:

@@ -172,6 +172,8 @@ class _Opening:
         log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
         if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
+        for segment in self.segments:
+            segment.rest()
         return log
 
     def _misses(self, lack: Lack) -> None:

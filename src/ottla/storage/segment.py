@@ -321,6 +321,14 @@ class Segment:
 
     # -- end of life ---------------------------------------------------------------------------------------------------
 
+    def rest(self) -> None:
+        """The log is open, and not used yet: what a start looked into need not be kept at hand."""
+        for index in (self.open_index, self._time_index):
+            if index is not None:
+                index.rest()
+        if not self.active:
+            self.file.rest()
+
     def close_indexes(self) -> None:
         """Give the indexes' files back; they are opened again when they are needed."""
         for index in (self.open_index, self._time_index, self._txn_index):

@@ -13,6 +13,7 @@ from typing import Final
 from ottla.seams import Failure
 from ottla.storage.home import Barrier, Home
 from ottla.storage.layout import ROOT
+from ottla.storage.load_progress import LOGS_PER_LINE
 from ottla.storage.log import Log
 
 _logger = logging.getLogger(__name__)
@@ -21,8 +22,6 @@ LOGS_AT_ONCE: Final = 500
 """Logs in a turn; and logs that are synced at the same time: their files keep their descriptors meanwhile."""
 SYNCED_ALONE: Final = 100
 """Up to so many logs are synced by themselves: a sync of the directory waits for other programs' files, too."""
-_TOLD: Final = 2_000
-"""Logs between two lines that say how far it is."""
 
 
 class Stop:
@@ -115,5 +114,5 @@ class Stop:
         barrier.armed()
 
     def _tell(self, count: int, what: str) -> None:
-        if len(self._logs) > _TOLD and (count % _TOLD == 0 or count == len(self._logs)):
+        if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):
             _logger.info("%s: stopping, %d of %d logs are %s", self._home.disk.name, count, len(self._logs), what)
