@@ -82,6 +82,7 @@ class DirMoves:
         log.topic_id = source.topic_id
         log.write_metadata(lambda: self._mark(log, marked))
         self.futures[tp] = log
+        self._home.wake(tp)
         return log
 
     def _mark(self, copy: Log, marked: Callable[[], None]) -> None:

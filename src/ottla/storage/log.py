@@ -355,6 +355,7 @@ class Log(LogFiles):
         self._tail.clear()
         self.end_offset = end_offset
         self._flush_policy.truncated(end_offset)
+        self._home.wake(self.tp)
         self.high_watermark = min(self.high_watermark, end_offset)
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush.note_names(self.directory)

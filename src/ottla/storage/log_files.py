@@ -125,8 +125,8 @@ class LogFiles:
         self._txn_sums = TxnSums(home, lambda: self.directory, segments, txn_sums)
         self._trimming = Trimming(home, self)
         self._reader = Reader(segments, self._tail, home.scan)
-        self._flush = Flush(home, segments, min(recovery_point, end_offset), lambda: self.end_offset)
-        self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
+        self._flush = Flush(home, tp, segments, min(recovery_point, end_offset), lambda: self.end_offset)
+        self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset
         """The newest producer snapshot on the disk."""
         self.epochs_stale = False
@@ -183,6 +183,14 @@ class LogFiles:
     def sync_awaited(self) -> int:
         """Records below it are acknowledged only when they are durable (flush.messages)."""
         return self._flush_policy.awaited
+
+    def noted_high_watermark(self) -> int:
+        """The high watermark, for the directory's checkpoint; a log that has no record above it is not looked at again
+        before one comes (`Home.woken`)."""
+        if self.high_watermark == self.end_offset:
+            self._home.woken.pop(self.tp, None)
+            self._flush_policy.sleep()
+        return self.high_watermark
 
     def on_synced(self, tell: Callable[[], None]) -> None:
         """Have `tell` called when a flush has ended that acknowledgements may wait for."""
@@ -359,6 +367,7 @@ class LogFiles:
     def relocate(self, directory: str) -> None:
         """Its directory has another name now. What waits for the disk waits for the flush that is to follow."""
         self.directory = directory
+        self._home.wake(self.tp)
         for segment in self.segments:
             segment.relocate(directory)
         self.write_metadata()

@@ -203,7 +203,8 @@ class LogManager:
     def forget_missing(self) -> None:
         """It has been said what is missing."""
         for each in self.dirs:
-            each.missing.clear()
+            for tp in list(each.missing):
+                each.forget_missing(tp)
         self._deleted_ids.clear()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
@@ -259,7 +260,7 @@ class LogManager:
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
         self._drop_copies(tp)
-        had = any([each.missing.pop(tp, 0) for each in self.dirs])  # noqa: C419  all of them forget it
+        had = any([each.forget_missing(tp) for each in self.dirs])  # noqa: C419  all of them forget it
         if self._deleted_ids.pop(tp, topic_id) != topic_id:
             had = False  # what was deleted belonged to another topic of this name
         chosen = next((each for each in working if each.name == preferred), None)
@@ -289,7 +290,7 @@ class LogManager:
         """These topics are deleted: no log of theirs is missing."""
         for each in self.dirs:
             for tp in [tp for tp in each.missing if tp.topic in names]:
-                del each.missing[tp]
+                each.forget_missing(tp)
                 self._deleted_ids.pop(tp, None)
 
     def _drop_copies(self, tp: TopicPartition) -> None:
@@ -367,7 +368,7 @@ class LogManager:
 
     def _checkpoint_recovery_points(self) -> None:
         for each in self._working():
-            each.checkpoint_recovery_points()
+            each.refresh_recovery_points()
 
     def _checkpoint_starts(self) -> None:
         for each in self._working():

@@ -10,11 +10,13 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.seams import Failure
+from ottla.seams import Failure, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, format_clean_shutdown, parse_clean_shutdown
 from ottla.storage.home import Barrier, Home
-from ottla.storage.layout import ROOT
+from ottla.storage.layout import CLEAN_SHUTDOWN, ROOT
 from ottla.storage.load_progress import LOGS_PER_LINE
 from ottla.storage.log import Log
+from ottla.storage.scan import read_file
 
 _logger = logging.getLogger(__name__)
 
@@ -116,3 +118,24 @@ class Stop:
     def _tell(self, count: int, what: str) -> None:
         if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):
             _logger.info("%s: stopping, %d of %d logs are %s", self._home.disk.name, count, len(self._logs), what)
+
+
+def take_clean_mark(home: Home) -> bool:
+    """At the start: whether the last stop was clean. The mark is gone, durably, before anything is appended."""
+    disk = home.disk
+    try:
+        parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
+        clean = True
+    except CorruptCheckpoint as error:
+        _logger.warning("%s: %s", disk.name, error)
+        clean = False
+    except Failure as failure:
+        if failure.kind is not Kind.NOT_DONE:
+            raise
+        clean = False
+    if home.safeguards.clean_marker_order:
+        disk.unlink_now(CLEAN_SHUTDOWN)
+        disk.sync_now(ROOT)
+    else:
+        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+    return clean
