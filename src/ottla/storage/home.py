@@ -58,6 +58,7 @@ class Home:
         "short",
         "starts_changed",
         "timers",
+        "unchecked",
         "woken",
         "workers",
     )
@@ -103,6 +104,8 @@ class Home:
         """Segments with index entries that are only in memory."""
         self.woken: dict[TopicPartition, None] = {}
         """Partitions whose high watermark may have moved since it was noted: others have no record above theirs."""
+        self.unchecked: dict[TopicPartition, None] = {}
+        """Partitions whose logs have changed since retention looked at them, beside those that are `woken`."""
         self.points_moved: dict[TopicPartition, None] = {}
         """Partitions whose recovery point may have moved since it was noted."""
         self.starts_changed = False
@@ -118,7 +121,7 @@ class Home:
         self.on_offline(self.disk.name)
 
     def wake(self, tp: TopicPartition) -> None:
-        """A log is there, or gone, or was cut: what checkpoints say of it is looked at again."""
+        """A log is there, or gone, was cut, or has other settings: checkpoints and retention look at it again."""
         self.woken[tp] = self.points_moved[tp] = None
 
     def check(self) -> None:

@@ -289,6 +289,10 @@ class Log(LogFiles):
         """
         return self._trimming.delete_old_segments(now)
 
+    def retention_due_ms(self, now: Instant) -> int | None:
+        """The wall time at which retention has to look at the log again if it does not change; None: never."""
+        return self._trimming.due_ms(now)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""
         if offset >= self.end_offset:

@@ -427,6 +427,16 @@ class LogDir:
             self._mark_text.note(tp, None if log is None else log.noted_high_watermark())
         return self._mark_text.data
 
+    def take_unchecked(self) -> list[Log]:
+        """The logs that have changed since this was asked."""
+        tps = self._home.unchecked | self._home.woken
+        self._home.unchecked = {}
+        return [self.logs[tp] for tp in tps if tp in self.logs]
+
+    def check_again(self, tp: TopicPartition) -> None:
+        """Have a log be among those that changed."""
+        self._home.unchecked[tp] = None
+
     def _log_here(self, tp: TopicPartition) -> Log | None:
         """The log that checkpoints speak of."""
         return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.leaving.get(tp)

@@ -146,6 +146,7 @@ class LogFiles:
         """The message format that is written; what was written before may be of any."""
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush_policy.configure(config)
+        self._home.wake(self.tp)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -189,6 +190,7 @@ class LogFiles:
         before one comes (`Home.woken`)."""
         if self.high_watermark == self.end_offset:
             self._home.woken.pop(self.tp, None)
+            self._home.unchecked[self.tp] = None
             self._flush_policy.sleep()
         return self.high_watermark
 
@@ -259,6 +261,7 @@ class LogFiles:
 
     def vouch(self, segments: Iterable[Segment]) -> None:
         """The transaction indexes of these segments are whole, and nothing more comes into them. Raises Failure."""
+        self._home.wake(self.tp)  # they are new, or sealed now
         for segment in segments:
             self._txn_sums.note(segment)
         self._txn_sums.save()
@@ -447,6 +450,7 @@ class LogFiles:
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
         self._home.starts_changed = True
+        self._home.wake(self.tp)
 
     def uncover(self, offset: int) -> None:
         """The log is about to be cut at `offset`: no segments are half exchanged any more, and what compaction has

@@ -24,6 +24,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.moving import Move, settle
+from ottla.storage.retention_queue import RetentionQueue
 from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan
@@ -46,6 +47,7 @@ class LogManager:
         "_config",
         "_deleted_ids",
         "_homes",
+        "_retention",
         "_rooms",
         "cleaner",
         "dirs",
@@ -75,6 +77,7 @@ class LogManager:
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are missing since (`LogDir.missing`)."""
         self._chores = Chores(clock, self.timers)
+        self._retention = RetentionQueue()
         self.removable_at_first = UNBOUNDED
         """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
         self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
@@ -277,6 +280,7 @@ class LogManager:
         on this replica at the next start, it is told that the records are gone.
         """
         self._drop_copies(tp)
+        self._retention.forget(tp)
         for each in self.dirs:
             if tp in each.logs:
                 end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
@@ -380,11 +384,26 @@ class LogManager:
             each.checkpoint_high_watermarks()
 
     def _check_retention(self) -> None:
-        self._chores.add(self._retain, self.logs())
+        """Look at the logs that have changed, and at those that have become due by time."""
+        for each in self._working():
+            self._chores.add(self._retain, each.take_unchecked())
+        due = (self.get(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
+        self._chores.add(self._retain, (log for log in due if log is not None))
 
     def _retain(self, log: Log) -> None:
         if self.get(log.tp) is not log:
             return
+        self._drop_old(log)
+        now = self._clock.now()
+        due_ms = log.retention_due_ms(now)
+        if due_ms is None:
+            return
+        if due_ms <= now.wall_ms:
+            next(each for each in self.dirs if each.logs.get(log.tp) is log).check_again(log.tp)
+        else:
+            self._retention.schedule(log.tp, due_ms)
+
+    def _drop_old(self, log: Log) -> None:
         try:
             dropped = log.delete_old_segments(self._clock.now())
         except ApiError as error:

@@ -37,16 +37,33 @@ class Trimming:
         log = self._log
         if log is None or (len(log.segments) == 1 and not log.segments.first.size):
             return 0
+        count = min(self._unneeded(log, now), self._removable(log))
+        try:
+            self._drop_first(log, count)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        return count
+
+    def due_ms(self, now: Instant) -> int | None:
+        """The wall time at which a log that does not change has to be looked at again: now, where less could go than
+        should; None: never."""
+        log = self._log
+        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
+            return None
+        if self._unneeded(log, now):
+            return now.wall_ms
+        if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
+            return None
+        return log.segments.first.largest_timestamp + log.config.retention_ms + 1
+
+    @staticmethod
+    def _unneeded(log: LogFiles, now: Instant) -> int:
+        """How many segments need not be kept."""
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
             by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
             ages = (segment.largest_timestamp for segment in log.segments)
             count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
-        count = min(count, self._removable(log))
-        try:
-            self._drop_first(log, count)
-        except Failure as failure:
-            raise self._home.refusal(failure) from failure
         return count
 
     @staticmethod
