@@ -9,7 +9,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Failure, Kind
 from ottla.sim.machine import Death
-from ottla.storage import log_dir
+from ottla.storage import stop
 from ottla.storage.checkpoints import parse_meta_properties, parse_offsets, parse_partition_metadata
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
@@ -34,7 +34,6 @@ def test_the_layout_of_a_directory(world, kit, shelf) -> None:
         "00000000000000000000.index",
         "00000000000000000000.log",
         "00000000000000000000.timeindex",
-        "00000000000000000001.snapshot",
         "leader-epoch-checkpoint",
         "partition.metadata",
     ]
@@ -218,7 +217,7 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
 
 
 def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
-    monkeypatch.setattr(log_dir, "STOPPED_AT_ONCE", 2)
+    monkeypatch.setattr(stop, "LOGS_AT_ONCE", 2)
     world, manager, _ = two(kit)
     logs = [manager.create(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
     for log in logs:

@@ -35,9 +35,9 @@ class Trimming:
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
-        if log is None:
+        if log is None or _is_blank(log):
             return 0
-        count = self._count(log, now)
+        count = min(self._unneeded(log, now), self._removable(log))
         try:
             self._drop_first(log, count)
         except Failure as failure:
@@ -47,18 +47,31 @@ class Trimming:
     def needs_flush(self, now: Instant) -> bool:
         """`Log.retention_needs_flush`."""
         log = self._log
-        return log is not None and not log.has_durable_names and self._count(log, now) == len(log.segments)
+        if log is None or _is_blank(log) or log.has_durable_names:
+            return False
+        return min(self._unneeded(log, now), self._removable(log)) == len(log.segments)
 
-    def _count(self, log: LogFiles, now: Instant) -> int:
-        """How many of the oldest segments are to go."""
-        if len(log.segments) == 1 and not log.segments.first.size:
-            return 0
+    def due_ms(self, now: Instant) -> int | None:
+        """The wall time at which a log that does not change has to be looked at again: now, where less could go than
+        should; None: never."""
+        log = self._log
+        if log is None or _is_blank(log):
+            return None
+        if self._unneeded(log, now):
+            return now.wall_ms
+        if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
+            return None
+        return log.segments.first.largest_timestamp + log.config.retention_ms + 1
+
+    @staticmethod
+    def _unneeded(log: LogFiles, now: Instant) -> int:
+        """How many segments need not be kept."""
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
             by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
             ages = (segment.largest_timestamp for segment in log.segments)
             count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
-        return min(count, self._removable(log))
+        return count
 
     @staticmethod
     def _removable(log: LogFiles) -> int:
@@ -98,3 +111,8 @@ class Trimming:
     def _names_gone(self, outcome: object) -> None:
         self.dropping -= 1
         self._home.noted(outcome)
+
+
+def _is_blank(log: LogFiles) -> bool:
+    """Whether it has nothing but an empty segment."""
+    return len(log.segments) == 1 and not log.segments.first.size
