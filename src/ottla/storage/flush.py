@@ -88,8 +88,12 @@ class Flush:
         A file of later batches whose name is kept by a power cut that loses the one of earlier batches would be a log
         without its beginning. Nearly always a flush has been there before. Raises Failure.
         """
-        if directory in self._names or directory in self._names_on_way:
+        if not self.has_durable_names(directory):
             self._home.disk.sync_now(directory)
+
+    def has_durable_names(self, directory: str) -> bool:
+        """Whether all names in a directory are durable."""
+        return directory not in self._names and directory not in self._names_on_way
 
     def request(self, done: Done[int], everything: bool = False) -> None:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.

@@ -44,6 +44,7 @@ from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
 from ottla.storage.recovery import open_log
 from ottla.storage.scan import read_file
+from ottla.storage.starts_file import StartsFile
 from ottla.storage.stop import Stop, take_clean_mark
 from ottla.types import TopicPartition
 
@@ -77,7 +78,6 @@ class LogDir:
         self._home = home
         home.fence = self._fence
         home.rearm = self._rearm
-        home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         home.settle_recovery_points = lambda: self._recovery_points.settle(self._recovery_point_bytes)
         home.save_cleaned = self._save_cleaned
@@ -94,7 +94,8 @@ class LogDir:
         """Partitions that have no log here any more but may be named in a checkpoint."""
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
         self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
-        self._starts = LatestWrite(home, LOG_STARTS)
+        self._starts = StartsFile(home, self._start_bytes)
+        home.save_starts = self._starts.save
         self._point_text, self._mark_text = OffsetText(), OffsetText()
         self._cleaned = LatestWrite(home, CLEANED_UNTIL)
         self._noted_clean: dict[TopicPartition, int] = {}
@@ -340,7 +341,7 @@ class LogDir:
         """
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
-        self._starts.write_now(self._start_bytes())
+        self._starts.write_now()
         self._correct_cleaned()
         self._ghosts.clear()
 
@@ -370,8 +371,7 @@ class LogDir:
 
     def checkpoint_starts(self) -> None:
         """Note the log starts that file names do not tell."""
-        self._home.starts_changed = False
-        self._starts.write(self._start_bytes())
+        self._starts.write()
 
     def checkpoint_cleaned(self) -> None:
         """Note how far each log is clean."""
@@ -398,13 +398,9 @@ class LogDir:
         found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
         return {tp: offset for tp, offset in found if offset is not None}
 
-    def _save_starts(self, then: Callable[[], None]) -> None:
-        self.checkpoint_starts()
-        self._starts.when_idle(lambda _: then())
-
     def save_starts_now(self) -> None:
         """Note the log starts, waiting for it. Raises Failure."""
-        self._starts.write_now(self._start_bytes())
+        self._starts.write_now()
 
     @property
     def starts_changed(self) -> bool:
@@ -454,7 +450,7 @@ class LogDir:
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
-        every = (self._recovery_points, self._high_watermarks, self._starts, self._cleaned)
+        every = (self._recovery_points, self._high_watermarks, self._starts.file, self._cleaned)
         busy = [file for file in every if file.busy]
         if not busy:
             self._stopped(failure, done)

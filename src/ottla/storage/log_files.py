@@ -166,6 +166,11 @@ class LogFiles:
         return self.start_offset > self.segments.first.base_offset or self._trimming.dropping > 0
 
     @property
+    def has_durable_names(self) -> bool:
+        """Whether the names of its files are durable: a roll need not wait for them."""
+        return self._flush.has_durable_names(self.directory)
+
+    @property
     def recovery_point(self) -> int:
         """Everything below it is durable."""
         return self._flush.recovery_point

@@ -13,7 +13,7 @@ from typing import Final
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Instant, Kind, Workers
 from ottla.storage.chores import Chores
 from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.found_logs import FoundLog, found_logs
@@ -390,33 +390,49 @@ class LogManager:
         due = (self.get(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
         self._chores.add(self._retain, (log for log in due if log is not None))
 
-    def _retain(self, log: Log) -> None:
+    def _retain(self, log: Log) -> bool:
         if self.get(log.tp) is not log:
-            return
-        self._drop_old(log)
+            return False
         now = self._clock.now()
+        if log.retention_needs_flush(now):
+            log.flush(lambda outcome: self._retain_later(log, outcome))
+            return False
+        has_dropped = self._drop_old(log, now)
         due_ms = log.retention_due_ms(now)
-        if due_ms is None:
-            return
-        if due_ms <= now.wall_ms:
-            next(each for each in self.dirs if each.logs.get(log.tp) is log).check_again(log.tp)
-        else:
+        if due_ms is not None and due_ms > now.wall_ms:
             self._retention.schedule(log.tp, due_ms)
+        elif due_ms is not None:
+            self._check_again(log)
+        return has_dropped
 
-    def _drop_old(self, log: Log) -> None:
+    def _check_again(self, log: Log) -> None:
+        """At the next check."""
+        for each in self.dirs:
+            if each.logs.get(log.tp) is log:
+                each.check_again(log.tp)
+
+    def _drop_old(self, log: Log, now: Instant) -> bool:
         try:
-            dropped = log.delete_old_segments(self._clock.now())
+            dropped = log.delete_old_segments(now)
         except ApiError as error:
             _logger.warning("retention of %s: %s", log.tp, error.message)
-            return
+            return False
         if dropped:
             _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
+        return dropped > 0
+
+    def _retain_later(self, log: Log, outcome: int | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._check_again(log)
+        else:
+            self._chores.add(self._retain, (log,))
 
     def _expire_producers(self) -> None:
         self._chores.add(self._expire, self.logs())
 
-    def _expire(self, log: Log) -> None:
+    def _expire(self, log: Log) -> bool:
         log.producers.expire(self._clock.now().wall_ms, self._config.producer_id_expiration_ms)
+        return False
 
 
 def _rank(stored: bytes, wanted: bytes) -> int:
