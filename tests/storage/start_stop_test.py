@@ -216,3 +216,18 @@ def test_a_stop_and_a_start_of_many_logs_say_how_far_they_are(sim, kit, caplog) 
     said = [record.getMessage() for record in caplog.records]
     assert "data0: stopping, 2000 of 2001 logs are written" in said
     assert "data0: 2001 of 2001 logs are loaded, recovery has read 0 bytes" in said
+
+
+def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.put(kit.batch(1), epoch=2)
+    shelf.put(kit.batch(1), epoch=3)
+    sim.settle()
+    whole = sim.contents(LOG)
+    sim.kill()
+    sim.overwrite(LOG, whole[: len(whole) // 3 + 10])
+    again = shelf.again()
+    assert again.log.end_offset == 1
+    assert again.stop() is None
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0)])

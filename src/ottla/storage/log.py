@@ -289,15 +289,16 @@ class Log(LogFiles):
         """
         return self._trimming.delete_old_segments(now)
 
+    def retention_due_ms(self, now: Instant) -> int | None:
+        """The wall time at which retention has to look at the log again if it does not change: `now` where less could
+        go than should; None: never."""
+        return self._trimming.due_ms(now)
+
     def retention_needs_flush(self, now: Instant) -> bool:
         """Whether `delete_old_segments` would begin a segment, and wait for the disk in it: a `flush` before makes
         durable what it would wait for.
         """
         return self._trimming.needs_flush(now)
-
-    def retention_due_ms(self, now: Instant) -> int | None:
-        """The wall time at which retention has to look at the log again if it does not change; None: never."""
-        return self._trimming.due_ms(now)
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""

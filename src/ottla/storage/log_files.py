@@ -308,7 +308,7 @@ class LogFiles:
         makes another recovery likely, it is written at once, else before the next record."""
         entries = list(self.epochs.entries)
         self.epochs_stale = entries != stored
-        if not trusted and entries != [entry for entry in stored if entry.start_offset < self.end_offset]:
+        if not trusted and entries != [entry for entry in stored if entry.start_offset != self.end_offset]:
             self.settle_epochs()
         if self.epochs_stale:
             self.fence()

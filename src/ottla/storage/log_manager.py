@@ -395,24 +395,21 @@ class LogManager:
             return False
         now = self._clock.now()
         if log.retention_needs_flush(now):
-            log.flush(lambda outcome: self._retain_after(log, outcome))
+            log.flush(lambda outcome: self._retain_later(log, outcome))
             return False
-        dropped = self._drop_old(log, now)
+        has_dropped = self._drop_old(log, now)
         due_ms = log.retention_due_ms(now)
         if due_ms is not None and due_ms > now.wall_ms:
             self._retention.schedule(log.tp, due_ms)
         elif due_ms is not None:
             self._check_again(log)
-        return dropped
-
-    def _retain_after(self, log: Log, flushed: int | Failure) -> None:
-        if not isinstance(flushed, Failure):
-            self._chores.add(self._retain, (log,))
-        elif self.get(log.tp) is log:
-            self._check_again(log)
+        return has_dropped
 
     def _check_again(self, log: Log) -> None:
-        next(each for each in self.dirs if each.logs.get(log.tp) is log).check_again(log.tp)
+        """At the next check."""
+        for each in self.dirs:
+            if each.logs.get(log.tp) is log:
+                each.check_again(log.tp)
 
     def _drop_old(self, log: Log, now: Instant) -> bool:
         try:
@@ -423,6 +420,12 @@ class LogManager:
         if dropped:
             _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
         return dropped > 0
+
+    def _retain_later(self, log: Log, outcome: int | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._check_again(log)
+        else:
+            self._chores.add(self._retain, (log,))
 
     def _expire_producers(self) -> None:
         self._chores.add(self._expire, self.logs())

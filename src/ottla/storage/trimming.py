@@ -35,9 +35,9 @@ class Trimming:
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
-        if log is None or _is_blank(log):
+        if log is None:
             return 0
-        count = min(self._unneeded(log, now), self._removable(log))
+        count = self._count(log, now)
         try:
             self._drop_first(log, count)
         except Failure as failure:
@@ -47,21 +47,24 @@ class Trimming:
     def needs_flush(self, now: Instant) -> bool:
         """`Log.retention_needs_flush`."""
         log = self._log
-        if log is None or _is_blank(log) or log.has_durable_names:
-            return False
-        return min(self._unneeded(log, now), self._removable(log)) == len(log.segments)
+        return log is not None and not log.has_durable_names and self._count(log, now) == len(log.segments)
 
     def due_ms(self, now: Instant) -> int | None:
-        """The wall time at which a log that does not change has to be looked at again: now, where less could go than
-        should; None: never."""
+        """`Log.retention_due_ms`."""
         log = self._log
-        if log is None or _is_blank(log):
+        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
             return None
         if self._unneeded(log, now):
             return now.wall_ms
         if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
             return None
         return log.segments.first.largest_timestamp + log.config.retention_ms + 1
+
+    def _count(self, log: LogFiles, now: Instant) -> int:
+        """How many of the oldest segments are to go."""
+        if len(log.segments) == 1 and not log.segments.first.size:
+            return 0
+        return min(self._unneeded(log, now), self._removable(log))
 
     @staticmethod
     def _unneeded(log: LogFiles, now: Instant) -> int:
@@ -111,8 +114,3 @@ class Trimming:
     def _names_gone(self, outcome: object) -> None:
         self.dropping -= 1
         self._home.noted(outcome)
-
-
-def _is_blank(log: LogFiles) -> bool:
-    """Whether it has nothing but an empty segment."""
-    return len(log.segments) == 1 and not log.segments.first.size
