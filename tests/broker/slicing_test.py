@@ -8,6 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.broker.slicing import PART_US
+from ottla.coordinator.shard import Origin
+from ottla.groups.records import OffsetCommitted, Position
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     CreateTopicsRequest,
@@ -17,6 +19,7 @@ from ottla.wire.messages import (
     ListGroupsRequest,
     MetadataRequest,
     OffsetCommitRequest,
+    OffsetFetchRequest,
 )
 from ottla.wire.schema import struct_class
 from ottla.wire.slices import Joined, path_in, weigh
@@ -26,6 +29,7 @@ WHOLE = {
     ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
     ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
     ApiKey.WRITE_TXN_MARKERS: "its handler has slices of its own",
+    ApiKey.ADD_PARTITIONS_TO_TXN: "one wrong partition counts for all; its handler has slices of its own",
     ApiKey.LIST_GROUPS: "filters",
     ApiKey.LIST_TRANSACTIONS: "filters",
     ApiKey.LIST_CONFIG_RESOURCES: "kinds",
@@ -165,7 +169,12 @@ def partitions_per_turn(node, request, version, peer=None):
     return grown, node.answer(place)
 
 
-PATHS = {16: ("groups",), 3: ("topics", "partitions"), 35: ("results", "topics", "partitions")}
+PATHS = {
+    16: ("groups",),
+    3: ("topics", "partitions"),
+    35: ("results", "topics", "partitions"),
+    9: ("groups", "topics", "partitions"),
+}
 
 
 @pytest.mark.slow
@@ -211,3 +220,54 @@ def test_groups_are_listed_in_slices(node) -> None:
     assert max(grown) <= 1_000
     assert len([each for each in grown if each]) > 1
     assert {group.group_id for group in answer.groups} == {f"g{each}" for each in range(1_100)}
+
+
+POSITIONS = 1_300
+
+
+@pytest.fixture
+def travelled(node):
+    """A broker with groups that have committed a thousand positions each, in two topics by turns."""
+    node.create("__consumer_offsets")
+    (shard,) = node.broker._coordinators.groups.shards()
+    for group in ("g", "h", "i"):
+        for number in range(POSITIONS):
+            entry = OffsetCommitted(group, "tu"[number % 2], number // 2, Position(number))
+            shard.apply(entry, Origin(number))
+    return node
+
+
+def positions_in(topics):
+    return {(topic.name, row.partition_index): row.committed_offset for topic in topics for row in topic.partitions}
+
+
+EVERYTHING = {("tu"[number % 2], number // 2): number for number in range(POSITIONS)}
+
+
+def test_all_positions_of_a_group_are_answered_in_slices(travelled) -> None:
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    request = OffsetFetchRequest(groups=[group(group_id="g", topics=None)])
+    grown, answer = partitions_per_turn(travelled, request, 9)
+    assert max(grown) < POSITIONS
+    (only,) = answer.groups
+    assert [topic.name for topic in only.topics] == ["t", "u"]
+    assert positions_in(only.topics) == EVERYTHING
+
+
+def test_so_they_are_for_many_groups_whose_request_is_cut_itself(travelled) -> None:
+    group = OffsetFetchRequest.OffsetFetchRequestGroup
+    names = ["g", *(f"a-group-that-there-is-not-{number}" for number in range(600)), "h", "i"]
+    request = OffsetFetchRequest(groups=[group(group_id=name, topics=None) for name in names])
+    grown, answer = partitions_per_turn(travelled, request, 9)
+    assert max(grown) < POSITIONS
+    assert [each.group_id for each in answer.groups] == names
+    assert [positions_in(each.topics) for each in answer.groups if each.topics] == [EVERYTHING] * 3
+
+
+def test_so_they_are_in_the_versions_that_have_one_group(travelled) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(PATHS, 9, ("topics", "partitions"))
+        grown, answer = partitions_per_turn(travelled, OffsetFetchRequest(group_id="g", topics=None), 7)
+    assert max(grown) < POSITIONS
+    assert [topic.name for topic in answer.topics] == ["t", "u"]
+    assert positions_in(answer.topics) == EVERYTHING

@@ -218,6 +218,18 @@ def test_topics_that_are_named_by_id(hall: Hall):
     assert found == {old: unknown, ids[1]: [(9, 0), (-1, 0)], ids[2]: unknown}
 
 
+@pytest.mark.parametrize("version", range(6))
+def test_an_empty_group_id_is_an_error_of_the_whole_request(hall: Hall, version: int):
+    identity = LeaveGroupRequest.MemberIdentity
+    members = [identity(member_id="a"), identity(member_id="b")] if version >= 3 else []
+    left = hall.ask(LeaveGroupRequest(group_id="", member_id="a" if version < 3 else "", members=members), version)
+    assert (left.error_code, left.members) == (ErrorCode.INVALID_GROUP_ID, [])
+    part = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=0)
+    topics = [OffsetDeleteRequest.OffsetDeleteRequestTopic(name="t", partitions=[part])]
+    deleted = hall.ask(OffsetDeleteRequest(group_id="", topics=topics), 0)
+    assert (deleted.error_code, deleted.topics) == (ErrorCode.INVALID_GROUP_ID, [])
+
+
 def test_a_group_that_there_is_not_is_said_to_who_knows_that_error(hall: Hall):
     member = {"generation_id_or_member_epoch": 1, "member_id": "m", "group_id": "nobody's"}
     assert hall.commit(1, 8, **member) == ErrorCode.ILLEGAL_GENERATION

@@ -215,7 +215,10 @@ class SlicedRequests:
                 if response is None:
                     return error
             before = joined.size
-            joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
+            if type(response) is InPieces:
+                yield from _add_pieces(joined, response)
+            else:
+                joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
             yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
         return Encoded(joined.parts())
 
@@ -233,6 +236,8 @@ class SlicedRequests:
             is_part=is_part,
         )
         response = self._handle(api, context, request)
+        if isinstance(response, Generator):  # a handler with slices of its own
+            response = yield from response
         if response is not None:
             return response
         if large.answer is None:
@@ -268,6 +273,16 @@ def _joining(context: Context, response: InPieces) -> Steps:
         response.pieces.close()
         if not is_kept and response.on_dropped is not None:
             response.on_dropped()
+
+
+def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None]:
+    """Take the answer of one part, where it is made in pieces."""
+    try:
+        for piece in response.pieces:
+            joined.add(piece)
+            yield PART_US
+    finally:
+        response.pieces.close()
 
 
 def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:

@@ -5,7 +5,7 @@ Zone: pure. Values only. Each command carries the ticket of whoever asks, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.coordinator.shard import Producer, Ticket
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 class FetchOffsets(NamedTuple):
     """OffsetFetch of one group: (topic, partitions), None for all. The result has a Found for each."""
 
-    ticket: Ticket[Sequence[Found]]
+    ticket: Ticket[Iterable[Found]]
     group_id: str
     wanted: Sequence[tuple[str, Sequence[int]]] | None
     require_stable: bool = False

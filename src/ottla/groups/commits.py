@@ -12,6 +12,7 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.shard import Answer, Effect, Outcome
@@ -19,7 +20,7 @@ from ottla.errors import ErrorCode
 from ottla.groups.calendar import Key, Kind
 from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found
 from ottla.groups.group import CONSUMER, Group, GroupState
-from ottla.groups.offsets import Offsets
+from ottla.groups.offsets import Offsets, Place, position_of
 from ottla.groups.rebalancing import Timed
 from ottla.groups.records import OffsetCommitted
 from ottla.groups.safeguards import GroupSafeguards
@@ -86,31 +87,58 @@ def _answered(codes: Sequence[ErrorCode], ticket: object) -> Outcome:
     return Outcome(now=(Answer(ticket, codes),))  # type: ignore[arg-type]
 
 
+class AllFound:
+    """All positions of a group as they were when it was asked: each is looked at when its turn comes."""
+
+    __slots__ = ("_added", "_held", "_unstable")
+
+    def __init__(self, offsets: Offsets, group_id: str, stable: bool) -> None:
+        """`stable`: positions that a transaction is about to move, or to give to the group, are errors."""
+        self._held = offsets.copy_of_group(group_id)
+        self._unstable = dict.fromkeys(offsets.open_of_group(group_id) if stable else ())
+        self._added = [place for place in self._unstable if place not in self._held]
+
+    def __len__(self) -> int:
+        return len(self._held) + len(self._added)
+
+    def __iter__(self) -> Iterator[Found]:
+        return map(self.at, self.places())
+
+    def places(self) -> Iterator[Place]:
+        """Where it has positions, in the order of their first commit."""
+        return chain(self._held, self._added)
+
+    def at(self, place: Place) -> Found:
+        """One of `places`."""
+        if place in self._unstable:
+            return Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return Found(*place, position_of(self._held[place]))
+
+
 def fetch(offsets: Offsets, command: FetchOffsets) -> Outcome:
     """What is committed; told once everything that was applied so far is."""
-    found = list(_found(offsets, command))
+    found: AllFound | list[Found]
+    if command.wanted is None:
+        found = AllFound(offsets, command.group_id, command.require_stable)
+    else:
+        found = list(_found(offsets, command, command.wanted))
     return Outcome(committed=(Answer(command.ticket, found),))  # type: ignore[arg-type]
 
 
-def _found(offsets: Offsets, command: FetchOffsets) -> Iterator[Found]:
+def _found(offsets: Offsets, command: FetchOffsets, wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[Found]:
     group_id, stable = command.group_id, command.require_stable
-    if command.wanted is None:
-        places = [place for place, _ in offsets.of_group(group_id)]
-        if stable:
-            known = dict.fromkeys(places)
-            places += [place for place in offsets.open_of_group(group_id) if place not in known]
-    else:
-        places = [(topic, partition) for topic, partitions in command.wanted for partition in partitions]
-    for place in places:
-        if stable and offsets.is_open(group_id, place):
-            yield Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        else:
-            yield Found(*place, offsets.get(group_id, place))
+    for topic, partitions in wanted:
+        for partition in partitions:
+            place = (topic, partition)
+            if stable and offsets.is_open(group_id, place):
+                yield Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+            else:
+                yield Found(*place, offsets.get(group_id, place))
 
 
 def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Outcome:
     """Decide about an OffsetDelete (KIP-496): not of topics that members consume."""
-    code = _may_delete(group)
+    code = _may_delete(group) if command.group_id else ErrorCode.INVALID_GROUP_ID
     if group is None or code:
         return Outcome(now=(Answer(command.ticket, (code, ())),))  # type: ignore[arg-type]
     consumed = None if group.state is GroupState.EMPTY else group.subscribed_topics()

@@ -5,9 +5,11 @@ Zone: pure.
 
 from __future__ import annotations
 
+from typing import Final
+
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.shard import Answer, Outcome
-from ottla.errors import ErrorCode
+from ottla.errors import ApiError, ErrorCode
 from ottla.groups.calendar import Key, Kind
 from ottla.groups.commands import Heartbeat, Leave, Sync
 from ottla.groups.group import Group, GroupState, SyncResult
@@ -23,6 +25,8 @@ from ottla.groups.rebalancing import (
 from ottla.seams import Instant
 
 _NS_PER_MS = 1_000_000
+NO_GROUP_ID: Final = ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+"""An error of the whole request, not of its members."""
 _new = tuple.__new__  # a third of the time of the class's own, and heartbeats are many
 
 
@@ -121,9 +125,10 @@ def _assign(draft: Draft, command: Sync) -> None:
 
 def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Outcome:
     """Decide about a LeaveGroup, member by member."""
+    if not command.group_id:
+        return Outcome(now=(Answer(command.ticket, NO_GROUP_ID),))  # type: ignore[arg-type]
     if group is None:
-        code = ErrorCode.UNKNOWN_MEMBER_ID if command.group_id else ErrorCode.INVALID_GROUP_ID
-        return _left(command, [code] * len(command.members))
+        return _left(command, [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members))
     draft = Draft(group, limits, now)
     codes = [_leave_one(draft, *identity) for identity in command.members]
     if any(code is ErrorCode.NONE for code in codes):

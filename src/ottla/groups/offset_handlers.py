@@ -9,16 +9,17 @@ Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
 from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found, Item
+from ottla.groups.fetch_answers import Outcome as FetchOutcome
+from ottla.groups.fetch_answers import are_many, old_response, row_of, topics_in_pieces
 from ottla.groups.groups import Groups
 from ottla.groups.records import Position
 from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, InPieces, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     OffsetCommitRequest,
@@ -29,7 +30,6 @@ from ottla.wire.messages import (
     OffsetFetchResponse,
 )
 
-R = TypeVar("R")
 _AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
 _Group = OffsetFetchResponse.OffsetFetchResponseGroup
 _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
@@ -149,8 +149,8 @@ class OffsetHandlers:
         topics = request.topics
         wanted = _wanted(topics)
 
-        def answer(outcome: Sequence[Found] | ApiError) -> None:
-            context.reply(_old_fetch_response(outcome, wanted or (), context.api_version))
+        def answer(outcome: FetchOutcome) -> None:
+            context.reply(old_response(outcome, wanted or (), context.api_version >= _GROUP_ERROR_VERSION))
 
         self._groups.submit(FetchOffsets(answer, request.group_id, wanted, request.require_stable))
 
@@ -158,30 +158,39 @@ class OffsetHandlers:
         if len(request.groups) > MAX_GROUPS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_GROUPS} groups at once")
         by_id = context.api_version >= COMMIT_BY_ID
-        gather: Gather[_Group] = Gather(lambda groups: context.reply(OffsetFetchResponse(groups=groups)))
+        gather: Gather[FetchOutcome] = Gather(
+            lambda outcomes: context.reply(self._fetched(request.groups, outcomes, by_id))
+        )
         for group in request.groups:
             topics = group.topics
             if by_id and topics is not None:
                 fill_names(topics, self._groups.topics)
                 topics = [topic for topic in topics if topic.name]
             wanted = _wanted(topics)
-            ticket = self._ticket(group, by_id, gather.slot())
-            self._groups.submit(FetchOffsets(ticket, group.group_id, wanted, request.require_stable))
+            self._groups.submit(FetchOffsets(gather.slot(), group.group_id, wanted, request.require_stable))
         gather.close()
 
-    def _ticket(
-        self, group: _AskedGroup, by_id: bool, done: Callable[[_Group], None]
-    ) -> Callable[[Sequence[Found] | ApiError], None]:
-        def answered(outcome: Sequence[Found] | ApiError) -> None:
-            if isinstance(outcome, ApiError):
-                done(_Group(group_id=group.group_id, error_code=outcome.code))
-                return
-            topics = _found_topics(outcome)
-            if by_id:
-                topics = [*self._with_ids(group, topics), *_unknown_topics(group)]
-            done(_Group(group_id=group.group_id, topics=topics))
+    def _fetched(
+        self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
+    ) -> OffsetFetchResponse | InPieces:
+        pieces = self._pieces(groups, outcomes, by_id)
+        if are_many(outcomes):
+            return InPieces(("groups", "topics", "partitions"), pieces)
+        return OffsetFetchResponse(groups=[group for piece in pieces for group in piece.groups])
 
-        return answered
+    def _pieces(
+        self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
+    ) -> Generator[OffsetFetchResponse, None, None]:
+        for group, outcome in zip(groups, outcomes, strict=True):
+            name = group.group_id
+            if isinstance(outcome, ApiError):
+                yield OffsetFetchResponse(groups=[_Group(group_id=name, error_code=outcome.code)])
+                continue
+            for piece in topics_in_pieces(outcome):
+                topics = [_Topic(name=topic, partitions=_rows(found)) for topic, found in piece]
+                if by_id:
+                    topics = [*self._with_ids(group, topics), *_unknown_topics(group)]
+                yield OffsetFetchResponse(groups=[_Group(group_id=name, topics=topics)])
 
     def _with_ids(self, group: _AskedGroup, topics: list[_Topic]) -> Iterator[_Topic]:
         """With their ids. A topic that was not asked for by its id, and is gone, cannot be told of."""
@@ -252,50 +261,15 @@ def _commit_response(
     return response
 
 
-def _old_fetch_response(
-    outcome: Sequence[Found] | ApiError, wanted: Sequence[tuple[str, Sequence[int]]], version: int
-) -> OffsetFetchResponse:
-    """One group. Before version 2 an error of the whole is that of every partition."""
-    response = OffsetFetchResponse()
-    if isinstance(outcome, ApiError):
-        response.error_code = outcome.code
-        none = [Found(topic, each, None, outcome.code) for topic, partitions in wanted for each in partitions]
-        outcome = none if version < _GROUP_ERROR_VERSION else []
-    for name, found in _by_topic(outcome).items():
-        rows = [_row(OffsetFetchResponse.OffsetFetchResponsePartition, each) for each in found]
-        response.topics.append(OffsetFetchResponse.OffsetFetchResponseTopic(name=name, partitions=rows))
-    return response
-
-
-def _found_topics(found: Sequence[Found]) -> list[_Topic]:
-    rows = {name: [_row(_Part, each) for each in parts] for name, parts in _by_topic(found).items()}
-    return [_Topic(name=name, partitions=parts) for name, parts in rows.items()]
+def _rows(found: Iterable[Found]) -> list[_Part]:
+    return [row_of(_Part, each) for each in found]
 
 
 def _unknown_topics(group: _AskedGroup) -> Iterator[_Topic]:
     for topic in group.topics or ():
         if not topic.name:
             none = [Found("", each, None, missing(topic, by_id=True)) for each in topic.partition_indexes]
-            yield _Topic(topic_id=topic.topic_id, partitions=[_row(_Part, each) for each in none])
-
-
-def _row(row_type: Callable[..., R], each: Found) -> R:
-    """One partition: both shapes of the answer have the same fields."""
-    position = each.position
-    return row_type(
-        partition_index=each.partition,
-        committed_offset=-1 if position is None else position.offset,
-        committed_leader_epoch=-1 if position is None else position.leader_epoch,
-        metadata="" if position is None else position.metadata,
-        error_code=each.code,
-    )
-
-
-def _by_topic(found: Sequence[Found]) -> dict[str, list[Found]]:
-    topics: dict[str, list[Found]] = {}
-    for each in found:
-        topics.setdefault(each.topic, []).append(each)
-    return topics
+            yield _Topic(topic_id=topic.topic_id, partitions=_rows(none))
 
 
 def _delete_response(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:

@@ -13,9 +13,10 @@ from typing import Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, Steps, handles
 from ottla.seams import Failure
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
+from ottla.transactions.many_partitions import ManyPartitions, is_large
 from ottla.transactions.messages import (
     BATCHED_FROM,
     Codes,
@@ -97,15 +98,12 @@ class ProducerHandlers:
         operation="Write",
         brokers_from=BATCHED_FROM,
         also=(("Topic", "Write"), ("Cluster", "ClusterAction")),
-        parts=Parts(
-            cost_us=5,
-            request=(("v3_and_below_topics", "partitions"),),
-            response=(("results_by_topic_v3_and_below", "results_by_partition"),),
-        ),
     )
-    def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> None:
-        """Answered for all transactions together."""
+    def add_partitions(self, context: Context, request: AddPartitionsToTxnRequest) -> Steps | None:
+        """Answered for all transactions together. One wrong partition of a transaction keeps the others out of it."""
         version = context.api_version
+        if version < BATCHED_FROM and is_large(request):
+            return ManyPartitions(context, request, self._topics.refusal).steps(self._transactions.submit)
         transactions = wanted_in(request, version)
         if len(transactions) > MAX_TRANSACTIONS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_TRANSACTIONS} transactions at once")
@@ -118,6 +116,7 @@ class ProducerHandlers:
         for wanted in transactions:
             self.add(wanted, version, gather.slot(), self._transactions.submit)
         gather.close()
+        return None
 
     def add(self, wanted: Wanted, version: int, done: Callable[[Codes], None], submit: Submit) -> None:
         """Add partitions to one transaction, or verify that they are in it, as that version of the API has it.

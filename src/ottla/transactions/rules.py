@@ -59,7 +59,7 @@ def check_size(txn: Transaction) -> None:
     """
     if len(txn.partitions) * _LONGEST_PARTITION <= MAX_PARTITIONS_BYTES:
         return
-    topics = dict.fromkeys(tp.topic for tp in sorted(txn.partitions))
+    topics = {tp.topic for tp in txn.partitions}
     size = 4 * len(txn.partitions) + sum(len(encode_text(topic)) + _PER_TOPIC for topic in topics)
     if size > MAX_PARTITIONS_BYTES:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(txn.partitions)} partitions are too many for a transaction")

@@ -1,0 +1,90 @@
+"""Answers to OffsetFetch, whole or in pieces: a group may have committed for a hundred thousand partitions.
+
+Zone: pure. Rows and topics of the responses; which group is asked for what is the handler's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Final, TypeVar
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.commands import Found
+from ottla.groups.commits import AllFound
+from ottla.groups.offsets import Place
+from ottla.requests import InPieces
+from ottla.wire.messages import OffsetFetchResponse
+
+R = TypeVar("R")
+Outcome = Iterable[Found] | ApiError
+Topics = list[tuple[str, list[Found]]]
+"""What was found, by topic."""
+PIECE: Final = 500
+"""Positions that are looked at, or become rows, in one go."""
+_OldTopic = OffsetFetchResponse.OffsetFetchResponseTopic
+_OldRow = OffsetFetchResponse.OffsetFetchResponsePartition
+
+
+def are_many(outcomes: Iterable[Outcome]) -> bool:
+    """Whether an answer with all these is made in pieces."""
+    return sum(len(each) for each in outcomes if isinstance(each, AllFound)) > PIECE
+
+
+def topics_of(found: Iterable[Found]) -> Topics:
+    """All that was found."""
+    topics: dict[str, list[Found]] = {}
+    for each in found:
+        topics.setdefault(each.topic, []).append(each)
+    return list(topics.items())
+
+
+def topics_in_pieces(found: Iterable[Found]) -> Iterator[Topics]:
+    """The same, piece by piece; empty pieces while a large one is put in the order of topics."""
+    if not isinstance(found, AllFound) or len(found) <= PIECE:
+        yield topics_of(found)
+        return
+    topics: dict[str, list[Place]] = {}
+    places = found.places()
+    while some := list(islice(places, PIECE)):
+        for place in some:
+            topics.setdefault(place[0], []).append(place)
+        yield []
+    ordered = (place for of_topic in topics.values() for place in of_topic)
+    while some := list(islice(ordered, PIECE)):
+        yield topics_of([found.at(place) for place in some])
+
+
+def old_response(
+    outcome: Outcome, wanted: Sequence[tuple[str, Sequence[int]]], says_group_error: bool
+) -> OffsetFetchResponse | InPieces:
+    """Of one group (versions 0 to 7). `says_group_error`: an error of the whole is not that of every partition."""
+    if isinstance(outcome, ApiError):
+        code = outcome.code
+        none = [Found(topic, each, None, code) for topic, partitions in wanted for each in partitions]
+        return _old_piece(topics_of([] if says_group_error else none), code)
+    if are_many((outcome,)):
+        return InPieces(("topics", "partitions"), _old_pieces(outcome))
+    return _old_piece(topics_of(outcome))
+
+
+def _old_pieces(found: Iterable[Found]) -> Generator[OffsetFetchResponse, None, None]:
+    for piece in topics_in_pieces(found):
+        yield _old_piece(piece)
+
+
+def _old_piece(topics: Topics, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
+    rows = [_OldTopic(name=name, partitions=[row_of(_OldRow, each) for each in found]) for name, found in topics]
+    return OffsetFetchResponse(error_code=code, topics=rows)
+
+
+def row_of(row_type: Callable[..., R], each: Found) -> R:
+    """One partition: both shapes of the answer have the same fields."""
+    position = each.position
+    return row_type(
+        partition_index=each.partition,
+        committed_offset=-1 if position is None else position.offset,
+        committed_leader_epoch=-1 if position is None else position.leader_epoch,
+        metadata="" if position is None else position.metadata,
+        error_code=each.code,
+    )

@@ -1,0 +1,104 @@
+"""AddPartitionsToTxn with hundreds of partitions: checked in slices, then added all together or not at all.
+
+Zone: deterministic. A partition that cannot be added keeps all others of the request from being added, so nothing is
+submitted before all have been looked at.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Generator, Iterator
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.requests import Context, InPieces, Steps
+from ottla.transactions.commands import AddPartitions
+from ottla.transactions.messages import code_for
+from ottla.transactions.state import UNBUMPED, Identity
+from ottla.types import TopicPartition
+from ottla.wire.limits import SLICE
+from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+from ottla.wire.slices import split, weigh
+
+PATH: Final = ("v3_and_below_topics", "partitions")
+_ANSWER_PATH: Final = ("results_by_topic_v3_and_below", "results_by_partition")
+_CHECK_US: Final = 5
+_Topic = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
+_Row = AddPartitionsToTxnResponse.AddPartitionsToTxnPartitionResult
+
+Refusal = Callable[[TopicPartition, bool], ErrorCode]
+"""Why a partition cannot be part of a transaction: (partition, whether a client asks) → NONE when it can."""
+
+
+def is_large(request: AddPartitionsToTxnRequest) -> bool:
+    """Whether a request of a client is worked on in slices."""
+    return weigh(request, PATH) > SLICE
+
+
+class ManyPartitions:
+    """One large request of a client. What it repeats is answered as often."""
+
+    def __init__(self, context: Context, request: AddPartitionsToTxnRequest, refusal: Refusal) -> None:
+        self._context = context
+        self._request = request
+        self._refusal = refusal
+        self._parts: list[AddPartitionsToTxnRequest] = []
+        """The request in slices, as far as they are checked."""
+        self._codes = array("h")
+        """Of each partition so far, in their order: why it cannot be added."""
+        self._known: dict[TopicPartition, None] = {}
+        """What is to be added: no more than there are partitions, however many a request names."""
+
+    def steps(self, submit: Callable[[AddPartitions], None]) -> Steps:
+        """Check all. Where none is refused, `submit` adds them, and the answer follows; else the answer says why."""
+        for part in split(self._request, PATH, SLICE):
+            self._check(part)
+            yield _CHECK_US * weigh(part, PATH)
+        if any(self._codes):
+            return InPieces(_ANSWER_PATH, self._refused())
+        request = self._request
+        identity = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        name = request.v3_and_below_transactional_id
+        submit(AddPartitions(name, identity, list(self._known), UNBUMPED, self._answer))
+        return None
+
+    def _check(self, part: AddPartitionsToTxnRequest) -> None:
+        self._parts.append(part)
+        for tp in _partitions(part):
+            code = self._refusal(tp, True)
+            self._codes.append(code)
+            if not code:
+                self._known[tp] = None
+
+    def _answer(self, outcome: ApiError | None) -> None:
+        code = ErrorCode.NONE
+        if outcome is not None:
+            code = code_for(self._context.api_key, self._context.api_version, outcome)
+        pieces = (_response(part, lambda _: code) for part in self._parts)
+        self._context.reply(InPieces(_ANSWER_PATH, pieces))
+
+    def _refused(self) -> Generator[AddPartitionsToTxnResponse, None, None]:
+        codes = iter(self._codes)
+        for part in self._parts:
+            yield _response(part, lambda _: next(codes) or ErrorCode.OPERATION_NOT_ATTEMPTED)
+
+
+def _partitions(part: AddPartitionsToTxnRequest) -> Iterator[TopicPartition]:
+    for topic in part.v3_and_below_topics:
+        for index in topic.partitions:
+            yield TopicPartition(topic.name, index)
+
+
+def _response(part: AddPartitionsToTxnRequest, code_of: Callable[[int], int]) -> AddPartitionsToTxnResponse:
+    """The rows of a slice, in its order."""
+    return AddPartitionsToTxnResponse(
+        results_by_topic_v3_and_below=[
+            _Topic(
+                name=topic.name,
+                results_by_partition=[
+                    _Row(partition_index=index, partition_error_code=code_of(index)) for index in topic.partitions
+                ],
+            )
+            for topic in part.v3_and_below_topics
+        ]
+    )
