@@ -21,7 +21,7 @@ from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, Declaration, Encoded, Handler, InPieces, handlers_of
+from ottla.requests import Context, Declaration, Encoded, Handler, InParts, InPieces, handlers_of
 from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
@@ -238,6 +238,9 @@ class Dispatch:
         assert not context.answered, f"API {context.api_key} answered twice"
         if type(response) is InPieces:
             self.sliced.join_pieces(context, response)
+            return
+        if type(response) is InParts:
+            self.sliced.handle_parts(self.cold[context.api_key], context, response)
             return
         context.answered = True
         if isinstance(response, ApiError):

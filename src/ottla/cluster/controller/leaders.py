@@ -212,8 +212,10 @@ class Leaders:
 
     # -- asked for -----------------------------------------------------------------------------------------------
 
-    def elect(self, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Script[Outcomes]:
-        """ElectLeaders: the outcome per partition; for all partitions (None) only of those that needed one."""
+    def elect(
+        self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
+    ) -> Script[Outcomes]:
+        """ElectLeaders: the outcome per partition, or of those that needed an election; None: all partitions."""
         asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
         refusals: dict[str, ApiError] = {}
         """By their text: thousands of partitions may have the same one."""
@@ -225,7 +227,7 @@ class Leaders:
         nobody = _nobody(kind)
         for tp, refusal in refused.items():
             why = nobody if refusal is None and tp not in changed else refusal
-            if partitions is not None or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            if not only_needed or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
                 outcomes[tp] = why
         return outcomes
 
