@@ -96,7 +96,7 @@ class Dispatch:
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
-        self._early: list[tuple[Slot, memoryview]] | None = None
+        self._early: dict[Peer, tuple[Slot, memoryview]] | None = None
         """Requests of clients that came while only brokers are served; None when everybody is."""
         self.hot: dict[int, HotApi] = {}
         self.cold: dict[int, ColdApi] = {}
@@ -162,7 +162,7 @@ class Dispatch:
         if cold is None or not cold.min_version <= version <= cold.max_version:
             return self._refuse_version(slot, key, version, correlation_id)
         if self._early is not None and self._may_wait(cold.declaration, key, version):
-            self._early.append((slot, self._network.hold(slot, frame)))
+            self._early[slot.peer] = slot, self._network.hold(slot, frame)
             return Gate.WAIT
         cold.count += 1
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
@@ -196,19 +196,19 @@ class Dispatch:
 
     def close(self) -> None:
         """Serve only other brokers for now."""
-        self._early = []
+        self._early = {}
 
     def open(self) -> None:
         """Serve clients, those that have been waiting first."""
         early, self._early = self._early, None
-        for slot, frame in early or ():
+        for slot, frame in (early or {}).values():
             self.on_frame(slot, frame)
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: what it waits for is not done."""
         self.sliced.on_gone(peer)
         if self._early:
-            self._early = [early for early in self._early if early[0].peer is not peer]
+            self._early.pop(peer, None)
 
     def _handle(self, cold: ColdApi, context: Context, request: Any) -> object:
         try:

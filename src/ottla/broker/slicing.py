@@ -77,11 +77,12 @@ class SlicedRequests:
         self._failed = failed
         self._as_response = as_response
         self._queue: deque[_Large] = deque()
-        self._large: set[_Large] = set()
+        self._large: dict[Peer, set[_Large]] = {}
+        """What runs, by connection: one that ends looks at its own requests only."""
         self._is_planned = False
 
     def __len__(self) -> int:
-        return len(self._large)
+        return sum(map(len, self._large.values()))
 
     def start(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
         """Handle a request of more than SMALL bytes: at once as far as one turn goes, the rest later.
@@ -92,7 +93,7 @@ class SlicedRequests:
         if len(frame) > INLINE:
             frame = self._network.hold(context.slot, frame)
         large.steps = self._steps(api, large, frame, body_pos)
-        self._large.add(large)
+        self._keep(large)
         self._run(large)
 
     def run_steps(self, slot: Slot, key: int, version: int, correlation_id: int, steps: MakeSteps) -> None:
@@ -102,7 +103,7 @@ class SlicedRequests:
         """
         large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
         large.steps = steps(lambda: self._resume(large))
-        self._large.add(large)
+        self._keep(large)
         self._put_back(large)
 
     def join_pieces(self, context: Context, response: InPieces) -> None:
@@ -110,7 +111,7 @@ class SlicedRequests:
         large = _Large(context)
         large.steps = _joining(context, response)
         next(large.steps)
-        self._large.add(large)
+        self._keep(large)
         self._put_back(large)
 
     def handle_parts(self, api: Api, context: Context, response: InParts) -> None:
@@ -122,8 +123,8 @@ class SlicedRequests:
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: its request is not handled any further."""
-        for large in [each for each in self._large if each.context.peer is peer]:
-            self._end(large)
+        for large in self._large.pop(peer, ()):
+            large.is_gone = True
             large.steps.close()
 
     # -- turns -------------------------------------------------------------------------------------------------------
@@ -178,7 +179,14 @@ class SlicedRequests:
 
     def _end(self, large: _Large) -> None:
         large.is_gone = True
-        self._large.discard(large)
+        running = self._large.get(large.context.peer)
+        if running is not None:
+            running.discard(large)
+            if not running:
+                del self._large[large.context.peer]
+
+    def _keep(self, large: _Large) -> None:
+        self._large.setdefault(large.context.peer, set()).add(large)
 
     # -- the steps of one request ------------------------------------------------------------------------------------
 
