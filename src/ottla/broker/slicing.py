@@ -118,7 +118,7 @@ class SlicedRequests:
         """Handle these requests in later turns in place of one, then send their answers as one."""
         large = _Large(context)
         large.steps = self._all_parts(api, large, response)
-        self._large.add(large)
+        self._keep(large)
         self._put_back(large)
 
     def on_gone(self, peer: Peer) -> None:
