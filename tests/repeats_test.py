@@ -12,12 +12,12 @@ def find(*groups):
     repeats = Repeats()
     assert [repeats.add(group) for group in groups] == [len(group) for group in groups]
     steps = repeats.find()
-    looked = 0
+    costs = set()
     while True:
         try:
-            looked += next(steps)
+            costs.add(next(steps))
         except StopIteration as stop:
-            assert looked == sum(map(len, groups))
+            assert len(costs) == 1, "whatever the hashes are"
             return stop.value
 
 

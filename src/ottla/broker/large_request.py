@@ -6,7 +6,7 @@ are, what is named twice) is looked for beforehand, in steps.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
@@ -36,17 +36,16 @@ class SomeElements:
 
     def survey(self) -> Iterator[int]:
         """Find what counts for the whole request, in steps; yields their costs in microseconds."""
-        names = self._names()
+        once, names = self.parts.once, self.parts.names
         repeats = Repeats()
         for elements in self._look():
             self.weight += self._weigh(elements)
             yield self.cost_us
             if names is not None:
                 for element in elements:
-                    if count := repeats.add(names(element)) // _NAMES_PER_US:
-                        yield count
-        if names is None:
-            return
+                    yield repeats.add(names(element)) // _NAMES_PER_US
+            elif once is not None:
+                yield repeats.add(map(once, elements)) // _NAMES_PER_US
         steps = repeats.find()
         while True:
             try:
@@ -57,10 +56,6 @@ class SomeElements:
 
     def _look(self) -> Iterator[list[Any]]:
         yield getattr(self.request, self.path[0])
-
-    def _names(self) -> Callable[[Any], Iterable[Hashable]] | None:
-        names, once = self.parts.names, self.parts.once
-        return (lambda element: (once(element),)) if names is None and once is not None else names
 
     def _weigh(self, elements: list[Any]) -> int:
         rest = self.path[1:]
