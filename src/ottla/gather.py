@@ -23,12 +23,17 @@ class Gather(Generic[T]):
         self._left = 1
 
     def slot(self) -> Callable[[T], None]:
-        """A place for one more answer, to be called exactly once."""
+        """A place for one more answer, to be called exactly once. An exception as the answer loses its traceback.
+
+        For that holds the frames it came through, and one of them this place: none of it would be freed.
+        """
         position = self._places
         self._places += 1
         self._left += 1
 
         def fill(answer: T) -> None:
+            if isinstance(answer, BaseException):
+                answer.__traceback__ = None
             self._answers[position] = answer
             self._count_down()
 

@@ -6,7 +6,9 @@ broker only collects them. Nothing here may know a broker, a log or a connection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.seams import Part, Peer, Slot
@@ -30,8 +32,24 @@ class Parts(NamedTuple):
     """About how long one element takes to handle and to encode, in microseconds."""
     request: tuple[tuple[str, ...], ...]
     response: tuple[tuple[str, ...], ...]
-    once: Callable[[Any], object] | None = None
+    once: Callable[[Any], Hashable] | None = None
     """What tells elements of the outermost array apart, where it is enough to answer equal ones once."""
+    names: Callable[[Any], Iterable[Hashable]] | None = None
+    """What an element of the outermost array names, where the handler asks `Context.repeated` what is named twice."""
+
+
+class Whole:
+    """What handlers know of a whole request while they handle a part of it."""
+
+    __slots__ = ("count", "is_all", "repeated")
+
+    def __init__(self, repeated: AbstractSet[int] = frozenset(), *, is_all: bool = False) -> None:
+        self.repeated = repeated
+        """The hashes of the names that the request has more than once."""
+        self.is_all = is_all
+        """Whether the request asked for all that there is, and the parts name it (`InParts`)."""
+        self.count = 0
+        """What a handler counts over all parts."""
 
 
 class Declaration(NamedTuple):
@@ -58,6 +76,9 @@ class Declaration(NamedTuple):
     """What is needed besides, for the other things a request may name; the handler's text says for which."""
     parts: Parts | None = None
     """How a large request is cut into parts; None: it is not."""
+    walked: tuple[str, ...] | None = None
+    """The path of an array that the handler only iterates over: a large request is decoded as it is walked, and may
+    have an element several times, with some of the elements along the path each time."""
 
     @property
     def needs(self) -> tuple[Need, ...]:
@@ -75,6 +96,15 @@ class Encoded(NamedTuple):
     """A response that is bytes already, in the version that was asked for, without its header."""
 
     parts: Sequence[Part]
+
+
+class InParts(NamedTuple):
+    """Requests to handle in place of one for all that there is, one after the other; their answers are joined.
+
+    At least one. Each is handled as a part, with `Whole.is_all`.
+    """
+
+    requests: Iterator[Any]
 
 
 class InPieces(NamedTuple):
@@ -103,6 +133,7 @@ class Context:
         "failed",
         "is_part",
         "slot",
+        "whole",
     )
 
     def __init__(
@@ -115,6 +146,7 @@ class Context:
         answer: Callable[[Context, Any], None],
         *,
         is_part: bool = False,
+        whole: Whole | None = None,
     ) -> None:
         self.api_key = api_key
         self.api_version = api_version
@@ -127,7 +159,15 @@ class Context:
         """Whether its handler failed: what comes later is not sent."""
         self.is_part = is_part
         """Whether this is a part of a request, whose answer is joined with others: it cannot be an Encoded one."""
+        self.whole = whole
+        """The whole request, where it may be larger than what the handler gets of it."""
         self._answer = answer
+
+    def repeated(self, names: Iterable[Hashable]) -> AbstractSet[int]:
+        """The hashes of names that the whole request has more than once; `names`: what the handler got of it."""
+        if self.whole is not None:
+            return self.whole.repeated
+        return {hash(name) for name, count in Counter(names).items() if count > 1}
 
     @property
     def peer(self) -> Peer:
@@ -173,10 +213,11 @@ def handles(
     early: bool = False,
     also: tuple[Need, ...] = (),
     parts: Parts | None = None,
+    walked: tuple[str, ...] | None = None,
 ) -> Callable[[F], F]:
     """Declare a method as the handler of an API."""
     declaration = Declaration(
-        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also, parts
+        api_key, min_version, max_version, resource, operation, inter_broker, brokers_from, early, also, parts, walked
     )
 
     def mark(method: F) -> F:

@@ -37,6 +37,8 @@ BUDGET = 40
 """Python calls per one-record Produce, socket to socket."""
 FETCH_BUDGET = 55
 """Python calls per Fetch of one partition, of records that an index has to find."""
+WIDE, WIDE_BUDGET = 400, 5
+"""Partitions of a full fetch without a session, and Python calls for each of them."""
 HEARTBEAT_BUDGET = 30
 """Python calls per Heartbeat."""
 TRANSACTION_BUDGET = 700
@@ -164,6 +166,33 @@ def test_a_fetch_of_older_records_keeps_its_budget() -> None:
         listing = a_round(count, work)
     per_fetch = count.calls.total() / REQUESTS
     assert per_fetch <= FETCH_BUDGET, f"{per_fetch:.1f} Python calls per fetch:\n{listing}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "partitions"), [(12, WIDE), (12, 4 * WIDE), (11, 4 * WIDE)])
+def test_a_full_fetch_of_many_partitions_keeps_its_budget(version: int, partitions: int) -> None:
+    batch = memoryview(bytes(encode_batch([Record(0, 1_700_000_000_000, None, b"x" * 100, ())])))
+    data = [ProduceRequest.PartitionProduceData(index=each, records=batch) for each in range(partitions)]
+    wanted = [FetchRequest.FetchPartition(partition=each, partition_max_bytes=65536) for each in range(partitions)]
+    asked = [FetchRequest.FetchTopic(topic="wide", partitions=wanted)]
+    frame = framed(1, version, FetchRequest(max_wait_ms=9, min_bytes=1, max_bytes=1 << 20, topics=asked))
+    with counted() as (count, peer):
+        wide = creatable("wide")
+        wide.num_partitions = partitions
+        ask(peer, CreateTopicsRequest(topics=[wide], timeout_ms=60_000), 2)
+        for at in range(0, partitions, WIDE):
+            topic = ProduceRequest.TopicProduceData(name="wide", partition_data=data[at : at + WIDE])
+            ask(peer, ProduceRequest(acks=1, timeout_ms=1000, topic_data=[topic]), 9)
+        size = 0
+        for _ in range(3):  # the first ones compile codecs
+            count.calls.clear()
+            count.counting = True
+            peer.sendall(frame)
+            size = len(answer(peer))
+            count.counting = False
+    assert size > 150 * partitions
+    listing = "\n".join(f"{calls / partitions:6.2f} {name}" for name, calls in count.calls.most_common(30))
+    assert count.calls.total() / partitions <= WIDE_BUDGET, listing
 
 
 def until_taken(peer: socket.socket, request: Any, version: int) -> Any:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import pytest
 from tests.broker.slicing_test import COUNT
-from tests.handnode import Place
+from tests.handnode import Node, Place
+from tests.steps import count_steps
 
 from ottla.broker.slicing import TURN_US
 from ottla.errors import ErrorCode
@@ -19,6 +20,9 @@ from ottla.wire.messages import FetchRequest, MetadataRequest, ProduceRequest
 
 pytestmark = pytest.mark.slow
 HOSTED = 600
+VERY_MANY = 5_000
+TURN_STEPS = 300_000
+"""Instructions of a turn that a large request may take: some milliseconds."""
 
 
 class Counted(dict):
@@ -189,3 +193,50 @@ def test_a_reader_that_goes_during_its_large_fetch_leaves_nothing(node) -> None:
         topic = node.broker.hosted.by_name["wide"]
         assert not any(partition.watchers for partition in topic.partitions.values())
         assert not node.broker._dispatch.sliced
+
+
+def steps_per_turn(node, request, version, peer=None):
+    """The answer, and how many instructions each turn took until it came."""
+    sliced = node.broker._dispatch.sliced
+    whole_turn, places = sliced._turn, []
+    turns = [count_steps(lambda: places.append(node.send(request, version, peer)))]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sliced, "_turn", lambda: turns.append(count_steps(whole_turn)))
+        answer = node.answer(places[0])
+    return answer, turns
+
+
+@pytest.fixture(scope="module")
+def wide():
+    """A broker with a topic of very many partitions, one of which has a record."""
+    node = Node()
+    node.create("wide", VERY_MANY)
+    node.produce("wide", b"here", partition=VERY_MANY - 1)
+    return node
+
+
+@pytest.mark.parametrize("version", [4, 10, 12])
+@pytest.mark.parametrize("committed", [0, 1])
+def test_no_turn_of_a_full_fetch_looks_at_all_partitions(wide, version, committed) -> None:
+    asked = fetch_of(("wide", range(VERY_MANY)), max_wait_ms=10, isolation_level=committed)
+    answer, turns = steps_per_turn(wide, asked, version)
+    rows = {row.partition_index: row for topic in answer.responses for row in topic.partitions}
+    assert [bool(rows[number].records) for number in range(VERY_MANY)] == [False] * (VERY_MANY - 1) + [True]
+    assert max(turns) < TURN_STEPS, " ".join(map(str, turns))
+
+
+def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
+    peer = type(wide.peer)()
+    asked = fetch_of(("wide", range(VERY_MANY - 1)), session_epoch=0, max_wait_ms=10)
+    answer, turns = steps_per_turn(wide, asked, 12, peer)
+    assert answer.session_id
+    assert sum(len(topic.partitions) for topic in answer.responses) == VERY_MANY - 1
+    assert max(turns) < TURN_STEPS, " ".join(map(str, turns))
+    session = wide.broker._fetch.sessions.get(answer.session_id)
+    session.dirty.update(dict.fromkeys(session.partitions.values()))
+    for each in session.partitions.values():
+        each.told_high_watermark = -1
+    small = fetch_of(session_id=answer.session_id, session_epoch=1)
+    again, turns = steps_per_turn(wide, small, 12, peer)
+    assert sum(len(topic.partitions) for topic in again.responses) == VERY_MANY - 1
+    assert max(turns) < TURN_STEPS, " ".join(map(str, turns))

@@ -6,6 +6,7 @@ Zone: real (it drives a broker by hand).
 from __future__ import annotations
 
 import pytest
+from tests.steps import count_steps
 
 from ottla.broker.slicing import PART_US
 from ottla.coordinator.shard import Origin
@@ -28,13 +29,12 @@ COUNT = 3_000
 WHOLE = {
     ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
     ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
-    ApiKey.WRITE_TXN_MARKERS: "its handler has slices of its own",
+    ApiKey.WRITE_TXN_MARKERS: "its handler has slices of its own, and walks over what is decoded slice by slice",
     ApiKey.ADD_PARTITIONS_TO_TXN: "one wrong partition counts for all; its handler has slices of its own",
     ApiKey.LIST_GROUPS: "filters",
     ApiKey.LIST_TRANSACTIONS: "filters",
     ApiKey.LIST_CONFIG_RESOURCES: "kinds",
-    ApiKey.LIST_PARTITION_REASSIGNMENTS: "a filter of what moves",
-    ApiKey.DESCRIBE_LOG_DIRS: "a filter of the logs that there are",
+    ApiKey.DESCRIBE_LOG_DIRS: "a filter of the logs that there are, walked over as it is decoded",
     ApiKey.DESCRIBE_TOPIC_PARTITIONS: "its handler answers a page",
     ApiKey.LEADER_AND_ISR: "only brokers ask",
     ApiKey.STOP_REPLICA: "only brokers ask",
@@ -133,6 +133,30 @@ def test_a_peer_that_goes_ends_its_request(node) -> None:
     node.pass_ms(100)
     assert not sliced
     assert not place.answered
+
+
+def test_a_connection_that_ends_costs_the_same_beside_many_large_requests(node) -> None:
+    many = DescribeGroupsRequest(groups=[f"group-{each}" for each in range(400)])
+    costs = []
+    for count in (10, 200):
+        for _ in range(count):
+            assert not node.send(many, 5, type(node.peer)()).answered
+        costs.append(count_steps(lambda: node.broker.on_gone(type(node.peer)())))
+    assert len(node.broker._dispatch.sliced) == 210
+    assert costs[0] == costs[1]
+
+
+def test_a_connection_that_ends_costs_the_same_beside_many_that_wait_for_the_broker(node) -> None:
+    node.broker._dispatch.close()
+    costs = []
+    for count in (10, 200):
+        places = [node.send(MetadataRequest(topics=[]), 12, type(node.peer)()) for _ in range(count)]
+        gone = node.send(MetadataRequest(topics=[]), 12, type(node.peer)())
+        costs.append(count_steps(lambda gone=gone: node.broker.on_gone(gone.peer)))
+    assert costs[0] == costs[1]
+    node.broker._dispatch.open()
+    assert places[-1].answered
+    assert not gone.answered
 
 
 MANY = 1_200

@@ -64,7 +64,7 @@ def test_a_produce_request_is_read_alike(version: int) -> None:
 def test_a_fetch_request_is_read_alike(version: int) -> None:
     frame = fetch(version)
     walk = FetchWalk(version, frame, 0)
-    asked = [each for chunk in read_chunks(walk.partitions(), 2) for each in chunk]
+    asked = [each for run in walk.runs(2) for each in run]
     forgotten = [each for chunk in read_chunks(walk.forgotten(), 2) for each in chunk]
     whole = decode_fetch(version)(frame, 0)
     assert (asked, forgotten) == (whole.partitions, whole.forgotten)
@@ -79,8 +79,8 @@ def test_a_fetch_request_is_read_alike(version: int) -> None:
 
 def read_whole_fetch(frame: memoryview) -> None:
     walk = FetchWalk(12, frame, 0)
-    for items in (walk.partitions(), walk.forgotten()):
-        list(read_chunks(items, 10))
+    list(walk.runs(10))
+    list(read_chunks(walk.forgotten(), 10))
 
 
 @pytest.mark.parametrize("version", [0, 8, 9, 13])
@@ -103,6 +103,13 @@ def test_a_produce_of_many_partitions_is_not_decoded_as_a_whole(version: int, to
         decode_produce(version)(produce(version, topics, partitions), 0)
     _, _, _, entries = decode_produce(version)(produce(version, 1, 400), 0)
     assert len(entries) == 400
+
+
+def test_partitions_without_tags_are_read_many_at_a_time() -> None:
+    rows = [FetchRequest.FetchPartition(partition=number) for number in range(10)]
+    frame = memoryview(encode_bytes(FetchRequest(topics=[FetchRequest.FetchTopic(topic="t", partitions=rows)]), 12))
+    runs = list(FetchWalk(12, frame, 0).runs(4))
+    assert [[each[1] for each in run] for run in runs] == [[], [0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
 
 
 def test_what_is_empty_counts_and_is_left_out() -> None:

@@ -10,13 +10,16 @@ import pytest
 from ottla.wire.codec import decode, decode_sliced, encode_bytes
 from ottla.wire.limits import SLICE
 from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
     DeleteRecordsRequest,
     DeleteRecordsResponse,
     DescribeGroupsRequest,
     FindCoordinatorResponse,
+    MetadataRequest,
     OffsetFetchResponse,
 )
-from ottla.wire.slices import Joined, path_in, split, weigh
+from ottla.wire.messages.end_txn import WriteTxnMarkersRequest
+from ottla.wire.slices import Elements, Joined, path_in, split, weigh
 
 _Topic = DeleteRecordsRequest.DeleteRecordsTopic
 _Partition = DeleteRecordsRequest.DeleteRecordsPartition
@@ -113,3 +116,75 @@ def test_a_large_message_is_decoded_a_slice_at_a_time() -> None:
 
     assert len(list(run())) == 10
     assert found == [request]
+
+
+def elements_of(request, version, path):
+    return Elements(type(request), version, memoryview(encode_bytes(request, version)), 0, path)
+
+
+def walk(elements):
+    """The slices, and the request without the elements."""
+    slices = []
+    steps = elements.slices()
+    while True:
+        try:
+            slices.append(next(steps))
+        except StopIteration as stop:
+            return slices, stop.value
+
+
+def test_elements_are_decoded_a_slice_at_a_time_and_as_often_as_they_are_walked() -> None:
+    request = DescribeGroupsRequest(groups=[f"g{each}" for each in range(3 * SLICE + 1)])
+    request.include_authorized_operations = True
+    elements = elements_of(request, 5, ("groups",))
+    slices, rest = walk(elements)
+    assert [len(each) for each in slices] == [SLICE, SLICE, SLICE, 1]
+    assert rest == DescribeGroupsRequest(groups=[], include_authorized_operations=True)
+    assert list(elements) == list(elements) == request.groups
+
+
+def test_a_large_element_comes_in_pieces_along_the_path() -> None:
+    one = AlterPartitionReassignmentsRequest.ReassignablePartition
+    topic = AlterPartitionReassignmentsRequest.ReassignableTopic
+    sizes = {"a": 2, "b": 2 * SLICE + 3, "c": 0, "d": 1}
+    request = AlterPartitionReassignmentsRequest(
+        topics=[
+            topic(name=name, partitions=[one(partition_index=index, replicas=[1, 2]) for index in range(size)])
+            for name, size in sizes.items()
+        ]
+    )
+    slices, _ = walk(elements_of(request, 0, ("topics", "partitions")))
+    assert max(sum(1 + len(topic.partitions) for topic in each) for each in slices) <= SLICE + 1
+    found = {name: [] for name in sizes}
+    for each in slices:
+        for piece in each:
+            found[piece.name] += piece.partitions
+    assert [topic(name=name, partitions=partitions) for name, partitions in found.items()] == request.topics
+
+
+def test_an_element_with_fields_behind_the_array_comes_as_a_whole() -> None:
+    marker, topic = WriteTxnMarkersRequest.WritableTxnMarker, WriteTxnMarkersRequest.WritableTxnMarkerTopic
+    topics = [topic(name=f"a-topic-{each}", partition_indexes=[each]) for each in range(2 * SLICE)]
+    request = WriteTxnMarkersRequest(markers=[marker(topics=topics, coordinator_epoch=7)])
+    elements = elements_of(request, 1, ("markers", "topics", "partition_indexes"))
+    assert list(elements) == request.markers
+    assert [len(each) for each in walk(elements)[0]] == [0, 0, 1]
+
+
+def test_an_array_that_is_null_has_no_elements() -> None:
+    slices, rest = walk(elements_of(MetadataRequest(topics=None), 8, ("topics",)))
+    assert [each for each in slices if each] == []
+    assert rest.topics is None
+
+
+def test_small_answers_of_many_parts_are_kept_in_few_pieces() -> None:
+    joined = Joined(OffsetFetchResponse, 5, ("topics", "partitions"))
+    row = OffsetFetchResponse.OffsetFetchResponsePartition
+    topic = OffsetFetchResponse.OffsetFetchResponseTopic
+    for number in range(2_000):
+        joined.add(OffsetFetchResponse(topics=[topic(name="t", partitions=[row(partition_index=number)])]))
+    parts = joined.parts()
+    assert len(parts) < 20
+    response, _ = decode(OffsetFetchResponse, 5, b"".join(parts))
+    (only,) = response.topics
+    assert [each.partition_index for each in only.partitions] == list(range(2_000))

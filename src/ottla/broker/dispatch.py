@@ -21,7 +21,7 @@ from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, Declaration, Encoded, Handler, InPieces, handlers_of
+from ottla.requests import Context, Declaration, Encoded, Handler, InParts, InPieces, handlers_of
 from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
@@ -96,7 +96,7 @@ class Dispatch:
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
-        self._early: list[tuple[Slot, memoryview]] | None = None
+        self._early: dict[Peer, tuple[Slot, memoryview]] | None = None
         """Requests of clients that came while only brokers are served; None when everybody is."""
         self.hot: dict[int, HotApi] = {}
         self.cold: dict[int, ColdApi] = {}
@@ -162,7 +162,7 @@ class Dispatch:
         if cold is None or not cold.min_version <= version <= cold.max_version:
             return self._refuse_version(slot, key, version, correlation_id)
         if self._early is not None and self._may_wait(cold.declaration, key, version):
-            self._early.append((slot, self._network.hold(slot, frame)))
+            self._early[slot.peer] = slot, self._network.hold(slot, frame)
             return Gate.WAIT
         cold.count += 1
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
@@ -196,19 +196,19 @@ class Dispatch:
 
     def close(self) -> None:
         """Serve only other brokers for now."""
-        self._early = []
+        self._early = {}
 
     def open(self) -> None:
         """Serve clients, those that have been waiting first."""
         early, self._early = self._early, None
-        for slot, frame in early or ():
+        for slot, frame in (early or {}).values():
             self.on_frame(slot, frame)
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: what it waits for is not done."""
         self.sliced.on_gone(peer)
         if self._early:
-            self._early = [early for early in self._early if early[0].peer is not peer]
+            self._early.pop(peer, None)
 
     def _handle(self, cold: ColdApi, context: Context, request: Any) -> object:
         try:
@@ -238,6 +238,9 @@ class Dispatch:
         assert not context.answered, f"API {context.api_key} answered twice"
         if type(response) is InPieces:
             self.sliced.join_pieces(context, response)
+            return
+        if type(response) is InParts:
+            self.sliced.handle_parts(self.cold[context.api_key], context, response)
             return
         context.answered = True
         if isinstance(response, ApiError):

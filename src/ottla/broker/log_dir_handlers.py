@@ -5,7 +5,7 @@ Zone: deterministic. Each directory and each partition is answered for itself.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from typing import Final
 
 from ottla.broker.log_handlers import by_topic, check_count
@@ -23,12 +23,15 @@ from ottla.wire.messages import (
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
 )
+from ottla.wire.slices import Elements
 
 _Moved = AlterReplicaLogDirsResponse.AlterReplicaLogDirPartitionResult
 _Result = DescribeLogDirsResponse.DescribeLogDirsResult
 _Answer = DescribeLogDirsResponse | InPieces
 _PIECE: Final = 250
 """Partitions that are described in one go."""
+_LOOK: Final = 1_000
+"""Partitions of a request that are looked for in one go."""
 _Described = DescribeLogDirsResponse.DescribeLogDirsPartition
 
 
@@ -70,19 +73,27 @@ class LogDirHandlers:
             return error.code
         return ErrorCode.NONE
 
-    @handles(ApiKey.DESCRIBE_LOG_DIRS, 0, 4, resource="Cluster", operation="Describe")
+    @handles(
+        ApiKey.DESCRIBE_LOG_DIRS,
+        0,
+        4,
+        resource="Cluster",
+        operation="Describe",
+        walked=("topics", "partitions"),
+    )
     def describe_log_dirs(self, _context: Context, request: DescribeLogDirsRequest) -> _Answer:
         """Log directories with the size of every partition in them, or of those that are asked for."""
-        wanted = None
-        if request.topics is not None:
-            wanted = {(topic.topic, partition) for topic in request.topics for partition in topic.partitions}
-        pieces = self._pieces(wanted)
-        if sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs) > _PIECE:
+        pieces = self._pieces(request)
+        replicas = sum(len(each.logs) + len(each.moves.futures) for each in self._logs.dirs)
+        if replicas > _PIECE or isinstance(request.topics, Elements):
             return InPieces(("results", "topics", "partitions"), pieces)
         return DescribeLogDirsResponse(results=[result for piece in pieces for result in piece.results])
 
-    def _pieces(self, wanted: set[tuple[str, int]] | None) -> Generator[DescribeLogDirsResponse, None, None]:
+    def _pieces(self, request: DescribeLogDirsRequest) -> Generator[DescribeLogDirsResponse, None, None]:
         """Of each directory at least one, which has all of it where there is little."""
+        wanted = None
+        if request.topics is not None:
+            wanted = yield from self._wanted(request.topics)
         for each in self._logs.dirs:
             if each.offline is not None:
                 code = ErrorCode.KAFKA_STORAGE_ERROR
@@ -93,6 +104,26 @@ class LogDirHandlers:
                 chunk = names[begin : begin + _PIECE]
                 rows = [(tp.topic, row) for tp in chunk if (row := self._described(each, tp)) is not None]
                 yield DescribeLogDirsResponse(results=[_result(each, space, rows)])
+
+    def _wanted(
+        self, topics: Iterable[DescribeLogDirsRequest.DescribableLogDirTopic]
+    ) -> Generator[DescribeLogDirsResponse, None, set[TopicPartition]]:
+        """Those of the partitions that are here; with responses that say nothing, so that it takes several turns."""
+        wanted: set[TopicPartition] = set()
+        looked = 0
+        for topic in topics:
+            for begin in range(0, len(topic.partitions), _LOOK):
+                chunk = topic.partitions[begin : begin + _LOOK]
+                wanted.update(tp for index in chunk if self._is_here(tp := TopicPartition(topic.topic, index)))
+                looked += len(chunk)
+                if looked >= _LOOK:
+                    yield DescribeLogDirsResponse()
+                    looked = 0
+            looked += 1
+        return wanted
+
+    def _is_here(self, tp: TopicPartition) -> bool:
+        return any(tp in each.logs or tp in each.moves.futures for each in self._logs.dirs)
 
     def _described(self, each: LogDir, tp: TopicPartition) -> _Described | None:
         """None: it is gone meanwhile."""
@@ -111,7 +142,7 @@ class LogDirHandlers:
         )
 
 
-def _names_in(each: LogDir, wanted: set[tuple[str, int]] | None) -> list[TopicPartition]:
+def _names_in(each: LogDir, wanted: set[TopicPartition] | None) -> list[TopicPartition]:
     names = {*each.logs, *each.moves.futures}
     return sorted(names if wanted is None else (tp for tp in names if tp in wanted))
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from itertools import islice
 from typing import Any, Final, Protocol
 
+from ottla.broker.large_request import DECODE_US, ManyElements, SomeElements
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError
-from ottla.requests import WAITING, Context, Declaration, Encoded, InPieces, MakeSteps, Parts, Steps
+from ottla.requests import WAITING, Context, Declaration, Encoded, InParts, InPieces, MakeSteps, Steps, Whole
 from ottla.seams import Network, Peer, Slot
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, decode_sliced
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.limits import SLICE
-from ottla.wire.slices import Joined, Path, path_in, split, weigh
+from ottla.wire.slices import Elements, Joined, path_in, split, weigh
 
 SMALL: Final = 512
 """Bytes of a request that is handled as a whole without a look at its elements."""
@@ -31,8 +30,6 @@ TURN_US: Final = 5_000
 """Estimated cost of the slices of one turn."""
 PART_US: Final = 2_500
 """Estimated cost of a part."""
-_DECODE_US: Final = 2_000
-"""Cost of a slice of decoding."""
 _ENCODE_BYTES_PER_US: Final = 50
 
 
@@ -80,11 +77,12 @@ class SlicedRequests:
         self._failed = failed
         self._as_response = as_response
         self._queue: deque[_Large] = deque()
-        self._large: set[_Large] = set()
+        self._large: dict[Peer, set[_Large]] = {}
+        """What runs, by connection: one that ends looks at its own requests only."""
         self._is_planned = False
 
     def __len__(self) -> int:
-        return len(self._large)
+        return sum(map(len, self._large.values()))
 
     def start(self, api: Api, context: Context, frame: memoryview, body_pos: int) -> None:
         """Handle a request of more than SMALL bytes: at once as far as one turn goes, the rest later.
@@ -95,7 +93,7 @@ class SlicedRequests:
         if len(frame) > INLINE:
             frame = self._network.hold(context.slot, frame)
         large.steps = self._steps(api, large, frame, body_pos)
-        self._large.add(large)
+        self._keep(large)
         self._run(large)
 
     def run_steps(self, slot: Slot, key: int, version: int, correlation_id: int, steps: MakeSteps) -> None:
@@ -105,7 +103,7 @@ class SlicedRequests:
         """
         large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
         large.steps = steps(lambda: self._resume(large))
-        self._large.add(large)
+        self._keep(large)
         self._put_back(large)
 
     def join_pieces(self, context: Context, response: InPieces) -> None:
@@ -113,13 +111,20 @@ class SlicedRequests:
         large = _Large(context)
         large.steps = _joining(context, response)
         next(large.steps)
-        self._large.add(large)
+        self._keep(large)
+        self._put_back(large)
+
+    def handle_parts(self, api: Api, context: Context, response: InParts) -> None:
+        """Handle these requests in later turns in place of one, then send their answers as one."""
+        large = _Large(context)
+        large.steps = self._all_parts(api, large, response)
+        self._keep(large)
         self._put_back(large)
 
     def on_gone(self, peer: Peer) -> None:
         """A connection is over: its request is not handled any further."""
-        for large in [each for each in self._large if each.context.peer is peer]:
-            self._end(large)
+        for large in self._large.pop(peer, ()):
+            large.is_gone = True
             large.steps.close()
 
     # -- turns -------------------------------------------------------------------------------------------------------
@@ -174,66 +179,95 @@ class SlicedRequests:
 
     def _end(self, large: _Large) -> None:
         large.is_gone = True
-        self._large.discard(large)
+        running = self._large.get(large.context.peer)
+        if running is not None:
+            running.discard(large)
+            if not running:
+                del self._large[large.context.peer]
+
+    def _keep(self, large: _Large) -> None:
+        self._large.setdefault(large.context.peer, set()).add(large)
 
     # -- the steps of one request ------------------------------------------------------------------------------------
 
     def _steps(self, api: Api, large: _Large, frame: memoryview, body_pos: int) -> Steps:
-        context = large.context
-        version = context.api_version
-        if len(frame) > INLINE:
-            decoding = decode_sliced(api.request, version, frame, body_pos)
-            request = yield from _costing(decoding, _DECODE_US)
-        else:
-            request, _ = decode(api.request, version, frame, body_pos)
-        del frame
+        version = large.context.api_version
         parts = api.declaration.parts
         path = None if parts is None else path_in(api.request, version, parts.request)
+        walked = api.declaration.walked if path is None else path
+        if len(frame) <= INLINE:
+            request, _ = decode(api.request, version, frame, body_pos)
+            if parts is None or path is None or not getattr(request, path[0]):
+                return (yield from self._ask(api, large, request))
+            return (yield from self._in_parts(api, large, SomeElements(request, path, parts)))
+        if walked is None:
+            decoding = decode_sliced(api.request, version, frame, body_pos)
+            request = yield from _costing(decoding)
+            del frame
+            return (yield from self._ask(api, large, request))
+        if parts is not None and parts.once is not None:
+            walked = walked[:1]  # equal elements are found as a whole
+        elements = Elements(api.request, version, frame, body_pos, walked)
         if parts is None or path is None:
-            return (yield from self._whole(api, large, request))
-        if parts.once is not None and getattr(request, path[0]):
-            yield from _keep_once(request, path[0], parts.once)
-        if weigh(request, path) * parts.cost_us <= PART_US:
-            return (yield from self._whole(api, large, request))
-        return (yield from self._in_parts(api, large, request, path, parts))
+            request = yield from _costing(elements.slices())
+            if getattr(request, walked[0]) is not None:
+                setattr(request, walked[0], elements)
+            return (yield from self._ask(api, large, request))
+        return (yield from self._in_parts(api, large, ManyElements(elements, path, parts)))
 
-    def _whole(self, api: Api, large: _Large, request: object) -> Steps:
-        return (yield from self._ask(api, large, request, is_part=False))
+    def _in_parts(self, api: Api, large: _Large, request: SomeElements) -> Steps:
+        yield from request.survey()
+        whole = Whole(request.repeated)
+        if request.weight * request.parts.cost_us <= PART_US:
+            return (yield from self._ask(api, large, request.as_one(), whole=whole))
+        return (yield from self._join(api, large, request.slices(), request.cost_us, whole))
 
-    def _in_parts(self, api: Api, large: _Large, request: object, path: Path, parts: Parts) -> Steps:
-        context = large.context
+    def _all_parts(self, api: Api, large: _Large, response: InParts) -> Steps:
+        return (yield from self._join(api, large, response.requests, 0, Whole(is_all=True)))
+
+    def _join(self, api: Api, large: _Large, requests: Iterator[Any], cost_us: int, whole: Whole) -> Steps:
+        """Handle the parts of these requests one after the other, and join the answers; cost_us: of making each."""
+        context, parts = large.context, api.declaration.parts
+        assert parts is not None, f"API {context.api_key} is not declared to have parts"
+        path = path_in(api.request, context.api_version, parts.request)
         response_type = API_TABLE[context.api_key].response
         response_path = path_in(response_type, context.api_version, parts.response)
+        assert path is not None, f"{api.request.__name__} has no array to cut"
         assert response_path is not None, f"{response_type.__name__} has no array to join"
         joined = Joined(response_type, context.api_version, response_path)
         size = max(1, PART_US // parts.cost_us)
-        for part in split(request, path, size):
-            response = yield from self._ask(api, large, part, is_part=True)
-            if isinstance(response, ApiError):
-                error = response
-                response = self._as_response(context.api_key, error)
-                if response is None:
-                    return error
-            before = joined.size
-            if type(response) is InPieces:
-                yield from _add_pieces(joined, response)
-            else:
-                joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
-            yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
+        for request in requests:
+            yield cost_us
+            for part in split(request, path, size) if request is not None else ():
+                response = yield from self._ask(api, large, part, is_part=True, whole=whole)
+                if isinstance(response, ApiError):
+                    error = response
+                    response = self._as_response(context.api_key, error)
+                    if response is None:
+                        return error
+                before = joined.size
+                if type(response) is InPieces:
+                    yield from _add_pieces(joined, response)
+                else:
+                    joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
+                yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
         return Encoded(joined.parts())
 
-    def _ask(self, api: Api, large: _Large, request: object, *, is_part: bool) -> Steps:
-        whole = large.context
+    def _ask(
+        self, api: Api, large: _Large, request: object, *, is_part: bool = False, whole: Whole | None = None
+    ) -> Steps:
+        asked = large.context
         large.answer = None
         large.is_waiting = False
         context = Context(
-            whole.api_key,
-            whole.api_version,
-            whole.correlation_id,
-            whole.client_id,
-            whole.slot,
+            asked.api_key,
+            asked.api_version,
+            asked.correlation_id,
+            asked.client_id,
+            asked.slot,
             lambda context, response: self._on_answer(large, context, response),
             is_part=is_part,
+            whole=whole,
         )
         response = self._handle(api, context, request)
         if isinstance(response, Generator):  # a handler with slices of its own
@@ -285,21 +319,11 @@ def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None
         response.pieces.close()
 
 
-def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:
+def _costing(steps: Generator[Any, None, Any]) -> Generator[int, None, Any]:
+    """Decode to the end; returns what the steps return."""
     while True:
         try:
             next(steps)
         except StopIteration as stop:
             return stop.value
-        yield cost
-
-
-def _keep_once(request: Any, name: str, key: Callable[[Any], object]) -> Iterator[int]:
-    """Leave only the first of equal elements in an array."""
-    seen: dict[object, object] = {}
-    elements = iter(getattr(request, name))
-    while chunk := list(islice(elements, SLICE)):
-        for element in chunk:
-            seen.setdefault(key(element), element)
-        yield len(chunk)
-    setattr(request, name, list(seen.values()))
+        yield DECODE_US

@@ -5,8 +5,8 @@ Zone: deterministic. What a change makes of the settings is decided in `configs`
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.cluster.alterations import Alterations
@@ -28,7 +28,7 @@ from ottla.config.rows import render
 from ottla.config.topic import TOPIC_ROWS
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, InPieces, Parts, handles
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     AlterConfigsRequest,
@@ -43,9 +43,23 @@ from ottla.wire.messages import (
 
 MAX_RESOURCES: Final = 10_000
 """Resources of one request."""
+_PIECE: Final = 500
+"""Resources that are listed in one go."""
 
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+
+
+def _altered(
+    resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
+) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _altered_names(
+    resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
+) -> tuple[tuple[int, str]]:
+    return (_altered(resource),)
 
 
 def _by_resource(resource: DescribeConfigsRequest.DescribeConfigsResource) -> object:
@@ -127,7 +141,7 @@ class ConfigHandlers:
     @handles(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, resource="Cluster", operation="DescribeConfigs")
     def list_config_resources(
         self, context: Context, request: ListConfigResourcesRequest
-    ) -> ListConfigResourcesResponse:
+    ) -> ListConfigResourcesResponse | InPieces:
         """Topics and brokers; of the other types there is none yet."""
         known = (Resource.TOPIC, Resource.BROKER, Resource.BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP)
         wanted = request.resource_types or list(known)
@@ -140,12 +154,8 @@ class ConfigHandlers:
             names += [(name, Resource.TOPIC) for name in sorted(self._cluster.image.topics)]
         if Resource.BROKER in wanted:
             names += [(str(node_id), Resource.BROKER) for node_id in sorted(self._cluster.image.brokers)]
-        return ListConfigResourcesResponse(
-            config_resources=[
-                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
-                for name, kind in names
-            ]
-        )
+        pieces = _listed(names)
+        return next(pieces) if len(names) <= _PIECE else InPieces(("config_resources",), pieces)
 
     # -- writing -----------------------------------------------------------------------------------------------
 
@@ -156,22 +166,21 @@ class ConfigHandlers:
         resource="Topic",
         operation="AlterConfigs",
         also=(("Cluster", "AlterConfigs"),),
-        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),)),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),), names=_altered_names),
     )
     def alter_configs(self, context: Context, request: AlterConfigsRequest) -> None:
         """Replace the settings of resources by exactly those that are named."""
         alterations = [
-            _Alteration(
-                one.resource_type, one.resource_name, [Change(config.name, 0, config.value) for config in one.configs]
-            )
+            _Alteration(*_altered(one), [Change(config.name, 0, config.value) for config in one.configs])
             for one in request.resources
         ]
+        repeated = context.repeated(map(_altered, request.resources))
 
         def reply(outcomes: list[ApiError | None]) -> None:
             answers = _answers(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(AlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, False, request.validate_only, reply)
+        self._alter_all(alterations, repeated, False, request.validate_only, reply)
 
     @handles(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -180,39 +189,39 @@ class ConfigHandlers:
         resource="Topic",
         operation="AlterConfigs",
         also=(("Cluster", "AlterConfigs"),),
-        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),)),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),), names=_altered_names),
     )
     def incremental_alter_configs(self, context: Context, request: IncrementalAlterConfigsRequest) -> None:
         """Change single settings of resources."""
         alterations = [
             _Alteration(
-                one.resource_type,
-                one.resource_name,
-                [Change(config.name, config.config_operation, config.value) for config in one.configs],
+                *_altered(one), [Change(config.name, config.config_operation, config.value) for config in one.configs]
             )
             for one in request.resources
         ]
+        repeated = context.repeated(map(_altered, request.resources))
 
         def reply(outcomes: list[ApiError | None]) -> None:
             answers = _answers(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(IncrementalAlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, True, request.validate_only, reply)
+        self._alter_all(alterations, repeated, True, request.validate_only, reply)
 
     def _alter_all(
         self,
         alterations: Sequence[_Alteration],
+        repeated: AbstractSet[int],
         incremental: bool,
         validate_only: bool,
         reply: Callable[[list[ApiError | None]], None],
     ) -> None:
+        """Answer each resource; those whose names' hashes are `repeated` are refused."""
         _check_count(alterations)
-        counts = Counter((one.resource_type, one.name) for one in alterations)
         gather: Gather[ApiError | None] = Gather(reply)
         for one in alterations:
             slot = gather.slot()
             try:
-                if counts[one.resource_type, one.name] > 1:
+                if hash((one.resource_type, one.name)) in repeated:
                     raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
                 self._alter_in_turn(one, incremental, validate_only, slot)
             except ApiError as error:
@@ -266,6 +275,17 @@ class ConfigHandlers:
 
     def _broker_values(self) -> dict[str, str | None]:
         return {key: render(self._cluster.config.value(row)) for key, row in BROKER_ROWS.items()}
+
+
+def _listed(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResourcesResponse, None, None]:
+    """A few hundred resources at a time; at least one response."""
+    for begin in range(0, max(1, len(names)), _PIECE):
+        yield ListConfigResourcesResponse(
+            config_resources=[
+                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+                for name, kind in names[begin : begin + _PIECE]
+            ]
+        )
 
 
 def _no_resource(resource_type: int) -> ApiError:

@@ -5,13 +5,15 @@ Zone: deterministic. Requests become calls of the controller's office, per parti
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from operator import attrgetter
 from typing import Final, TypeVar
 
-from ottla.cluster.controller.controller import ElectionType, Reassignment
+from ottla.cluster.controller.controller import Controller, ElectionType, Reassignment
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.errors import ApiError, ErrorCode
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, InParts, Parts, handles
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -22,9 +24,10 @@ from ottla.wire.messages import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
+from ottla.wire.slices import with_array
 
-MAX_PARTITIONS: Final = 50_000
-"""Partitions that one request may name: answering takes the loop's time."""
+_PIECE: Final = 125
+"""Partitions of one piece of a request for all of them."""
 
 T = TypeVar("T")
 
@@ -47,20 +50,24 @@ class ReassignmentHandlers:
             cost_us=20,
             request=(("topic_partitions", "partitions"),),
             response=(("replica_election_results", "partition_result"),),
+            names=lambda topic: ((topic.topic, index) for index in topic.partitions),
         ),
     )
-    def elect_leaders(self, context: Context, request: ElectLeadersRequest) -> None:
-        """Elect the preferred leaders, or uncleanly; null: wherever it is needed."""
+    def elect_leaders(self, context: Context, request: ElectLeadersRequest) -> InParts | None:
+        """Elect the preferred leaders, or uncleanly; null: wherever it is needed, some partitions at a time."""
         if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
-        partitions = None
-        if request.topic_partitions is not None:
-            partitions = _named((topic.topic, topic.partitions) for topic in request.topic_partitions)
+        controller = self._topics.controller
+        if request.topic_partitions is None:
+            return InParts(_everywhere(request, controller))
+        partitions = _named(context, ((topic.topic, topic.partitions) for topic in request.topic_partitions))
+        is_all = context.whole is not None and context.whole.is_all
 
         def elected(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
             context.reply(outcome if isinstance(outcome, ApiError) else _elections(outcome))
 
-        self._topics.controller.elect_leaders(ElectionType(request.election_type), partitions, elected)
+        controller.elect_leaders(ElectionType(request.election_type), partitions, elected, only_needed=is_all)
+        return None
 
     # -- reassignments -----------------------------------------------------------------------------------------
 
@@ -70,11 +77,16 @@ class ReassignmentHandlers:
         1,
         resource="Cluster",
         operation="Alter",
-        parts=Parts(cost_us=50, request=(("topics", "partitions"),), response=(("responses", "partitions"),)),
+        parts=Parts(
+            cost_us=50,
+            request=(("topics", "partitions"),),
+            response=(("responses", "partitions"),),
+            names=lambda topic: ((topic.name, one.partition_index) for one in topic.partitions),
+        ),
     )
     def alter_partition_reassignments(self, context: Context, request: AlterPartitionReassignmentsRequest) -> None:
         """Move partitions to other replicas; null: stop moving them."""
-        _named((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics)
+        _named(context, ((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics))
         targets = {
             TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
             for topic in request.topics
@@ -87,27 +99,68 @@ class ReassignmentHandlers:
 
         self._topics.controller.alter_reassignments(targets, allowed, recorded)
 
-    @handles(ApiKey.LIST_PARTITION_REASSIGNMENTS, 0, 0, resource="Cluster", operation="Describe")
-    def list_partition_reassignments(self, context: Context, request: ListPartitionReassignmentsRequest) -> None:
+    @handles(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        0,
+        resource="Cluster",
+        operation="Describe",
+        parts=Parts(
+            cost_us=10,
+            request=(("topics", "partition_indexes"),),
+            response=(("topics", "partitions"),),
+            names=lambda topic: ((topic.name, index) for index in topic.partition_indexes),
+        ),
+    )
+    def list_partition_reassignments(
+        self, context: Context, request: ListPartitionReassignmentsRequest
+    ) -> InParts | None:
         """Partitions on the move, among those that are named or (null) all."""
-        partitions = None
-        if request.topics is not None:
-            partitions = _named((topic.name, topic.partition_indexes) for topic in request.topics)
+        controller = self._topics.controller
+        if request.topics is None:
+            return InParts(_moving(request, controller))
+        partitions = _named(context, ((topic.name, topic.partition_indexes) for topic in request.topics))
 
         def listed(outcome: Mapping[TopicPartition, Reassignment] | ApiError) -> None:
             context.reply(outcome if isinstance(outcome, ApiError) else _ongoing(outcome))
 
-        self._topics.controller.list_reassignments(partitions, listed)
+        controller.list_reassignments(partitions, listed)
+        return None
 
 
-def _named(topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
-    """The partitions of a request. Raises ApiError INVALID_REQUEST for too many, and for one that is named twice."""
+def _named(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
+    """The partitions of a request. Raises ApiError INVALID_REQUEST where the whole request names one twice."""
     found = [TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions]
-    if len(found) > MAX_PARTITIONS:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {len(found)}")
-    if len(dict.fromkeys(found)) != len(found):
+    if context.repeated(found):
         raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
     return found
+
+
+def _everywhere(request: ElectLeadersRequest, controller: Controller) -> Iterator[ElectLeadersRequest]:
+    """The request for some of all partitions at a time; at least one."""
+    named = ElectLeadersRequest.TopicPartitions
+    for some in _some_of(controller.partitions()):
+        topics = [named(topic=topic, partitions=partitions) for topic, partitions in some]
+        yield with_array(request, "topic_partitions", topics)
+    yield with_array(request, "topic_partitions", [])
+
+
+def _moving(
+    request: ListPartitionReassignmentsRequest, controller: Controller
+) -> Iterator[ListPartitionReassignmentsRequest]:
+    """The same for the partitions that are being moved."""
+    named = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    for some in _some_of(controller.moving()):
+        topics = [named(name=topic, partition_indexes=partitions) for topic, partitions in some]
+        yield with_array(request, "topics", topics)
+    yield with_array(request, "topics", [])
+
+
+def _some_of(partitions: Iterable[TopicPartition]) -> Iterator[list[tuple[str, list[int]]]]:
+    """Up to `_PIECE` partitions at a time, by topic."""
+    left = iter(partitions)
+    while chunk := list(islice(left, _PIECE)):
+        yield [(topic, [tp.partition for tp in tps]) for topic, tps in groupby(chunk, key=attrgetter("topic"))]
 
 
 def _by_topic(outcomes: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]]]:

@@ -6,7 +6,6 @@ and outcomes become responses.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -18,7 +17,7 @@ from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
-from ottla.requests import Context, Parts, handles
+from ottla.requests import Context, Parts, Whole, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -38,6 +37,14 @@ _Deleted = DeleteTopicsResponse.DeletableTopicResult
 _Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
 
 
+def _by_name(topic: CreateTopicsRequest.CreatableTopic | CreatePartitionsRequest.CreatePartitionsTopic) -> str:
+    return topic.name
+
+
+def _by_name_or_id(topic: DeleteTopicsRequest.DeleteTopicState | str) -> tuple[str | None, bytes]:
+    return (topic, ZERO_UUID) if isinstance(topic, str) else (topic.name, topic.topic_id)
+
+
 class TopicHandlers:
     """Changes of topics."""
 
@@ -54,22 +61,21 @@ class TopicHandlers:
         resource="Cluster",
         operation="Create",
         also=(("Topic", "Create"), ("Topic", "DescribeConfigs")),
-        parts=Parts(cost_us=100, request=(("topics",),), response=(("topics",),)),
+        parts=Parts(cost_us=100, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
         """Create topics, each for itself; validate_only answers what would be."""
         _check_count(request.topics)
-        counts = Counter(topic.name for topic in request.topics)
-        wanted = {topic.name: topic for topic in request.topics}
+        repeated = context.repeated(topic.name for topic in request.topics)
         gather: Gather[_Created] = Gather(lambda results: context.reply(CreateTopicsResponse(topics=results)))
-        left = MAX_PARTITIONS_PER_REQUEST
-        for name, topic in wanted.items():
+        whole = context.whole or Whole()
+        for name, topic in {topic.name: topic for topic in request.topics}.items():
             done = partial(self._created, name, gather.slot())
-            if counts[name] > 1:
+            if hash(name) in repeated:
                 done(_twice())
                 continue
-            left -= max(topic.num_partitions, len(topic.assignments), 1)
-            if left < 0:
+            whole.count += max(topic.num_partitions, len(topic.assignments), 1)
+            if whole.count > MAX_PARTITIONS_PER_REQUEST:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
                 continue
             try:
@@ -102,7 +108,12 @@ class TopicHandlers:
         6,
         resource="Topic",
         operation="Delete",
-        parts=Parts(cost_us=50, request=(("topics",), ("topic_names",)), response=(("responses",), ("responses",))),
+        parts=Parts(
+            cost_us=50,
+            request=(("topics",), ("topic_names",)),
+            response=(("responses",), ("responses",)),
+            once=_by_name_or_id,
+        ),
     )
     def delete_topics(self, context: Context, request: DeleteTopicsRequest) -> None:
         """Delete topics by name or id."""
@@ -110,21 +121,23 @@ class TopicHandlers:
         if context.api_version < 6:
             states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
         _check_count(states)
-        counts = Counter((state.name, state.topic_id) for state in states)
+        repeated = context.repeated(map(_by_name_or_id, request.topics or request.topic_names))
         gather: Gather[_Deleted] = Gather(lambda results: context.reply(DeleteTopicsResponse(responses=results)))
-        for (name, topic_id), count in counts.items():
-            self._delete(context, name, topic_id, count, request.timeout_ms, gather.slot())
+        for state in {(state.name, state.topic_id): state for state in states}.values():
+            is_repeated = hash(_by_name_or_id(state)) in repeated
+            self._delete(context, state, is_repeated, request.timeout_ms, gather.slot())
         gather.close()
 
     def _delete(
         self,
         context: Context,
-        name: str | None,
-        topic_id: bytes,
-        count: int,
+        state: DeleteTopicsRequest.DeleteTopicState,
+        is_repeated: bool,
         timeout_ms: int,
         slot: Callable[[_Deleted], None],
     ) -> None:
+        name, topic_id = state.name, state.topic_id
+
         def done(outcome: ApiError | None) -> None:
             if outcome is None:
                 slot(_Deleted(name=name, topic_id=topic_id))
@@ -132,7 +145,7 @@ class TopicHandlers:
                 slot(_Deleted(name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.message))
 
         try:
-            if count > 1:
+            if is_repeated:
                 raise _twice()
             name, topic_id = self._resolve(context, name, topic_id)
         except ApiError as error:
@@ -164,21 +177,21 @@ class TopicHandlers:
         3,
         resource="Topic",
         operation="Alter",
-        parts=Parts(cost_us=50, request=(("topics",),), response=(("results",),)),
+        parts=Parts(cost_us=50, request=(("topics",),), response=(("results",),), once=_by_name),
     )
     def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
         """Add partitions to topics."""
         _check_count(request.topics)
-        counts = Counter(topic.name for topic in request.topics)
+        repeated = context.repeated(topic.name for topic in request.topics)
+        whole = context.whole or Whole()
         gather: Gather[_Grown] = Gather(lambda results: context.reply(CreatePartitionsResponse(results=results)))
-        left = MAX_PARTITIONS_PER_REQUEST
         for topic in {topic.name: topic for topic in request.topics}.values():
             done = partial(_grown, topic.name, gather.slot())
             present = self._cluster.image.topics.get(topic.name)
-            left -= max(0, topic.count - (len(present.partitions) if present else 0))
-            if counts[topic.name] > 1:
+            whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
+            if hash(topic.name) in repeated:
                 done(_twice())
-            elif left < 0:
+            elif whole.count > MAX_PARTITIONS_PER_REQUEST:
                 done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
             else:
                 given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]

@@ -8,7 +8,7 @@ DescribeGroups 6: a group that does not exist is an error, before that a dead on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
 from typing import Final, TypeVar
 
@@ -32,7 +32,10 @@ T = TypeVar("T")
 _NOT_FOUND_VERSION = 6
 MAX_GROUPS = 10_000
 """Groups that one request may name."""
+MAX_FILTERS = 50_000
+"""Names of one filter of a request."""
 _CLASSIC = "classic"
+_STATES = tuple(state.value.lower() for state in GroupState)
 _PIECE: Final = 500
 """Groups that are listed in one go."""
 
@@ -46,11 +49,11 @@ class GroupAdminHandlers:
     @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
     def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
         """The groups whose shards are here; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS says so."""
-        states = {name.lower() for name in request.states_filter}
-        types = {name.lower() for name in request.types_filter}
+        states = _known(request.states_filter, _STATES)
+        types = _known(request.types_filter, (_CLASSIC,))
         code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.loading else ErrorCode.NONE
         groups: list[Group] = []
-        if not types or _CLASSIC in types:
+        if types is None or types:
             for shard in self._groups.shards():
                 groups += shard.groups.values()
         pieces = _listed(groups, states, code)
@@ -174,7 +177,18 @@ def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
     ]
 
 
-def _listed(groups: list[Group], states: set[str], code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
+def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
+    """Those of the known names that a filter has, in whatever case; None: it is empty, and lets everything through.
+
+    Raises ApiError INVALID_REQUEST for too many: they are looked at in one turn.
+    """
+    if len(names) > MAX_FILTERS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a filter may have {MAX_FILTERS} names, not {len(names)}")
+    wanted = set(known)
+    return {low for name in names if (low := name.lower()) in wanted} if names else None
+
+
+def _listed(groups: list[Group], states: set[str] | None, code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
     """A few hundred groups at a time; at least one response."""
     for begin in range(0, max(1, len(groups)), _PIECE):
         listed = [
@@ -185,6 +199,6 @@ def _listed(groups: list[Group], states: set[str], code: ErrorCode) -> Generator
                 group_type=_CLASSIC,
             )
             for group in groups[begin : begin + _PIECE]
-            if not states or group.state.value.lower() in states
+            if states is None or group.state.value.lower() in states
         ]
         yield ListGroupsResponse(error_code=code, groups=listed)

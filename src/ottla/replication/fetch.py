@@ -23,13 +23,14 @@ leaders and their addresses (KIP-951).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from ottla.changes import half_changed
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
-from ottla.replication.fetch_answers import Told, is_rare, rare_answer
+from ottla.replication.fetch_answers import Answers, Told, rare_answer, tell
+from ottla.replication.fetch_at_once import FEW, READ_COMMITTED, reading_for
 from ottla.replication.fetch_reading import (
     FOLLOWER_VERSION,
     NO_REPLICA,
@@ -40,18 +41,15 @@ from ottla.replication.fetch_reading import (
 )
 from ottla.replication.fetch_session import (
     END,
+    FINAL_EPOCH,
     MARK,
     NO_SESSION,
     FetchPartition,
     FetchSession,
     FetchSessions,
-    Row,
-    as_of_now,
-    note_told,
-    worth_telling,
 )
 from ottla.replication.hosted import Hosted
-from ottla.replication.large_fetch import LARGE, LargeFetch
+from ottla.replication.large_fetch import LARGE, MANY, LargeFetch, answer_many, read_many
 from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.lowering import ANSWER_MAX, V2_VERSION, Lowerings
 from ottla.replication.partition import Partition
@@ -59,7 +57,7 @@ from ottla.replication.selector import ReplicaView, Selector
 from ottla.replication.state import NEVER
 from ottla.replication.throttle import Throttle
 from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
-from ottla.seams import Failure, Gate, Peer, Slot, World
+from ottla.seams import Failure, Gate, Part, Peer, Slot, World
 from ottla.storage.errors import Cold
 from ottla.types import NO_EPOCH
 from ottla.wire import hot
@@ -74,7 +72,6 @@ DECLARATION: Final = Declaration(
 MAX_VERSION: Final = DECLARATION.max_version
 _ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
-READ_COMMITTED: Final = 1
 
 
 class PendingFetch(DelayedOperation):
@@ -229,6 +226,8 @@ class FetchHandler:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
         request = self._decode[version](frame, pos)
         _, max_wait_ms, min_bytes, max_bytes, isolation, session_id, epoch, asked, forgotten, _, _ = request
+        if epoch == FINAL_EPOCH and len(asked) > FEW and self._answers_at_once(slot, version, correlation_id, request):
+            return Gate.NEXT
         try:
             by_id = version >= _TOPIC_ID_VERSION
             of_replica = request.replica_id > NO_REPLICA
@@ -255,11 +254,24 @@ class FetchHandler:
             self.for_replica(pending, request)
         elif self.selector is not None:
             pending.rack = request.rack_id
+        if len(session.dirty) > MANY:
+            return self._read_in_slices(pending, max_wait_ms)
         try:
             return self.start(pending, max_wait_ms)
         except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
             self.fail(pending, error)
             return Gate.NEXT
+
+    def _answers_at_once(self, slot: Slot, version: int, correlation_id: int, request: hot.FetchRequest) -> bool:
+        reading = None if self.selector is not None else reading_for(version, request, self.hosted)
+        found = None if reading is None else reading.read(request.partitions)
+        if reading is None or found is None:
+            return False
+        if reading.bytes_read < min(request.min_bytes, request.max_bytes) and request.max_wait_ms > 0:
+            return False
+        reading.count_bytes()
+        self.send(slot, version, correlation_id, found, 0, NO_SESSION)
+        return True
 
     def new_pending(
         self, slot: Slot, version: int, correlation_id: int, session: FetchSession, full: bool
@@ -273,11 +285,18 @@ class FetchHandler:
 
     def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
         held = self._world.network.hold(slot, frame)
+        return self._run(
+            slot, version, correlation_id, LargeFetch(self, slot, version, correlation_id, held, pos).steps()
+        )
 
-        def make(_: Callable[[], None]) -> Steps:
-            return LargeFetch(self, slot, version, correlation_id, held, pos).steps()
+    def _read_in_slices(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
+        pending.min_bytes = min(pending.min_bytes, 1)
+        self.waiting[pending.slot.peer] = pending  # a connection that ends abandons it from now on
+        steps = read_many(self, pending, max_wait_ms)
+        return self._run(pending.slot, pending.version, pending.correlation_id, steps)
 
-        self._run_steps(slot, ApiKey.FETCH, version, correlation_id, make)
+    def _run(self, slot: Slot, version: int, correlation_id: int, steps: Steps) -> Gate:
+        self._run_steps(slot, ApiKey.FETCH, version, correlation_id, lambda _: steps)
         return Gate.WAIT
 
     def fail(self, pending: PendingFetch, error: Exception) -> None:
@@ -294,8 +313,7 @@ class FetchHandler:
         if self.collect(pending):  # nothing waits for it yet, so it completes without more ado
             pending.completed = True
             if pending.version >= V2_VERSION:
-                self._answer(pending)
-                return Gate.NEXT
+                return self._answer(pending)
             self.answer(pending)
             return self.lowerings.gate(pending.slot.peer)
         pending.session.on_dirty = pending.wake
@@ -330,8 +348,18 @@ class FetchHandler:
 
     def collect(self, pending: PendingFetch) -> bool:
         """Read the partitions that may have something new. True when the request can be answered now."""
+        self.look_at(pending, list(pending.session.dirty))
+        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
+            return True
+        for each, partition in pending.partial:
+            each.watch(partition)
+        pending.partial.clear()
+        return False
+
+    def look_at(self, pending: PendingFetch, partitions: list[FetchPartition]) -> None:
+        """Read these partitions."""
         topics: Any = self.hosted.by_id if pending.version >= _TOPIC_ID_VERSION else self.hosted.by_name
-        for each in list(pending.session.dirty):
+        for each in partitions:
             pending.touched[each] = None
             topic = topics.get(each.topic)
             partition = None if topic is None else topic.partitions.get(each.index)
@@ -341,12 +369,6 @@ class FetchHandler:
             self.look(pending, each, partition)
             if topic is not None and each.row is not None and each.row[1]:
                 topic.failed_fetches += 1
-        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
-            return True
-        for each, partition in pending.partial:
-            each.watch(partition)
-        pending.partial.clear()
-        return False
 
     def look(self, pending: PendingFetch, each: FetchPartition, partition: Partition) -> None:
         try:
@@ -435,53 +457,30 @@ class FetchHandler:
         else:
             self._answer(pending)
 
-    def _answer(self, pending: PendingFetch) -> None:
-        """Keep the session ready for its next request."""
+    def _answer(self, pending: PendingFetch) -> Gate:
+        """Keep the session ready for its next request. An answer of many partitions is made in later turns."""
         session = pending.session
-        topics: list[tuple[Any, bytes, list[Row]]] = []
+        if pending.unknown is not None or len(session.partitions if pending.full else pending.touched) > MANY:
+            return self._run(pending.slot, pending.version, pending.correlation_id, answer_many(self, pending))
         told: list[Told] = []
-        rows: list[Row] = []
-        last: Any = None
-        by_id, rare = pending.version >= _TOPIC_ID_VERSION, False
-        for each in session.partitions.values() if pending.full else pending.touched:
-            row = each.row
-            assert row is not None, "every partition that was touched has something to say"
-            if pending.replica_id != NO_REPLICA:
-                row = as_of_now(each, row)
-                if 0 <= row[2] < each.fetch_offset:
-                    session.unsaid[each] = None
-            if not pending.full and not worth_telling(each, row):
-                continue
-            if each.topic != last:
-                last = each.topic
-                rows = []
-                topics.append(("", last, rows) if by_id else (last, bytes(16), rows))
-            rows.append(row)
-            told.append((each, row))
-            rare = rare or is_rare(pending.version, each, row)
-            note_told(session, each, row)
+        topics, rare = tell(pending, session.partitions.values() if pending.full else pending.touched, told)
         if not session.session_id or session.closed:
             session.release()
-        if pending.unknown is not None:
-            self._send_with_unknown(pending, topics, pending.unknown)
-        elif rare:
+        if rare:
             self._send_rare(pending, told)
         else:
             self.send(pending.slot, pending.version, pending.correlation_id, topics, 0, session.session_id)
-
-    def _send_with_unknown(
-        self, pending: PendingFetch, topics: list[tuple[Any, bytes, list[Row]]], unknown: FetchPieces
-    ) -> None:
-        """Without current leaders, and without diverging epochs: readers learn of these when they ask for less."""
-        unknown.add(topics)
-        head = pending.correlation_id.to_bytes(4, "big", signed=True) + self._header[pending.version]
-        self._world.network.reply(pending.slot, [head, *unknown.body(pending.session.session_id)])
+        return Gate.NEXT
 
     def _send_rare(self, pending: PendingFetch, told: list[Told]) -> None:
         slot, version = pending.slot, pending.version
         session_id, listener = pending.session.session_id, slot.peer.listener
-        head = pending.correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
         body = rare_answer(told, version, session_id, self.hosted, self.leaders, listener)
+        self.send_body(slot, version, pending.correlation_id, body)
+
+    def send_body(self, slot: Slot, version: int, correlation_id: int, body: Sequence[Part]) -> None:
+        """Answer with what is encoded."""
+        head = correlation_id.to_bytes(4, "big", signed=True) + self._header[version]
         self._world.network.reply(slot, [head, *body])
 
     def send(
@@ -489,7 +488,7 @@ class FetchHandler:
         slot: Slot,
         version: int,
         correlation_id: int,
-        topics: list[tuple[Any, bytes, list[Row]]],
+        topics: Answers,
         error: int,
         session_id: int,
     ) -> None:

@@ -12,6 +12,7 @@ from ottla.errors import ErrorCode
 from ottla.replication.fetch_session import FetchPartition
 from ottla.replication.lowering import V2_VERSION, ZSTD_VERSION, old_readers_region
 from ottla.replication.partition import Partition
+from ottla.seams import Region
 from ottla.types import NO_EPOCH
 
 if TYPE_CHECKING:
@@ -66,10 +67,7 @@ def read_partition(
             each.watch(partition)
         return
     if pending.committed:
-        found = log.segments.aborted_in(region, each.fetch_offset, limit, log.end_offset)
-        aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
-        if aborted and partition.shared.safeguards.aborted_in_order:
-            aborted.sort(key=itemgetter(1))
+        aborted = aborted_in(partition, region, each.fetch_offset, limit)
     pending.bytes_read += region.size
     if pending.replica_id == NO_REPLICA:
         partition.bytes_out += region.size - taken
@@ -83,6 +81,16 @@ def read_partition(
     each.row = (each.index, 0, mark, stable, log.start_offset, aborted, -1, region)
     if pending.bytes_read < pending.min_bytes:  # what comes may be enough; until then this region is read anew
         each.watch(partition)
+
+
+def aborted_in(partition: Partition, region: Region, offset: int, limit: int) -> list[tuple[int, int]]:
+    """(producer id, first offset) of the aborted transactions in what was read from `offset` on, in their order."""
+    log = partition.log
+    found = log.segments.aborted_in(region, offset, limit, log.end_offset)
+    aborted = [(one.producer_id, one.first_offset) for one in found] if found else []
+    if aborted and partition.shared.safeguards.aborted_in_order:
+        aborted.sort(key=itemgetter(1))
+    return aborted
 
 
 def say_only(pending: PendingFetch, each: FetchPartition, partition: Partition, preferred: int = -1) -> None:

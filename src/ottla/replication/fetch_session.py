@@ -337,13 +337,3 @@ def worth_telling(each: FetchPartition, row: Row) -> bool:
     """An incremental answer leaves out what the reader knows already (KIP-227)."""
     news = row[2] != each.told_high_watermark or row[4] != each.told_log_start
     return news or each.region is not None or row[1] != 0 or row[6] >= 0 or each.diverging is not None
-
-
-def note_told(session: FetchSession, each: FetchPartition, row: Row) -> None:
-    """Remember what the reader knows; a partition that got bytes comes last next time, so that none starves."""
-    each.told_high_watermark = row[2]
-    each.told_log_start = row[4]
-    if each.region is not None:
-        each.region = None
-        session.dirty.pop(each, None)  # it is not there when somebody closed the session meanwhile
-        session.dirty[each] = None

@@ -1,24 +1,28 @@
 """A Fetch of many partitions, in slices: no turn decodes or looks at more than some of them.
 
 Zone: deterministic. What is not here is answered with an error at once, and kept as bytes of the answer; of the others
-there is no more than this broker hosts. A large request waits for its first byte only, so that its partitions are not
+there is no more than this broker hosts. So is an answer of many partitions, and what a small request of a session with
+many finds to look at. A large request waits for its first byte only, so that its partitions are not
 read over and over. One with partitions that are not here gets no session, and a session that such a request continues
 ends with FETCH_SESSION_ID_NOT_FOUND: its reader begins a new one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.fetch_reading import NO_RECORDS, NO_REPLICA, fail_partition
-from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, Asked, FetchPartition, FetchSession, Key, Row
+from ottla.replication.fetch_answers import Told, rare_topics, tail_with, tell
+from ottla.replication.fetch_at_once import READ_COMMITTED, reading_for
+from ottla.replication.fetch_reading import NO_RECORDS, NO_REPLICA
+from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, FetchSession, Key, Row
 from ottla.replication.leaders import missing
 from ottla.replication.lowering import ANSWER_MAX, V2_VERSION
 from ottla.requests import Steps
 from ottla.seams import Slot
+from ottla.wire.codec import encode
 from ottla.wire.hot import FetchRequest
 from ottla.wire.many import FetchPieces, FetchWalk, read_chunks
 
@@ -29,11 +33,14 @@ LARGE: Final = 32 * 1024
 """Bytes of a request from which on it is handled in slices: 1,000 partitions, or 2,000 of old versions."""
 SLICE: Final = 500
 """Partitions of a slice."""
-_DECODE_US: Final = 2_000
-_READ_US: Final = 4_000
+MANY: Final = 1_000
+"""Partitions of a session that are looked at, or answered, in one turn."""
+_DECODE_US: Final = 1_000
+_READ_US: Final = 2_500
+_ANSWER_US: Final = 2_500
+_AT_ONCE_US: Final = 2_500
 _ERROR_VERSION: Final = 7
 _TOPIC_ID_VERSION: Final = 13
-_READ_COMMITTED: Final = 1
 
 
 class LargeFetch:
@@ -59,50 +66,73 @@ class LargeFetch:
         walk = FetchWalk(self._version, self._frame, self._pos)
         yield from self._decode(walk)
         request = self._request(walk)
+        if request.session_epoch == FINAL_EPOCH and (yield from self._answers_at_once(request)):
+            return None
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
             self._refuse(error.as_value())
             return None
         pending = self._handler.new_pending(self._slot, self._version, self._correlation_id, session, full)
+        self._set_up(pending, request)
         self._handler.waiting[self._slot.peer] = pending  # a connection that ends abandons it from now on
-        try:
-            yield from self._read(pending, request)
-        except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
-            self._handler.fail(pending, error)
+        yield from read_many(self._handler, pending, request.max_wait_ms)
         return None
 
+    def _answers_at_once(self, request: FetchRequest) -> Generator[int, None, bool]:
+        """Answer without a session, where there is something to read and nothing unusual."""
+        handler = self._handler
+        reading = None if handler.selector is not None else reading_for(self._version, request, handler.hosted)
+        if reading is None:
+            return False
+        pieces = FetchPieces(self._version)
+        asked = iter(self._asked.values())
+        while chunk := list(islice(asked, SLICE)):
+            found = reading.read(chunk)
+            if found is None:
+                return False
+            pieces.add(found)
+            yield _AT_ONCE_US
+        if not reading.bytes_read and self._unknown is None and request.max_wait_ms > 0:
+            return False
+        if self._unknown is not None:
+            self._unknown.extend(pieces)
+            pieces = self._unknown
+        reading.count_bytes()
+        self._handler.send_body(self._slot, self._version, self._correlation_id, pieces.body(NO_SESSION))
+        return True
+
     def _decode(self, walk: FetchWalk) -> Iterator[int]:
-        for chunk in read_chunks(walk.partitions(), SLICE):
-            self._sort(chunk)
-            yield _DECODE_US
+        read = 0
+        for run in walk.runs(SLICE):
+            if run:
+                self._sort(run)
+            read += len(run) + 1
+            if read > SLICE:
+                read = 0
+                yield _DECODE_US
         session = self._handler.sessions.get(walk.session_id)
         for keys in read_chunks(walk.forgotten(), SLICE):
             if session is not None:
                 self._forgotten.update(dict.fromkeys(key for key in keys if key in session.partitions))
             yield _DECODE_US
 
-    def _sort(self, chunk: list[Asked]) -> None:
-        """Keep what is asked of partitions that are here, and answer the others."""
-        answers: list[tuple[Any, bytes, list[Row]]] = []
-        last: Any = None
-        rows: list[Row] = []
-        for wanted in chunk:
-            name, index = wanted[0], wanted[1]
-            topic = self._topics.get(name)
-            if topic is not None and index in topic.partitions:
-                self._asked[name, index] = wanted
-                continue
-            if name != last:
-                last, rows = name, []
-                answers.append(("", name, rows) if self._by_id else (name, bytes(16), rows))
-            code = missing(self._handler.leaders, name, index).code
-            rows.append((index, code, -1, -1, -1, None, -1, NO_RECORDS))
-            if topic is not None:
-                topic.failed_fetches += 1
-        if answers:
+    def _sort(self, run: list[Asked]) -> None:
+        """Keep what is asked of partitions of one topic that are here, and answer the others."""
+        name = run[0][0]
+        topic = self._topics.get(name)
+        here: Container[int] = () if topic is None else topic.partitions
+        self._asked.update([((name, each[1]), each) for each in run if each[1] in here])
+        rows: list[Row] = [
+            (each[1], missing(self._handler.leaders, name, each[1]).code, -1, -1, -1, None, -1, NO_RECORDS)
+            for each in run
+            if each[1] not in here
+        ]
+        if rows:
             self._unknown = self._unknown or FetchPieces(self._version)
-            self._unknown.add(answers)
+            self._unknown.add([("", name, rows) if self._by_id else (name, bytes(16), rows)])
+            if topic is not None:
+                topic.failed_fetches += len(rows)
 
     def _request(self, walk: FetchWalk) -> FetchRequest:
         waits = (walk.max_wait_ms, walk.min_bytes, walk.max_bytes, walk.isolation_level)
@@ -125,30 +155,13 @@ class LargeFetch:
         first = _pop_chunk(asked)
         session, full = sessions.session_for(session_id, epoch, first, self._forgotten, self._by_id, of_replica)
         while chunk := _pop_chunk(asked):
-            yield _DECODE_US
+            yield _READ_US
             session.update(chunk, ())
         return session, full
 
-    def _read(self, pending: PendingFetch, request: FetchRequest) -> Iterator[int]:
-        """Look at every partition, then answer, or wait as any other Fetch."""
-        handler, session = self._handler, pending.session
-        self._set_up(pending, request)
-        dirty = iter(list(session.dirty))
-        while chunk := list(islice(dirty, SLICE)):
-            for each in chunk:
-                self._look(pending, each)
-            yield _READ_US
-        if self._unknown is not None:
-            pending.unknown = self._unknown
-            pending.settled = True
-        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
-            pending.completed = True
-            handler.answer(pending)
-        else:
-            handler.start(pending, request.max_wait_ms)
-
     def _set_up(self, pending: PendingFetch, request: FetchRequest) -> None:
-        pending.committed = request.isolation_level == _READ_COMMITTED
+        pending.unknown = self._unknown
+        pending.committed = request.isolation_level == READ_COMMITTED
         pending.min_bytes = min(request.min_bytes, request.max_bytes, 1) if request.max_wait_ms > 0 else 0
         pending.max_bytes = request.max_bytes
         if self._version < V2_VERSION:
@@ -159,22 +172,57 @@ class LargeFetch:
         elif self._handler.selector is not None:
             pending.rack = request.rack_id
 
-    def _look(self, pending: PendingFetch, each: FetchPartition) -> None:
-        pending.touched[each] = None
-        topic = self._topics.get(each.topic)
-        partition = None if topic is None else topic.partitions.get(each.index)
-        if partition is None:
-            fail_partition(pending, each, missing(self._handler.leaders, each.topic, each.index).code)
-            return
-        self._handler.look(pending, each, partition)
-        if topic is not None and each.row is not None and each.row[1]:
-            topic.failed_fetches += 1
-
     def _refuse(self, error: ApiError) -> None:
         if self._version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
             self._handler.close(self._slot, error)
         else:
             self._handler.send(self._slot, self._version, self._correlation_id, [], error.code, 0)
+
+
+def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) -> Steps:
+    """Look at every partition that may have something, then answer, or wait as any other Fetch."""
+    try:
+        dirty = iter(list(pending.session.dirty))
+        while chunk := list(islice(dirty, SLICE)):
+            handler.look_at(pending, chunk)
+            yield _READ_US
+        if pending.unknown is not None:
+            pending.settled = True
+        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
+            pending.completed = True
+            handler.answer(pending)
+        else:
+            handler.start(pending, max_wait_ms)
+    except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
+        handler.fail(pending, error)
+    return None
+
+
+def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
+    """Answer slice by slice. Of partitions that are not here the answer names no current leaders."""
+    session, version = pending.session, pending.version
+    pieces = pending.unknown or FetchPieces(version)
+    nodes: dict[int, None] = {}
+    partitions = iter(list(session.partitions.values() if pending.full else pending.touched))
+    try:
+        while chunk := list(islice(partitions, SLICE)):
+            told: list[Told] = []
+            topics, rare = tell(pending, chunk, told)
+            if rare:
+                response = rare_topics(told, version, handler.hosted, handler.leaders, nodes)
+                pieces.add_encoded(encode(response, version), len(response.responses))
+            else:
+                pieces.add(topics)
+            yield _ANSWER_US
+    except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
+        handler.fail(pending, error)
+        return None
+    finally:
+        if not session.session_id or session.closed:
+            session.release()
+    tail = tail_with(nodes, version, handler.leaders, pending.slot.peer.listener) if nodes else b"\0"
+    handler.send_body(pending.slot, version, pending.correlation_id, pieces.body(session.session_id, tail))
+    return None
 
 
 def _pop_chunk(asked: list[Asked]) -> list[Asked]:

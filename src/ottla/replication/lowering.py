@@ -77,7 +77,7 @@ class Lowerings:
         at = self._world.entropy.below("old-reader", len(order)) if order else 0
         return dict.fromkeys(order[at:] + order[:at])
 
-    def start(self, peer: Peer, version: int, touched: Iterable[FetchPartition], done: Callable[[], None]) -> None:
+    def start(self, peer: Peer, version: int, touched: Iterable[FetchPartition], done: Callable[[], object]) -> None:
         """Convert what has records; `done` is called when everything is converted."""
         found = []
         for each in touched:

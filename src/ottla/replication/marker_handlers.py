@@ -10,14 +10,16 @@ Behaviour
 - From others than brokers it takes only what the tool sends: the abort of a transaction that is open here, in the name
   of the coordinator that the partition knows. A forged coordinator of a later epoch would shut the real one out.
 - What the coordinator on the same broker has to say comes without a message (`MarkerHandlers.write`).
-- A request may name thousands of partitions: they are written some at a time, so that others come in between.
+- A request may name thousands of partitions: they are written some at a time, so that others come in between, and kept
+  as a code each; the request is walked once for the writing and once for the answer.
 
 Version notes: 1 flexible, 2 the version of the transaction (KIP-1228); before that markers have no epoch of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -27,15 +29,18 @@ from ottla.record.control import Marker
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
 from ottla.replication.partition import Partition
-from ottla.requests import Context, handles
+from ottla.requests import Context, InPieces, handles
 from ottla.seams import Clock, Peer
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages.end_txn import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+from ottla.wire.slices import Elements
 
 MARKERS_PER_STEP: Final = 200
 """Written in one turn: some milliseconds."""
 STEP_PAUSE_MS: Final = 1
+_PIECE: Final = 500
+"""Partitions that are answered in one go."""
 _BUMPED: Final = 2
 """The version of transactions from which on a marker's epoch is above that of the records (KIP-890)."""
 
@@ -137,11 +142,27 @@ class MarkerHandlers:
         self._leaders = leaders
         self._timeout_ms = timeout_ms
 
-    @handles(ApiKey.WRITE_TXN_MARKERS, 0, 2, resource="Cluster", operation="ClusterAction", early=True)
+    @handles(
+        ApiKey.WRITE_TXN_MARKERS,
+        0,
+        2,
+        resource="Cluster",
+        operation="ClusterAction",
+        early=True,
+        walked=("markers", "topics", "partition_indexes"),
+    )
     def write_txn_markers(self, context: Context, request: WriteTxnMarkersRequest) -> None:
         """Write all, answer when all are committed or refused."""
         by_broker = self._is_broker(context.peer)
-        self._step(_Writing(_places(request), by_broker, lambda codes: context.reply(_response(request, iter(codes)))))
+
+        def written(codes: Codes) -> None:
+            markers: object = request.markers
+            if isinstance(markers, Elements):
+                context.reply(InPieces(_ANSWERED, _answers(request, iter(codes), _PIECE)))
+            else:
+                context.reply(next(_answers(request, iter(codes), sys.maxsize)))
+
+        self._step(_Writing(_places(request), by_broker, written))
 
     def write(self, places: Iterator[Place], done: Callable[[Codes], None]) -> None:
         """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""
@@ -203,24 +224,37 @@ def _places(request: WriteTxnMarkersRequest) -> Iterator[Place]:
                 yield ending, TopicPartition(topic.name, index)
 
 
-def _response(request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode]) -> WriteTxnMarkersResponse:
-    """The codes, in the order of `_places`."""
-    answer = WriteTxnMarkersResponse
-    return answer(
-        markers=[
-            answer.WritableTxnMarkerResult(
-                producer_id=marker.producer_id,
-                topics=[
-                    answer.WritableTxnMarkerTopicResult(
-                        name=topic.name,
-                        partitions=[
-                            answer.WritableTxnMarkerPartitionResult(partition_index=index, error_code=next(codes))
-                            for index in topic.partition_indexes
-                        ],
-                    )
-                    for topic in marker.topics
-                ],
-            )
-            for marker in request.markers
-        ]
-    )
+_ANSWERED: Final = ("markers", "topics", "partitions")
+_Topic = WriteTxnMarkersResponse.WritableTxnMarkerTopicResult
+_Row = WriteTxnMarkersResponse.WritableTxnMarkerPartitionResult
+_Result = WriteTxnMarkersResponse.WritableTxnMarkerResult
+
+
+def _answers(
+    request: WriteTxnMarkersRequest, codes: Iterator[ErrorCode], most: int
+) -> Generator[WriteTxnMarkersResponse, None, None]:
+    """The codes, in the order of `_places`: responses with up to `most` markers, topics and partitions each.
+
+    Empties the markers that it walks.
+    """
+    results, room = [], most
+    for marker in request.markers:
+        result = _Result(producer_id=marker.producer_id)
+        results.append(result)
+        marker.topics.reverse()
+        while marker.topics:
+            topic = marker.topics.pop()  # what is answered is let go
+            for begin in range(0, len(topic.partition_indexes) or 1, most):
+                if room <= 0:
+                    yield WriteTxnMarkersResponse(markers=results)
+                    result = _Result(producer_id=marker.producer_id)
+                    results, room = [result], most
+                indexes = topic.partition_indexes[begin : begin + most]
+                rows = [_Row(partition_index=index, error_code=next(codes)) for index in indexes]
+                result.topics.append(_Topic(name=topic.name, partitions=rows))
+                room -= len(rows) + 1
+        room -= 1
+        if room <= 0:
+            yield WriteTxnMarkersResponse(markers=results)
+            results, room = [], most
+    yield WriteTxnMarkersResponse(markers=results)

@@ -223,7 +223,7 @@ class Loopback:
 def _octets(part: Part) -> bytes | bytearray | memoryview:
     if not isinstance(part, Region):
         return part
-    pin(part)
+    pin((part,))
     try:
         file = part.file
         assert isinstance(file, RealFile), "a region of another shell"

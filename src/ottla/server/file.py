@@ -266,6 +266,17 @@ class RealFile:
         except OSError as error:
             raise failure_of(error, self.path) from None
 
+    def read_pinned(self, pos: int, into: memoryview) -> int:
+        """Read for a reply that has pinned the file; what fills `into` gives back the pin. Raises OSError."""
+        self.touched = True
+        count = os.preadv(self._fd, (into,), pos)
+        if count == len(into):
+            self._pins -= 1
+            if not self._pins and self._closed:
+                self._pins = 1
+                self.unpin()
+        return count
+
     def read_now(self, pos: int, into: memoryview) -> int:
         """Read, waiting for the device. Returns the bytes read, fewer than asked for only at the end."""
         room = max(0, self.size - pos)

@@ -153,21 +153,24 @@ class Outbox:
     def _gather(self) -> int:
         parts = self._parts
         view = self._scratch.view
-        filled = 0
-        while parts:
-            part = parts[0]
-            size = part.size if isinstance(part, Region) else len(part)
-            end = filled + size
-            if size >= LARGE or end > GATHERED:
-                break
-            if isinstance(part, Region):
-                _copy(part, view[filled:end])
-            else:
-                view[filled:end] = part
-                self.memory -= size
-            self.memory -= PART
-            filled = end
-            parts.popleft()
+        filled = memory = 0
+        try:
+            while parts:
+                part = parts[0]
+                size = part.size if isinstance(part, Region) else len(part)
+                end = filled + size
+                if size >= LARGE or end > GATHERED:
+                    break
+                if isinstance(part, Region):
+                    _copy_pinned(part, view[filled:end])
+                else:
+                    view[filled:end] = part
+                    memory += size
+                memory += PART
+                filled = end
+                parts.popleft()
+        finally:
+            self.memory -= memory
         return filled
 
 
@@ -213,13 +216,19 @@ def memory_of(parts: Sequence[Part]) -> int:
     return sum(PART if isinstance(part, Region) else PART + len(part) for part in parts)
 
 
-def pin(region: Region) -> None:
-    """Keep the file of a region open until it is sent. Raises Stale when it was closed."""
-    file = region.file
-    assert isinstance(file, RealFile), "a region of another shell"
+def pin(parts: Sequence[Part]) -> None:
+    """Keep the files of regions open until these are sent. Raises Stale when one was closed; then none is pinned."""
+    pinned: list[RealFile] = []
     try:
-        file.pin()
+        for part in parts:
+            if isinstance(part, Region):
+                file = part.file
+                assert isinstance(file, RealFile), "a region of another shell"
+                file.pin()
+                pinned.append(file)
     except Failure as failure:
+        for file in pinned:
+            file.unpin()
         raise Stale(failure.message) from None
 
 
@@ -242,9 +251,18 @@ def _current(region: Region) -> int:
     return file.fileno()
 
 
-def _copy(region: Region, into: memoryview) -> None:
-    _read(region, into)
-    _unpin(region)
+def _copy_pinned(region: Region, into: memoryview) -> None:
+    """Read a pinned region, which is not pinned any more. Raises Stale."""
+    file = region.file
+    assert isinstance(file, RealFile), "a region of another shell"
+    if file.generation != region.generation:
+        raise Stale("the file was truncated")
+    try:
+        count = file.read_pinned(region.pos, into)
+    except OSError as error:  # the partition's own reads find it too, and take the directory offline
+        raise Stale(f"the file cannot be read: {error.strerror}") from None
+    if count != region.size:
+        raise Stale("the file ended before the region")
 
 
 def _open_fd(region: Region) -> int:

@@ -303,14 +303,11 @@ class Replies:
         self._wait_writable()
 
     def _pin(self, parts: Sequence[Part]) -> bool:
-        for n, part in enumerate(parts):
-            if isinstance(part, Region):
-                try:
-                    pin(part)
-                except Stale as stale:
-                    self._unpin(parts[:n])
-                    self.drop(str(stale))
-                    return False
+        try:
+            pin(parts)
+        except Stale as stale:
+            self.drop(str(stale))
+            return False
         return True
 
     @staticmethod

@@ -45,8 +45,10 @@ def decode(cls: type[M], version: int, view: Buffer, pos: int = 0) -> tuple[M, i
     return message, pos
 
 
-def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Generator[None, None, M]:
-    """Read one large message piece by piece: yields after every SLICE elements, returns the message.
+def decode_sliced(cls: type[M], version: int, view: Buffer, pos: int = 0) -> Generator[tuple[M, int], None, M]:
+    """Read one large message piece by piece: yields it, unfinished, after every SLICE elements, and returns it.
+
+    With it comes how many arrays, each inside the one before, end in an unfinished element.
 
     The buffer must live and stay as it is until the end. Raises as `decode` does, where it stands.
     """

@@ -29,6 +29,9 @@ from ottla.wire.layout import Scope
 from ottla.wire.limits import ALLOWANCE, MAX_ELEMENTS, SLICE
 from ottla.wire.schema import NUMBERS, Field, StructType, fresh_default, prepare, struct_class
 
+_TOP = "o1"
+"""The variable that holds the message."""
+
 
 class DecoderSource:
     """Writes one decoder. `lines` is its text and `names` what the text refers to."""
@@ -41,7 +44,9 @@ class DecoderSource:
         `odd_text`: text that is not UTF-8 is kept as `utf8.decode_text` has it; else it raises UnicodeDecodeError.
 
         `amplification`: bytes of memory allowed per byte of input; 0 lets it be what it is. `sliced`: the decoder is a
-        generator that yields after every SLICE elements of structs or text, and returns what it has decoded.
+        generator that yields the unfinished message after every SLICE elements of structs or text, and how many arrays
+        end in an unfinished element: the outermost one, and those inside of it. Finished elements may be taken out of
+        the arrays (in place) at each yield. It returns what it has decoded.
         """
         self.scope = scope
         self.view = view
@@ -60,6 +65,7 @@ class DecoderSource:
         }
         self._run: list[tuple[str, str]] = []
         self._count = 0
+        self._depth = 0
 
     def function(self, cls: StructType) -> str:
         """The text of `decode(b, p, end) -> (message, position behind it)`."""
@@ -69,9 +75,10 @@ class DecoderSource:
         if self.sliced:
             self.lines.append(f" left = {SLICE}")
         top = self._struct(cls, cls.__name__, " ")
+        assert top == _TOP
         self._flush(" ")
         if self.sliced:
-            self.lines.append(" if left < 0: yield")  # a generator also where the message has no array
+            self.lines.append(f" if left < 0: yield {top}, 0")  # a generator also where the message has no array
         self.lines.append(f" return {top}, p")
         return "\n".join(self.lines)
 
@@ -99,12 +106,17 @@ class DecoderSource:
 
     # Structs.
 
-    def _struct(self, cls: StructType, path: str, indent: str) -> str:
-        """Text that decodes one struct; returns the variable that holds it. May leave a run to flush."""
+    def _struct(self, cls: StructType, path: str, indent: str, items: str | None = None) -> str:
+        """Text that decodes one struct; returns the variable that holds it. May leave a run to flush.
+
+        `items`: the array that gets it before its fields are read.
+        """
         prepare(cls)
         out = self._name("o")
         self.names[f"C_{cls.__name__}"] = cls
         self.lines.append(f"{indent}{out} = new(C_{cls.__name__})")
+        if items is not None:
+            self.lines.append(f"{indent}{items}.append({out})")
         for field in self.scope.absent(cls):
             self._default(cls, field, out, indent)
         for field in self.scope.fields(cls):
@@ -245,17 +257,20 @@ class DecoderSource:
         items, inside = self._name("a"), indent + " "
         self.lines.append(f"{indent}{items} = {target} = []")
         self.lines.append(f"{indent}for _ in range({count}):")
+        self._depth += 1
         if field.of == "struct":
-            item = self._struct(struct_class(cls, field), path, inside)
+            item = self._struct(struct_class(cls, field), path, inside, items if self.sliced else None)
         else:
             item = self._name("x")
             length = self._length(field.of, inside)
             self._text(field.of, item, length, null=False, path=path, indent=inside)
+        self._depth -= 1
         self._flush(inside)
-        self.lines.append(f"{inside}{items}.append({item})")
+        if not self.sliced or field.of != "struct":
+            self.lines.append(f"{inside}{items}.append({item})")
         if self.sliced:
             self.lines.append(f"{inside}left -= 1")
-            self.lines.append(f"{inside}if not left: left = {SLICE}; yield")
+            self.lines.append(f"{inside}if not left: left = {SLICE}; yield {_TOP}, {self._depth}")
 
 
 def _unpack_many(layout: str, buffer: primitives.Buffer, pos: int) -> list[int]:

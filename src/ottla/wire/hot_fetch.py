@@ -7,7 +7,7 @@ a follower may tag to them are passed over. Of a response, everything between tw
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final, NamedTuple
 
 from ottla.seams import Part, Region
@@ -25,7 +25,7 @@ Forgotten = tuple[str | bytes, int]
 Fetched = tuple[int, int, int, int, int, list[tuple[int, int]] | None, int, Part | None]
 """(partition, error, high watermark, last stable offset, log start offset, aborted transactions as (producer id, first
 offset) or None, preferred replica or -1, record data)"""
-Answers = Sequence[tuple[str, bytes, Sequence[Fetched]]]
+Answers = Sequence[tuple[str, bytes, Collection[Fetched]]]
 """(topic name, topic id, answers): the version decides which of the two is written."""
 
 
@@ -352,11 +352,15 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
                     pieces.append(b"\0\0")  # no records, no tags
                     continue
                 size = records.size if isinstance(records, Region) else len(records)
-                pieces.append(uvarint(size + 1))
+                if 126 < size < 16383:  # as `uvarint` does; a call less where there is something to read
+                    pieces.append(bytes((size + 1 & 127 | 128, size + 1 >> 7)))
+                else:
+                    pieces.append(uvarint(size + 1))
                 if size:
                     parts += (b"".join(pieces), records)
-                    pieces = []
-                pieces.append(b"\0")
+                    pieces = [b"\0"]
+                else:
+                    pieces.append(b"\0")
             pieces.append(b"\0")
         pieces.append(b"\0")
         parts.append(b"".join(pieces))

@@ -177,13 +177,18 @@ def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> boo
         return False
 
 
+_FETCH_ROWS: Final = (">iqi", ">iqqi", ">iiqqi", ">iiqiqix")
+"""A partition of a Fetch request: version 0, 5 and 9 on, and 12 on, where it ends with the count of its tags."""
+
+
 class FetchWalk:
-    """A Fetch request: its first fields at once, then partitions, forgotten ones, and the fields behind, in order."""
+    """A Fetch request: its first fields at once; then `runs`, forgotten ones, and the fields behind, in order."""
 
     def __init__(self, version: int, view: memoryview, pos: int) -> None:
         """Raises MalformedMessage."""
         self._version = version
         self._reader = _Reader(view, pos, flexible=version >= 12)
+        self._row = struct.Struct(_FETCH_ROWS[(version >= 5) + (version >= 9) + (version >= 12)])
         try:
             self._read_head(version, self._reader)
         except (IndexError, struct.error) as error:
@@ -200,28 +205,63 @@ class FetchWalk:
         self.rack_id = ""
         self.replica_epoch = -1
 
-    def partitions(self) -> Iterator[Wanted | None]:
-        """None where nothing but tags and empty topics were read. Read it by `read_chunks`."""
-        reader, version = self._reader, self._version
+    def runs(self, size: int) -> Iterator[list[Wanted]]:
+        """At most `size` partitions of one topic each; empty ones for what else took time. Raises MalformedMessage."""
+        try:
+            yield from self._runs(size)
+        except (IndexError, struct.error) as error:
+            raise MalformedMessage("FetchRequest: cut short") from error
+
+    def _runs(self, size: int) -> Iterator[list[Wanted]]:
+        reader = self._reader
         for _ in range(reader.count("FetchRequest.topics")):
-            name = reader.name("FetchRequest.topics.topic", by_id=version >= 13)
-            yield None
-            for _ in range(reader.count("FetchRequest.partitions")):
-                partition = reader.number(_INT)
-                leader_epoch = reader.number(_INT) if version >= 9 else -1
-                offset = reader.number(_LONG)
-                last_epoch = reader.number(_INT) if version >= 12 else -1
-                log_start = reader.number(_LONG) if version >= 5 else -1
-                most = reader.number(_INT)
-                reader.skip_tags()
-                yield name, partition, leader_epoch, offset, last_epoch, log_start, most
-                if reader.extra:
-                    yield from reader.rests()
+            name = reader.name("FetchRequest.topics.topic", by_id=self._version >= 13)
+            yield []
+            left = reader.count("FetchRequest.partitions")
+            while left:
+                run = self._run(name, min(left, size))
+                if run:
+                    yield run
+                else:
+                    yield from self._one_by_one(name, min(left, size))
+                left -= min(left, size)
             reader.skip_tags()
-            yield from reader.rests()
+            yield from ([] for _ in reader.rests())
+
+    def _run(self, name: str | bytes, count: int) -> list[Wanted]:
+        """So many partitions at once; none where one of them has tags."""
+        reader, row, version = self._reader, self._row, self._version
+        end = reader.pos + row.size * count
+        if end > len(reader.view):
+            fail("FetchRequest.partitions", f"{row.size * count} bytes of {len(reader.view) - reader.pos}")
+        rows = reader.view[reader.pos : end]
+        if version >= 12:
+            if rows[row.size - 1 :: row.size].tobytes().strip(b"\0"):
+                return []
+            wanted = [(name, *each) for each in row.iter_unpack(rows)]
+        elif version >= 9:
+            wanted = [
+                (name, each, epoch, at, -1, start, most) for each, epoch, at, start, most in row.iter_unpack(rows)
+            ]
+        elif version >= 5:
+            wanted = [(name, each, -1, at, -1, start, most) for each, at, start, most in row.iter_unpack(rows)]
+        else:
+            wanted = [(name, each, -1, at, -1, -1, most) for each, at, most in row.iter_unpack(rows)]
+        reader.pos = end
+        return wanted
+
+    def _one_by_one(self, name: str | bytes, count: int) -> Iterator[list[Wanted]]:
+        """Partitions with tags, from version 12 on."""
+        reader = self._reader
+        for _ in range(count):
+            (row,) = self._row.iter_unpack(reader.take(self._row.size, "FetchRequest.partitions"))
+            reader.pos -= 1
+            reader.skip_tags()
+            yield [(name, *row)]
+            yield from ([] for _ in reader.rests())
 
     def forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
-        """To be read behind `partitions`; the fields behind are there when it ends. As above."""
+        """To be read behind `runs`, by `read_chunks`; the fields behind are there when it ends."""
         reader, version = self._reader, self._version
         for _ in range(reader.count("FetchRequest.forgotten_topics_data") if version >= 7 else 0):
             name = reader.name("FetchRequest.forgotten_topics_data.topic", by_id=version >= 13)
@@ -269,9 +309,14 @@ class FetchPieces:
             parts[-1] = last[:-1]
         self._parts += parts
 
-    def body(self, session_id: int) -> list[Part]:
-        """The whole body."""
+    def extend(self, other: FetchPieces) -> None:
+        """Take the pieces of another answer of this version, behind these."""
+        self._topics += other._topics
+        self._parts += other._parts
+
+    def body(self, session_id: int, tail: bytes = b"\0") -> list[Part]:
+        """The whole body; `tail`: the tags of the answer, from version 12 on."""
         empty = b"".join(self._bytes([], session_id))
         if self._flexible:
-            return [empty[:10] + uvarint(self._topics + 1), *self._parts, b"\0"]
+            return [empty[:10] + uvarint(self._topics + 1), *self._parts, tail]
         return [empty[:-4] + self._topics.to_bytes(4, "big"), *self._parts]

@@ -35,7 +35,7 @@ LATEST: Final = 0x7FFF
 
 Decoder = Callable[["bytes | memoryview", int, int], tuple[Any, int]]
 """(buffer, position, end) to (message, position behind it)."""
-SlicedDecoder = Callable[[memoryview, int, int], Generator[None, None, tuple[Any, int]]]
+SlicedDecoder = Callable[[memoryview, int, int], Generator[Any, None, tuple[Any, int]]]
 """The same as a generator, which yields between slices."""
 Encoder = Callable[[Any, list[Part], list[bytes], Callable[[bytes], None]], None]
 """(message, finished parts, pieces of the next part, append to the pieces)."""

@@ -1,23 +1,87 @@
 """Large requests in parts, and their partial responses as one: the request's array is cut, the responses' are joined.
 
-Zone: pure. `split` cuts a decoded request along a path of nested arrays; `Joined` keeps encoded bytes only, so that
-only one part is alive as objects. The dispatch decides when a part is handled.
+Zone: pure. `Elements` decodes an array slice by slice, `split` cuts a slice along a path of nested arrays, and `Joined`
+keeps encoded bytes only, so that only one slice is alive as objects. The dispatch decides when a part is handled.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from copy import copy
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from ottla.seams import Part
-from ottla.wire.codec import compile_portion
+from ottla.wire.codec import compile_portion, decode_sliced
 from ottla.wire.primitives import uvarint
 from ottla.wire.schema import Encoder, Message, StructType, struct_class
 
 Path = tuple[str, ...]
 """Names of arrays, each inside an element of the one before: ("topics", "partitions")."""
+
+
+class Elements:
+    """An array of a large request, decoded slice by slice from the frame, as often as it is walked; never a whole.
+
+    It stands in the place of the list, for handlers that only iterate over it. The frame must stay as it is.
+    """
+
+    __slots__ = ("_cls", "_path", "_pos", "_version", "_view")
+
+    def __init__(self, cls: type[Message], version: int, view: memoryview, pos: int, path: Path) -> None:
+        """The array is the first of the path. A large element of it comes in pieces, which are cut along the path."""
+        self._cls = cls
+        self._version = version
+        self._view = view
+        self._pos = pos
+        self._path = _cuttable(cls, version, path)
+
+    def __iter__(self) -> Iterator[Any]:
+        """All elements, or pieces of them. Raises MalformedMessage where the frame was not read to its end before."""
+        for elements in self.slices():
+            yield from elements
+
+    def slices(self) -> Generator[list[Any], None, Any]:
+        """The elements, up to SLICE structs or texts at a time; returns the request without them, or with null.
+
+        A slice may be empty: an element that cannot be cut can be large. Raises MalformedMessage.
+        """
+        decoding = decode_sliced(self._cls, self._version, self._view, self._pos)
+        array, *rest = self._path
+        while True:
+            try:
+                request, unfinished = next(decoding)
+            except StopIteration as stop:
+                if elements := _take(getattr(stop.value, array), rest, 0):
+                    yield elements
+                return stop.value
+            yield _take(getattr(request, array, None), rest, unfinished)
+
+
+def _cuttable(cls: StructType, version: int, path: Path) -> Path:
+    """The path up to an array that is not the last field of its element: what follows it would be missing."""
+    for depth, name in enumerate(path[:-1], 1):
+        cls = struct_class(cls, next(field for field in cls.FIELDS if field.name == name))
+        fields = [field for field in cls.FIELDS if field.exists(version)]
+        if fields[-1].name != path[depth]:
+            return path[:depth]
+    return path
+
+
+def _take(items: list[Any] | None, rest: Sequence[str], unfinished: int) -> list[Any]:
+    """Take the finished elements out of an array, and of an unfinished last one those along the path."""
+    if not items:
+        return []
+    if not unfinished:
+        taken = items[:]
+        items.clear()
+        return taken
+    last = items.pop()
+    taken = items[:]
+    items[:] = [last]
+    if rest and (some := _take(getattr(last, rest[0], None), rest[1:], unfinished - 1)):
+        taken.append(with_array(last, rest[0], some))
+    return taken
 
 
 def path_in(cls: type[Message], version: int, paths: Sequence[Path]) -> Path | None:
@@ -56,15 +120,16 @@ def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
         for piece in (item,) if weight <= size or not rest else split(item, rest, size):
             taken = weight if weight <= size else 1 + weigh(piece, rest)
             if batch and taken > room:
-                yield _with(struct, name, batch)
+                yield with_array(struct, name, batch)
                 batch, room = [], size
             batch.append(piece)
             room -= taken
     if batch:
-        yield _with(struct, name, batch)
+        yield with_array(struct, name, batch)
 
 
-def _with(struct: Any, name: str, items: list[Any]) -> Any:
+def with_array(struct: Any, name: str, items: list[Any]) -> Any:
+    """A copy of a struct that has these elements in the array of that name."""
     part = copy(struct)
     setattr(part, name, items)
     return part
@@ -96,6 +161,8 @@ def _levels(owner: type[Message], version: int, path: Path) -> tuple[tuple[_Leve
 
 
 _NO_PIECES: Final[bytes] = b""
+_SMALL: Final = 4096
+"""Bytes of a piece that is joined with the next one: thousands of small ones would take more memory than they hold."""
 
 
 class Joined:
@@ -125,7 +192,12 @@ class Joined:
             self._pieces[0] = head
             self._open[0] = (head, tail, self._open[0][2])
         self._take(0, getattr(response, self._levels[0].array))
+        if mark > 2 and len(self._pieces[mark - 1]) < _SMALL and not self._is_counter(mark - 1):
+            mark -= 1
         self._compact(max(mark, 2))
+
+    def _is_counter(self, where: int) -> bool:
+        return any(counter[0] == where for _, _, counter in self._open)
 
     def _compact(self, mark: int) -> None:
         """Join the pieces from `mark` on; those that are counts still to be written stay by themselves."""

@@ -5,6 +5,8 @@ Zone: real.
 
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from ottla.cluster.controller.controller import ElectionType
@@ -328,6 +330,17 @@ def test_preferred_election_by_request(house):
     assert leaders(house) == [2, 3]
     assert controller.ask(lambda c, done: c.elect_leaders(PREFERRED, None, done)) == {}
     house.check_agreement(controller)
+
+
+def test_outcomes_of_an_election_are_let_go_when_they_are_answered(house):
+    """They are as many as the request names, and the longest wait for brokers is not over yet."""
+    controller = house.cluster(1, 2)
+    outcome = controller.ask(lambda c, done: c.elect_leaders(PREFERRED, [TopicPartition("t", n) for n in (7, 8)], done))
+    first, second = outcome.values()
+    assert first is second, "one object says it for all partitions"
+    alive = weakref.ref(first)
+    del outcome, first, second
+    assert alive() is None
 
 
 def test_preferred_election_that_cannot_be(house):

@@ -8,7 +8,7 @@ changes in the store is done in between, brokers that come and go first.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from ottla.cluster.controller.asked import Asked, Asks
@@ -276,18 +276,35 @@ class Controller:
         self._queue.ask("alter partitions", lambda: self._proposals.alter(request, version), self._asks.new(done))
 
     def elect_leaders(
-        self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, done: Answer[Outcomes]
+        self,
+        kind: ElectionType,
+        partitions: Sequence[TopicPartition] | None,
+        done: Answer[Outcomes],
+        *,
+        only_needed: bool = False,
     ) -> None:
         """Elect the preferred leaders, or uncleanly where there is none; None: wherever it is needed.
 
-        The answer has the outcome per partition, None for success; with `partitions` None only those that were needed.
+        The answer has the outcome per partition, None for success. With `partitions` None, or `only_needed`, it has
+        none where no election is needed.
         """
         asked = self._asks.new(done)
         self._queue.ask(
             "elect leaders",
-            lambda: self._leaders.elect(kind, partitions),
-            lambda outcome: self._when_known(list(self._context.brokers), outcome, asked),
+            lambda: self._leaders.elect(kind, partitions, only_needed=only_needed or partitions is None),
+            lambda outcome: self._when_known(list(self._context.brokers) if outcome else [], outcome, asked),
         )
+
+    def partitions(self) -> Iterator[TopicPartition]:
+        """All partitions of the topics that there are now, topic by topic; they may change while it is walked."""
+        for name in list(self._context.topics):
+            topic = self._context.topics.get(name)
+            if topic is not None and name not in self._context.deleting:
+                yield from [TopicPartition(name, number) for number in topic.partitions]
+
+    def moving(self) -> list[TopicPartition]:
+        """The partitions that are being moved, topic by topic."""
+        return list(self._context.moving)
 
     def alter_reassignments(
         self,
@@ -341,8 +358,14 @@ class Controller:
         if isinstance(outcome, ApiError):
             asked(outcome)
             return
-        self._core.channels.when_told(brokers, lambda: asked(outcome))
-        self._after(PATIENCE_MS, lambda: asked(outcome))
+        owed = [outcome]
+
+        def answer() -> None:
+            if owed:  # the later of the two calls finds nothing, and holds no outcome until it comes
+                asked(owed.pop())
+
+        self._core.channels.when_told(brokers, answer)
+        self._after(PATIENCE_MS, answer)
 
     def allocate_producer_ids(self, broker: int, broker_epoch: int, done: Answer[tuple[int, int]]) -> None:
         """A block of producer ids: (first, how many). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""

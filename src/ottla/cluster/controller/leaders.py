@@ -212,31 +212,47 @@ class Leaders:
 
     # -- asked for -----------------------------------------------------------------------------------------------
 
-    def elect(self, kind: ElectionType, partitions: Sequence[TopicPartition] | None) -> Script[Outcomes]:
-        """ElectLeaders: the outcome per partition; for all partitions (None) only of those that needed one."""
+    def elect(
+        self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
+    ) -> Script[Outcomes]:
+        """ElectLeaders: the outcome per partition, or of those that needed an election; None: all partitions."""
         asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
-        refused = {tp: self._refusal(kind, tp) for tp in asked}
+        refusals: dict[str, ApiError] = {}
+        """By their text: thousands of partitions may have the same one."""
+        refused = {tp: self._refusal(kind, tp, refusals) for tp in asked}
         needed = [tp for tp in asked if refused[tp] is None]
         decide = self._preferred if kind == ElectionType.PREFERRED else self._unclean
         changed = set((yield from self._commit_and_tell(needed, decide)))
         outcomes: Outcomes = {}
+        nobody = _nobody(kind)
         for tp, refusal in refused.items():
-            why = _nobody(kind) if refusal is None and tp not in changed else refusal
-            if partitions is not None or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
+            why = nobody if refusal is None and tp not in changed else refusal
+            if not only_needed or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
                 outcomes[tp] = why
         return outcomes
 
-    def _refusal(self, kind: ElectionType, tp: TopicPartition) -> ApiError | None:
+    def _refusal(self, kind: ElectionType, tp: TopicPartition, known: dict[str, ApiError]) -> ApiError | None:
+        """Why no election is needed, or possible, as one object for all partitions (`known`)."""
+        code, message = self._why_not(kind, tp)
+        if code is ErrorCode.NONE:
+            return None
+        if message not in known:
+            known[message] = ApiError(code, message)
+        return known[message]
+
+    def _why_not(self, kind: ElectionType, tp: TopicPartition) -> tuple[ErrorCode, str]:
         partition = self._context.partition(tp)
         if partition is None:
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition")
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "there is no such partition"
         if tp.topic in self._context.deleting:
-            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted")
+            return ErrorCode.INVALID_TOPIC_EXCEPTION, "the topic is being deleted"
         if kind == ElectionType.PREFERRED:
             needed = partition.leader != partition.replicas[0]
         else:
             needed = partition.leader not in self._context.brokers
-        return None if needed else ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads already")
+        if needed:
+            return ErrorCode.NONE, ""
+        return ErrorCode.ELECTION_NOT_NEEDED, f"broker {partition.leader} leads already"
 
     def _unclean(self, tp: TopicPartition, partition: PartitionImage) -> Elected | None:
         online = self._context.online(tp, partition.replicas)

@@ -1,0 +1,106 @@
+"""A request with many elements: what counts for the whole of it is found first, then it is walked some at a time.
+
+Zone: deterministic. A part is handled without the others being there, so what depends on all of them (how many they
+are, what is named twice) is looked for beforehand, in steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
+from typing import Any, Final
+
+from ottla.repeats import Repeats
+from ottla.requests import Parts
+from ottla.wire.slices import Elements, Path, weigh, with_array
+
+DECODE_US: Final = 2_000
+"""Cost of decoding a slice, in microseconds."""
+_NAMES_PER_US: Final = 3
+"""Names of a request that are hashed, or compared, in a microsecond."""
+
+
+class SomeElements:
+    """A request with an array to cut, as objects."""
+
+    cost_us = 0
+    """Of walking over a slice."""
+
+    def __init__(self, request: Any, path: Path, parts: Parts) -> None:
+        self.request = request
+        """The request; its array is empty where `slices` brings the elements."""
+        self.path = path
+        self.parts = parts
+        self.weight = 0
+        self.repeated: AbstractSet[int] = frozenset()
+
+    def survey(self) -> Iterator[int]:
+        """Find what counts for the whole request, in steps; yields their costs in microseconds."""
+        once, names = self.parts.once, self.parts.names
+        repeats = Repeats()
+        for elements in self._look():
+            self.weight += self._weigh(elements)
+            yield self.cost_us
+            if names is not None:
+                for element in elements:
+                    yield repeats.add(names(element)) // _NAMES_PER_US
+            elif once is not None:
+                yield repeats.add(map(once, elements)) // _NAMES_PER_US
+        steps = repeats.find()
+        while True:
+            try:
+                yield next(steps) // _NAMES_PER_US
+            except StopIteration as stop:
+                self.repeated = stop.value
+                return
+
+    def _look(self) -> Iterator[list[Any]]:
+        yield getattr(self.request, self.path[0])
+
+    def _weigh(self, elements: list[Any]) -> int:
+        rest = self.path[1:]
+        return len(elements) + (sum(weigh(element, rest) for element in elements) if rest else 0)
+
+    def slices(self) -> Iterator[Any]:
+        """The request with some of its elements at a time, those that count once without their repetitions.
+
+        None where more of it was read, and no whole element.
+        """
+        seen: set[int] = set()
+        for elements in self._look():
+            kept = self._first_ones(elements, seen)
+            yield with_array(self.request, self.path[0], kept) if kept else None
+
+    def _first_ones(self, elements: list[Any], seen: set[int]) -> list[Any]:
+        once = self.parts.once
+        if once is None or not self.repeated:
+            return elements
+        kept = []
+        for element in elements:
+            value = hash(once(element))
+            if value not in seen:
+                kept.append(element)
+                if value in self.repeated:
+                    seen.add(value)
+        return kept
+
+    def as_one(self) -> Any:
+        """The whole request, where it is small enough."""
+        request = self.request
+        elements = [element for some in self.slices() if some for element in getattr(some, self.path[0])]
+        return with_array(request, self.path[0], elements) if elements else request
+
+
+class ManyElements(SomeElements):
+    """One whose elements are decoded slice by slice, each time that they are walked."""
+
+    cost_us = DECODE_US
+
+    def __init__(self, elements: Elements, path: Path, parts: Parts) -> None:
+        super().__init__(None, path, parts)
+        self._elements = elements
+
+    def _look(self) -> Iterator[list[Any]]:
+        request = yield from self._elements.slices()
+        if self.request is None:
+            self.request = request
