@@ -142,6 +142,10 @@ class File(Protocol):
         """No more appends. Idempotent."""
         ...
 
+    def rest(self) -> None:
+        """Nothing is to be done with the file for some time: what keeps it at hand may be given back till then."""
+        ...
+
     def close(self) -> None:
         """Give the handle back. Outstanding syncs and regions still complete."""
         ...
@@ -205,6 +209,21 @@ class Disk(Protocol):
 
     def sync_now(self, path: str) -> None:
         """Sync one file or directory, blocking: at start and stop only."""
+        ...
+
+    def sync_all(self, done: Done[bool]) -> None:
+        """Make durable all that is in the directory, names and bytes, with one call of the system: at a stop.
+
+        False: the system has no such call, and nothing is known to be durable.
+        """
+        ...
+
+    def sync_all_now(self) -> bool:
+        """The same, blocking, written by earlier processes too: at start only. Raises Failure."""
+        ...
+
+    def read_small(self, path: str) -> bytes:
+        """A whole small file that no handle is open on, blocking. Raises Failure, NOT_DONE when it is missing."""
         ...
 
     def unlink(self, path: str, done: Done[None]) -> None:

@@ -330,6 +330,20 @@ def test_directories_are_synced(rig, outcomes):
     rig.disk.sync_now("")
 
 
+def test_a_directory_is_synced_as_a_whole(rig, outcomes):
+    rig.disk.make_dir("t-0")
+    rig.disk.open("t-0/a.log", True).append([b"one"])
+    assert rig.disk.sync_all_now() in (True, False)
+    done = outcomes()
+    ask(done, rig.disk.sync_all)
+    rig.until(lambda: len(done) == 1)
+    assert done in ([True], [False])
+    assert rig.disk.read_small("t-0/a.log") == b"one"
+    with pytest.raises(Failure) as refused:
+        rig.disk.read_small("t-0/missing")
+    assert refused.value.kind is Kind.NOT_DONE
+
+
 def test_warm_comes_back_and_then_the_bytes_are_resident(rig, outcomes):
     file = rig.disk.open("a.log", True)
     file.append([b"0123456789" * 100_000])

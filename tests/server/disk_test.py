@@ -194,6 +194,42 @@ def test_idle_descriptors_are_closed_and_come_back(world, tmp_path):
     assert len(descriptors) == 0
 
 
+def test_files_beside_logs_give_way_to_logs(world, tmp_path):
+    """Of n partitions one descriptor each, as long as they fit, although each has three files that are used."""
+    descriptors = Descriptors(80)
+    disk = RealDisk(str(tmp_path), world.turns, descriptors)
+    logs = []
+    for n in range(70):
+        logs.append(disk.open(f"{n}.log", True))
+        for name in (f"{n}.index", f"{n}.timeindex"):
+            disk.open(name, True).append([b"x"])
+    descriptors.reopened = 0
+    for _ in range(3):
+        for log in logs:
+            log.append([b"x"])
+    assert descriptors.reopened == 0
+    assert len(descriptors) <= 81
+
+
+def test_a_file_at_rest_has_no_descriptor_until_it_is_used(world, tmp_path):
+    descriptors = Descriptors(10)
+    disk = RealDisk(str(tmp_path), world.turns, descriptors)
+    file = disk.open("a.index", True)
+    file.append([b"one"])
+    file.rest()
+    assert len(descriptors) == 0
+    file.append([b"two"])
+    assert content(file) == b"onetwo"
+    assert len(descriptors) == 1
+    pinned = file.pin()
+    file.rest()
+    assert os.fstat(pinned).st_size == 6
+    file.unpin()
+    file.close()
+    file.rest()
+    assert len(descriptors) == 0
+
+
 def test_a_busy_descriptor_is_not_taken_away(world, tmp_path):
     descriptors = Descriptors(1)
     disk = RealDisk(str(tmp_path), world.turns, descriptors)

@@ -91,12 +91,17 @@ def test_offsets_there_and_back(offsets: dict[TopicPartition, int]) -> None:
     assert list(cp.parse_offsets(data).items()) == list(offsets.items())
 
 
-def test_a_text_that_is_kept_is_the_one_made_anew() -> None:
-    text, offsets = cp.OffsetText(), {TopicPartition("t", each): each for each in range(50, 0, -1)}
-    for change in ({}, {3: 7}, {3: 7, 99: 1}, {60: 0}):
-        now = offsets | {TopicPartition("t", number): offset for number, offset in change.items()}
-        assert text.format(now) == cp.format_offsets({tp: now[tp] for tp in sorted(now)})
-    assert text.format({}) == cp.format_offsets({})
+def test_a_text_that_is_kept_is_the_one_made_at_once() -> None:
+    text, now = cp.OffsetText(), {TopicPartition("t", each): each for each in range(50, 0, -1)}
+    for change in ({}, {3: 7}, {3: 7, 99: 1}, {60: 0}, {99: None}, {98: None}):
+        for number, offset in change.items():
+            now[TopicPartition("t", number)] = offset
+        for tp, offset in now.items():
+            text.note(tp, offset)
+        assert text.data == cp.format_offsets({tp: now[tp] for tp in sorted(now) if now[tp] is not None})
+    for tp in now:
+        text.note(tp, None)
+    assert text.data == cp.format_offsets({})
 
 
 def test_only_lines_that_changed_are_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,11 +109,15 @@ def test_only_lines_that_changed_are_made_again(monkeypatch: pytest.MonkeyPatch)
     made: list[TopicPartition] = []
     line = cp._offset_line
     monkeypatch.setattr(cp, "_offset_line", lambda tp, offset: made.append(tp) or line(tp, offset))
-    text, offsets = cp.OffsetText(), {TopicPartition("t", each): 1 for each in range(1000)}
-    first = text.format(offsets)
+    text = cp.OffsetText()
+    for each in range(1000):
+        text.note(TopicPartition("t", each), 1)
+    first = text.data
     assert len(made) == 1000
-    assert text.format(dict(offsets)) is first
-    text.format(offsets | {TopicPartition("t", 5): 2})
+    text.note(TopicPartition("t", 5), 1)
+    assert text.data is first
+    text.note(TopicPartition("t", 5), 2)
+    assert text.data is not first
     assert made[1000:] == [TopicPartition("t", 5)]
 
 

@@ -169,7 +169,7 @@ class RealWorld:
     def _end(self) -> None:
         """No descriptor stays behind: there are hundreds of these worlds in one process."""
         self._turns.stop()
-        for owner in list(self.disk.descriptors._open):
+        for owner in list(self.disk.descriptors):
             owner.park()
 
     def contents(self, path: str) -> bytes:

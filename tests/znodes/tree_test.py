@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.seams import Op
+from ottla.znodes import tree
 from ottla.znodes.tree import BadPath, Change, Refused, Tree, Verb, check_path
 
 SESSION = 7
@@ -145,3 +146,22 @@ def test_paths_that_name_nothing(path):
 def test_data_has_a_limit():
     with pytest.raises(Refused, match="limit"):
         new_tree().draft([Op("create", "/a", bytes(2**20))], SESSION)
+
+
+def test_names_of_children_stay_sorted_without_being_sorted_again(monkeypatch):
+    made = Tree()
+    path = "/topics"
+
+    def run(*ops: Op) -> None:
+        changes, _ = made.draft(ops, 0)
+        made.apply(changes, 1, 1)
+
+    run(Op("create", path))
+    run(*(Op("create", f"{path}/{number:03d}") for number in range(0, 100, 2)))
+    before = made.children(path)
+    sorts = []
+    monkeypatch.setattr(tree, "sorted", lambda names: sorts.append(names) or sorted(names), raising=False)
+    run(Op("create", f"{path}/051"), Op("delete", f"{path}/000"), Op("delete", f"{path}/098"))
+    assert made.children(path) == sorted([*before[1:-1], "051"])
+    assert len(before) == 50
+    assert not sorts

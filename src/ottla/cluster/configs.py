@@ -360,6 +360,8 @@ def usable(overrides: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
 
 def resolve(overrides: Mapping[str, str], defaults: TopicConfig) -> TopicConfig:
     """The topic's settings; where the broker's defaults contradict its own two lags, those of the broker count."""
+    if not overrides:
+        return defaults
     try:
         return defaults.with_overrides(overrides)
     except ConfigError:

@@ -116,8 +116,7 @@ class Partition(LocalReplica):
         log = self.log
         self._take(state)
         if newly:
-            log.epochs.assign(state.leader_epoch, log.end_offset)
-            log.settle_epochs()
+            log.lead(state.leader_epoch)
             self._led_ns = now.mono_ns
             log.producers.cautious = len(state.replicas) > 1 and self.shared.safeguards.refused_comes_first
         self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)

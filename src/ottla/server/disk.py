@@ -7,17 +7,19 @@ Zone: real. Names, directories, checkpoints and the table of open handles live h
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import logging
 import os
 import stat
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from ottla.seams import Done, Failure, Kind, Region
 from ottla.server.descriptors import Descriptors
-from ottla.server.file import RealFile
+from ottla.server.file import RealFile, read_all
 from ottla.server.os_errors import failure_of
 from ottla.server.turns import THREADS, Lane, Turns
 
@@ -113,8 +115,7 @@ class RealDisk:
             file.open_again()
             return file
         try:
-            fd = self._descriptor(path, os.O_CREAT if create else 0)
-            size = _size_of(fd)
+            fd, size = self._descriptor(path, os.O_CREAT if create else 0)
         except OSError as error:
             raise failure_of(error, path) from None
         file = RealFile(self, folder, name, fd, size)
@@ -126,16 +127,20 @@ class RealDisk:
     def reopen(self, file: RealFile) -> int:
         """A new descriptor for a parked handle. Raises Failure IO when the file is gone: somebody else removed it."""
         try:
-            fd = self._descriptor(file.path, 0)
+            fd, _ = self._descriptor(file.path, 0)
         except FileNotFoundError:
             raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
         except OSError as error:
             raise failure_of(error, file.path) from None
+        self.descriptors.reopened += 1
         self.descriptors.opened(file)
         return fd
 
-    def _descriptor(self, path: str, flags: int) -> int:
-        """Open a file; connections may have left no descriptor for it, then an idle file gives one. Raises OSError."""
+    def _descriptor(self, path: str, flags: int) -> tuple[int, int]:
+        """Open a file, and its size; connections may have left no descriptor for it, then an idle file gives one.
+
+        Raises OSError.
+        """
         while True:
             try:
                 return _open_regular(self._at(path), os.O_RDWR | flags)
@@ -173,6 +178,19 @@ class RealDisk:
         if folder is not None and file is not None:
             file.detach()
             self.forget(folder, name, file)
+
+    def read_small(self, path: str) -> bytes:
+        """Read a whole file, without a handle: a broker has thousands of small ones at its start."""
+        try:
+            fd, size = self._descriptor(path, 0)
+            try:
+                content = bytearray(size)
+                del content[read_all(fd, 0, memoryview(content)) :]
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise failure_of(error, path) from None
+        return bytes(content)
 
     # -- names ---------------------------------------------------------------------------------------------------
 
@@ -273,6 +291,17 @@ class RealDisk:
         except OSError as error:
             raise failure_of(error, path) from None
 
+    def sync_all(self, done: Done[bool]) -> None:
+        """Sync the file system that holds the directory, in a thread."""
+        self.turns.off_loop(lambda: _sync_file_system(self.name), done)
+
+    def sync_all_now(self) -> bool:
+        """Sync the file system that holds the directory, waiting for it."""
+        try:
+            return _sync_file_system(self.name)
+        except OSError as error:
+            raise failure_of(error, self.name) from None
+
     def replace(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write a checkpoint in a thread: beside it, synced, renamed over it, directory synced."""
         try:
@@ -365,21 +394,18 @@ class RealDisk:
         self.turns.off_loop(lambda: _touch(spans), finished)
 
 
-def _size_of(fd: int) -> int:
+def _open_regular(path: str, flags: int) -> tuple[int, int]:
+    """Open a file without waiting for the other end of a pipe; its size, too. Raises OSError for what is no regular
+    file."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     try:
-        return os.fstat(fd).st_size
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
     except OSError:
         os.close(fd)
         raise
-
-
-def _open_regular(path: str, flags: int) -> int:
-    """Open a file without waiting for the other end of a pipe. Raises OSError for what is no regular file."""
-    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise OSError(errno.EINVAL, "not a regular file", path)
-    return fd
+    return fd, found.st_size
 
 
 def _suffix(entry: os.DirEntry[str]) -> str | None:
@@ -395,6 +421,23 @@ def _fsync_path(path: str) -> None:
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_file_system(path: str) -> bool:
+    """Whether the system could: `syncfs` is Linux's. Raises OSError."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not syncfs(fd):
+            return True
+        number = ctypes.get_errno()
+        if number == errno.ENOSYS:
+            return False
+        raise OSError(number, os.strerror(number), path)
     finally:
         os.close(fd)
 
@@ -422,10 +465,10 @@ def _open_temporary(path: str) -> int:
     """An empty file of that name; a link or a pipe of that name is replaced, never followed or waited for."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     try:
-        return _open_regular(path, flags)
+        return _open_regular(path, flags)[0]
     except OSError:
         os.unlink(path)
-        return _open_regular(path, flags | os.O_EXCL)
+        return _open_regular(path, flags | os.O_EXCL)[0]
 
 
 def _remove_tree(path: str) -> None:

@@ -54,6 +54,7 @@ class RealFile:
         "_waiting",
         "durable",
         "generation",
+        "seldom",
         "size",
         "touched",
     )
@@ -78,6 +79,8 @@ class RealFile:
         self.durable = 0
         self.generation = 0
         self.touched = True
+        self.seldom = ".log" not in name
+        """Files beside a log are used less often than the log."""
 
     # -- descriptors ---------------------------------------------------------------------------------------------
 
@@ -108,6 +111,12 @@ class RealFile:
             os.close(fd)
         except OSError as error:  # it is closed all the same; what had been written may not have reached the device
             self._lost = failure_of(error, self.path)
+
+    def rest(self) -> None:
+        """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are at rest."""
+        if self._fd >= 0 and not self.busy and not self._syncing:
+            self._disk.descriptors.closed(self)
+            self.park()
 
     def pin(self) -> int:
         """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""
@@ -272,7 +281,7 @@ class RealFile:
         """Read, waiting for the device. Returns the bytes read, fewer than asked for only at the end."""
         room = max(0, self.size - pos)
         try:
-            return _read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
+            return read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
         except OSError as error:
             raise failure_of(error, self.path) from None
 
@@ -287,7 +296,7 @@ class RealFile:
 
         def work() -> memoryview:
             view = memoryview(bytearray(size))
-            return view[: _read_all(fd, pos, view)]
+            return view[: read_all(fd, pos, view)]
 
         def finished(outcome: memoryview | Failure) -> None:
             self.unpin()
@@ -360,7 +369,7 @@ class RealFile:
             self._disk.turns.soon(done, size if failure is None else failure)
 
 
-def _read_all(fd: int, pos: int, into: memoryview) -> int:
+def read_all(fd: int, pos: int, into: memoryview) -> int:
     """Fill `into` from `pos`; returns fewer bytes only at the end of the file."""
     filled = 0
     while filled < len(into):

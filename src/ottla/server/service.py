@@ -106,7 +106,7 @@ class Service:
             shell = self._new_shell()
             undo.callback(shell.stop)
             self._start(shell)
-            undo.callback(self._open_pages().stop)
+            undo.callback(self._open_pages(shell).stop)
             self._when_ready(shell, on_ready)
             self._loop.run_forever()
             failed = shell.failed if self._broker is None else self._broker.failed or shell.failed
@@ -155,13 +155,14 @@ class Service:
             self._garbage.start()
         broker.start(self.endpoints)
 
-    def _open_pages(self) -> HttpServer:
+    def _open_pages(self, shell: Shell) -> HttpServer:
         """The pages for monitoring, where they are asked for."""
         broker = self._broker
         assert broker is not None
         add_process_metrics(broker.metrics)
         if self._garbage is not None:
             self._garbage.declare_metrics(broker.metrics)
+        shell.descriptors.declare_metrics(broker.metrics)
         pages = {"/metrics": SharedPage(lambda: metrics_page(broker.metrics)), "/health": SharedPage(self._health)}
         self.pages = HttpServer(self._loop, pages)
         if self._config.ottla_http_listener is not None:

@@ -89,8 +89,8 @@ class Shell:
         wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
         self._calls = Calls(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
-        kept = Descriptors(descriptors)
-        disks = [RealDisk(directory, self._turns.branch(), kept) for directory in config.log_dirs]
+        self.descriptors = Descriptors(descriptors)
+        disks = [RealDisk(directory, self._turns.branch(), self.descriptors) for directory in config.log_dirs]
         network = RealNetwork(self._calls)
         self._store = outside_store(config, loop, self._turns)
         entropy = RealEntropy()

@@ -171,12 +171,12 @@ def _get_data(tree: Tree, record: PathWatch) -> Answer:
 
 
 def _get_children(tree: Tree, record: PathWatch) -> Answer:
-    return "T", (sorted(node_at(tree, record.path).children),)
+    return "T", (node_at(tree, record.path).sorted_children(),)
 
 
 def _get_children2(tree: Tree, record: PathWatch) -> Answer:
     node = node_at(tree, record.path)
-    return "Ts", (sorted(node.children), stat_of(node))
+    return "Ts", (node.sorted_children(), stat_of(node))
 
 
 def _get_acl(tree: Tree, record: Path) -> Answer:

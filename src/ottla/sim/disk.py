@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TypeVar
 
 from ottla.seams import Done, Failure, Kind, Region
 from ottla.sim.drive import Directory, Drive
@@ -18,6 +19,8 @@ from ottla.sim.machine import Process
 from ottla.sim.world import MS, US
 
 REMOVE_NS = 2 * MS
+
+T = TypeVar("T")
 
 
 class SimDisk:
@@ -133,6 +136,49 @@ class SimDisk:
             self.drive.sync_directory(found, self.drive.pending(found))
         else:
             self._sync_inode(self.drive.file(path), path)
+
+    def read_small(self, path: str) -> bytes:
+        """A whole file. Raises Failure NOT_DONE or IO."""
+        self.process.touch()
+        self.faults.check(DiskOperation.READ, path)
+        found = self.drive.find(path)
+        if not isinstance(found, Inode):
+            raise Failure(Kind.NOT_DONE, f"no such file: {path}")
+        return bytes(found.data)
+
+    def sync_all(self, done: Done[bool]) -> None:
+        """Make durable all that is in the directory now."""
+        self.process.touch()
+        if not self.faults.syncs_all:
+            self._answer("sync_all", done, False)
+            return
+        files, covered = list(self.drive.walk()), list(self.drive.journal)
+        cells = [(inode, inode.start_sync()) for _, inode in files]
+
+        def finish() -> bool | Failure:
+            try:
+                self.faults.check(DiskOperation.SYNC, "")
+            except Failure as failure:
+                for inode, cell in cells:
+                    inode.fail_sync(cell)
+                return failure
+            for inode, cell in cells:
+                inode.end_sync(cell)
+            self.drive.sync_names(covered)
+            return True
+
+        self.process.post_done(self._delay(self.faults.sync_mean_ns), "sync_all", done, finish)
+
+    def sync_all_now(self) -> bool:
+        """The same, blocking. Raises Failure IO."""
+        self.process.touch()
+        if not self.faults.syncs_all:
+            return False
+        self.faults.check(DiskOperation.SYNC, "")
+        for _, inode in self.drive.walk():
+            inode.end_sync(inode.start_sync())
+        self.drive.sync_names(self.drive.journal)
+        return True
 
     def _sync_inode(self, inode: Inode, path: str) -> None:
         cell = inode.start_sync()
@@ -281,5 +327,5 @@ class SimDisk:
     def _delay(self, mean_ns: int) -> int:
         return self.faults.delay(mean_ns, self.process.timeline.now_ns, self.random)
 
-    def _answer(self, kind: str, done: Done[None], outcome: Failure | None) -> None:
+    def _answer(self, kind: str, done: Done[T], outcome: T | Failure) -> None:
         self.process.post_done(10 * US, kind, done, lambda: outcome)

@@ -150,6 +150,15 @@ class Drive:
 
     # ---- contents ----
 
+    def sync_names(self, covered: list[Operation]) -> None:
+        """A sync of all directories, submitted when `covered` were pending, is complete."""
+        for operation in covered:
+            operation.waits_for.clear()
+        for operation in self.journal:
+            if not operation.waits_for:
+                operation.commit()
+        self.journal = [operation for operation in self.journal if operation.waits_for]
+
     def walk(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
         """All files with their paths, sorted; as processes see them or as the platter has them."""
         yield from _walk(self.root, "", durable)

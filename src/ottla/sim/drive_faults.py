@@ -36,6 +36,8 @@ class DriveFaults:
     full_told: bool = False
     """Whether the present lack of space was told to `fired`."""
     slow_until_ns: int = 0
+    syncs_all: bool = True
+    """Whether the system has a call that syncs all of a directory."""
     sync_mean_ns: int = 3 * MS
     read_mean_ns: int = 300 * US
 

@@ -78,6 +78,9 @@ class SimFile:
         self._durable = min(self._durable, size)
         self._cold_below = min(self._cold_below, size)
 
+    def rest(self) -> None:
+        """Nothing keeps it at hand here."""
+
     def seal(self) -> None:
         """No more appends."""
         self.disk.process.touch()

@@ -62,28 +62,34 @@ def format_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 
 
 class OffsetText:
-    """An offset checkpoint that is written again and again: only lines whose offset changed are made again."""
+    """An offset checkpoint that is written again and again: what does not change costs nothing."""
 
     def __init__(self) -> None:
         self._offsets: dict[TopicPartition, int] = {}
         self._lines: dict[TopicPartition, str] = {}
-        self._data = format_offsets({})
+        self._data: bytes | None = None
+        self._is_sorted = True
 
-    def format(self, offsets: dict[TopicPartition, int]) -> bytes:
+    def note(self, tp: TopicPartition, offset: int | None) -> None:
+        """The offset of a partition from now on; None: it is not named."""
+        if self._offsets.get(tp) == offset:
+            return
+        self._data = None
+        if offset is None:
+            del self._offsets[tp], self._lines[tp]
+            return
+        self._is_sorted = self._is_sorted and tp in self._lines
+        self._offsets[tp] = offset
+        self._lines[tp] = _offset_line(tp, offset)
+
+    @property
+    def data(self) -> bytes:
         """As `format_offsets`, in the order of names; the same object while nothing changes."""
-        before, lines = self._offsets, self._lines
-        if offsets == before:
-            return self._data
-        changed = {tp: offset for tp, offset in offsets.items() if before.get(tp) != offset}
-        gone = before.keys() - offsets.keys()
-        fresh = [tp for tp in changed if tp not in lines]
-        for tp in gone:
-            del lines[tp]
-        lines.update(zip(changed, map(_offset_line, changed, changed.values()), strict=True))
-        if fresh:
-            self._lines = {tp: lines[tp] for tp in sorted(lines)}
-        self._offsets = offsets
-        self._data = _format_text(list(self._lines.values()))
+        if self._data is None:
+            if not self._is_sorted:
+                self._lines = {tp: self._lines[tp] for tp in sorted(self._lines)}
+                self._is_sorted = True
+            self._data = _format_text(list(self._lines.values()))
         return self._data
 
 

@@ -15,11 +15,14 @@ from ottla.storage.log import Log
 from ottla.storage.timers import Timers
 
 LOGS_PER_STEP: Final = 16
-"""A step is a millisecond or two."""
+"""Logs that a step looks at."""
+CHANGES_PER_STEP: Final = 4
+"""Logs whose files a step changes: each costs as much as dozens of looks. A step is a few milliseconds at most."""
 PATIENCE_NS: Final = 100_000_000
 """So long idle moments are waited for, then a step is taken without one."""
 
-Chore = Callable[[Log], None]
+Chore = Callable[[Log], bool]
+"""Does something to a log; whether it changed files."""
 
 
 class Chores:
@@ -47,10 +50,13 @@ class Chores:
 
     def step(self) -> bool:
         """Look after a few logs; True when more wait."""
+        changes = 0
         for _ in range(min(LOGS_PER_STEP, len(self._queue))):
             chore, log = self._queue.popleft()
             self._queued.discard((chore, log))
-            chore(log)
+            changes += chore(log)
+            if changes == CHANGES_PER_STEP:
+                break
         return bool(self._queue)
 
     def clear(self) -> None:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ottla.seams import Failure, Kind
+from ottla.storage.found_logs import Found
 from ottla.storage.home import Home
 from ottla.storage.layout import MOVING, future_dir_name, parse_log_dir
 from ottla.storage.log import Log
-from ottla.storage.recovery import Found, open_log
+from ottla.storage.recovery import open_log
 from ottla.storage.scan import read_file
 from ottla.types import TopicPartition
 
@@ -81,6 +82,7 @@ class DirMoves:
         log.topic_id = source.topic_id
         log.write_metadata(lambda: self._mark(log, marked))
         self.futures[tp] = log
+        self._home.wake(tp)
         return log
 
     def _mark(self, copy: Log, marked: Callable[[], None]) -> None:

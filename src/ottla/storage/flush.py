@@ -15,6 +15,7 @@ from ottla.storage.home import Home
 from ottla.storage.layout import ROOT
 from ottla.storage.segment import Segment
 from ottla.storage.segments import Segments
+from ottla.types import TopicPartition
 
 Job = Callable[[Callable[[object], None]], None]
 
@@ -35,13 +36,22 @@ class Flush:
         "_open",
         "_segments",
         "_target",
+        "_tp",
         "_waiting",
         "cut",
         "recovery_point",
     )
 
-    def __init__(self, home: Home, segments: Segments, recovery_point: int, end_offset: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        home: Home,
+        tp: TopicPartition,
+        segments: Segments,
+        recovery_point: int,
+        end_offset: Callable[[], int],
+    ) -> None:
         self._home = home
+        self._tp = tp
         self._segments = segments
         self._end_offset = end_offset
         self.recovery_point = recovery_point
@@ -78,8 +88,12 @@ class Flush:
         A file of later batches whose name is kept by a power cut that loses the one of earlier batches would be a log
         without its beginning. Nearly always a flush has been there before. Raises Failure.
         """
-        if directory in self._names or directory in self._names_on_way:
+        if not self.has_durable_names(directory):
             self._home.disk.sync_now(directory)
+
+    def has_durable_names(self, directory: str) -> bool:
+        """Whether all names in a directory are durable."""
+        return directory not in self._names and directory not in self._names_on_way
 
     def request(self, done: Done[int], everything: bool = False) -> None:
         """Make the log durable as it is now; `done` gets the recovery point, or the Failure.
@@ -91,7 +105,7 @@ class Flush:
             self._asking.append(done)
         self._everything = self._everything or everything
         if not self._home.safeguards.fsync_before_recovery_point:
-            self.recovery_point = self._end_offset()
+            self._move_to(self._end_offset())
         if not self._open:
             self._start()
 
@@ -99,6 +113,16 @@ class Flush:
     def clean(self) -> bool:
         """Whether nothing is on its way and everything is durable."""
         return not self._open and not self._names and not self.cut and self.recovery_point >= self._end_offset()
+
+    @property
+    def idle(self) -> bool:
+        """Whether no flush is on its way."""
+        return not self._open
+
+    def covered(self) -> None:
+        """The whole directory was synced since the log was written last: a clean stop of many logs does that."""
+        self._move_to(self._end_offset())
+        self._names, self.cut, self._cuts = {}, False, 0
 
     def _start(self) -> None:
         self._waiting, self._asking = self._asking, []
@@ -161,7 +185,8 @@ class Flush:
             self._home.failed(self._failure)
             outcome = self._failure
         else:
-            outcome = self.recovery_point = max(self.recovery_point, self._target)
+            outcome = max(self.recovery_point, self._target)
+            self._move_to(outcome)
             self._cuts -= self._cuts_covered
         self._names_on_way = {}
         waiting, self._waiting = self._waiting, []
@@ -191,10 +216,14 @@ class Flush:
         """The log begins anew at `offset`: there is nothing to recover below it."""
         self._target = offset
         self._back_to(offset)
-        self.recovery_point = offset
+        self._move_to(offset)
 
     def _back_to(self, offset: int) -> None:
         """What stands in the checkpoint must not vouch for what will be written in the place of what was cut."""
         if offset < self.recovery_point and self._home.safeguards.recovery_point_goes_back:
-            self.recovery_point = offset
+            self._move_to(offset)
             self._home.save_recovery_points()
+
+    def _move_to(self, recovery_point: int) -> None:
+        self.recovery_point = recovery_point
+        self._home.points_moved[self._tp] = None

@@ -17,6 +17,7 @@ from ottla.config.topic import TopicConfig
 from ottla.seams import Done, Failure, Instant
 from ottla.storage.flush import Flush
 from ottla.storage.home import Home
+from ottla.types import TopicPartition
 
 NEVER: Final = sys.maxsize
 
@@ -31,14 +32,20 @@ class FlushPolicy:
         "_flush",
         "_flushed",
         "_home",
+        "_sleeps",
         "_tell",
+        "_tp",
         "at",
         "awaited",
         "on_synced",
     )
 
-    def __init__(self, home: Home, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]) -> None:
+    def __init__(
+        self, home: Home, tp: TopicPartition, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]
+    ) -> None:
         self._home = home
+        self._tp = tp
+        self._sleeps = False
         self._flush = flush
         self._end_offset = end_offset
         self._flushed = end_offset()
@@ -68,9 +75,19 @@ class FlushPolicy:
         """`appended` wants to be called once a record has this offset: at once when a deadline is to be set."""
         if self._config.flush_ms < NEVER and not self._armed:
             self.at = -1
+        if self._sleeps:
+            self.at = -1
+
+    def sleep(self) -> None:
+        """No record is above the high watermark: until the next one comes, the directory need not look at the log."""
+        self._sleeps = True
+        self.at = -1
 
     def appended(self, now: Instant) -> None:
         """Records reach up to `at` or above."""
+        if self._sleeps:
+            self._sleeps = False
+            self._home.woken[self._tp] = None
         if self._config.flush_ms < NEVER and not self._armed:
             self._armed = True
             self._home.timers.add(now.mono_ns + self._config.flush_ms * 1_000_000, self._deadline)

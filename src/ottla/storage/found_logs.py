@@ -23,6 +23,18 @@ from ottla.storage.scan import read_file
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
 
+class Found(NamedTuple):
+    """What the log directory's checkpoints say about a log, and how the last stop was."""
+
+    clean: bool
+    recovery_point: int = 0
+    start_offset: int = 0
+    high_watermark: int = 0
+    cleaned_until: int = 0
+    durable: bool = False
+    """Whether all that is in the directory is durable, although the last stop was not clean."""
+
+
 class FoundLog(NamedTuple):
     """A partition's directory."""
 

@@ -49,6 +49,7 @@ class Home:
         "fence",
         "offline",
         "on_offline",
+        "points_moved",
         "rearm",
         "safeguards",
         "save_cleaned",
@@ -59,6 +60,8 @@ class Home:
         "short",
         "starts_changed",
         "timers",
+        "unchecked",
+        "woken",
         "workers",
     )
 
@@ -104,6 +107,12 @@ class Home:
         self._full_told_ns = 0
         self._unshown: dict[ShowsEntries, None] = {}
         """Segments with index entries that are only in memory."""
+        self.woken: dict[TopicPartition, None] = {}
+        """Partitions whose high watermark may have moved since it was noted: others have no record above theirs."""
+        self.unchecked: dict[TopicPartition, None] = {}
+        """Partitions whose logs have changed since retention looked at them, beside those that are `woken`."""
+        self.points_moved: dict[TopicPartition, None] = {}
+        """Partitions whose recovery point may have moved since it was noted."""
         self.starts_changed = False
         """A log start moved since the checkpoint of log starts was written."""
 
@@ -115,6 +124,10 @@ class Home:
         _logger.error("log directory %s is offline: %s", self.disk.name, failure)
         self.fence()
         self.on_offline(self.disk.name)
+
+    def wake(self, tp: TopicPartition) -> None:
+        """A log is there, or gone, was cut, or has other settings: checkpoints and retention look at it again."""
+        self.woken[tp] = self.points_moved[tp] = None
 
     def check(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""

@@ -193,6 +193,10 @@ class Index:
         self._file.seal()
         self._buffer = None
 
+    def rest(self) -> None:
+        """Nothing is to be done with it for some time."""
+        self._file.rest()
+
     def close(self) -> None:
         """Give the file back."""
         self._buffer = None

@@ -56,6 +56,20 @@ class LeaderEpochs:
         if self._put(EpochEntry(epoch, start_offset)):
             self._persist(self.entries)
 
+    def expect(self, epoch: int, start_offset: int) -> bool:
+        """A leader of this epoch has begun and written nothing yet, and the log ends at `start_offset`.
+
+        Returns whether the file has to be written before its first record. Where epochs that have records change,
+        `persist` is called here.
+        """
+        written = [entry for entry in self._entries if entry.start_offset < start_offset]
+        if not self._put(EpochEntry(epoch, start_offset)):
+            return False
+        if self._entries[:-1] == written:
+            return True
+        self._persist(self.entries)
+        return False
+
     def _put(self, entry: EpochEntry) -> bool:
         """Add an entry; those that contradict it, newer or starting later, go. Whether anything changed."""
         entries = self._entries

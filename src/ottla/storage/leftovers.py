@@ -18,7 +18,10 @@ from ottla.storage.scan import walk_headers
 
 def tidy(home: Home, directory: str) -> list[str]:
     """Finish or undo what was under way; returns the names that are left. Raises Failure."""
-    files = {name: parsed for name in home.disk.list(directory) if (parsed := parse_file_name(name)) is not None}
+    listed = [name for name in home.disk.list(directory) if not name.endswith("/")]
+    files = {name: parsed for name in listed if (parsed := parse_file_name(name)) is not None}
+    if all(not file.state for file in files.values()):
+        return _without_orphans(home, directory, listed, files)
     _drop(home, directory, [name for name, file in files.items() if file.state == DELETED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}
@@ -32,7 +35,8 @@ def tidy(home: Home, directory: str) -> list[str]:
     # Last: without them a set of which some have the next name already would seem complete to the next start.
     _drop(home, directory, [name for name, file in files.items() if file.state == CLEANED])
     names = [name for name in home.disk.list(directory) if not name.endswith("/")]
-    return _without_orphans(home, directory, names)
+    files = {name: parsed for name in names if (parsed := parse_file_name(name)) is not None and not parsed.state}
+    return _without_orphans(home, directory, names, files)
 
 
 def _drop(home: Home, directory: str, names: Sequence[str]) -> None:
@@ -80,12 +84,11 @@ def _end_offset(home: Home, path: str, base_offset: int) -> int:
     return end
 
 
-def _without_orphans(home: Home, directory: str, names: Sequence[str]) -> list[str]:
+def _without_orphans(home: Home, directory: str, names: list[str], parsed: dict[str, FileName]) -> list[str]:
     """Drop index files whose log file is gone."""
-    parsed = {name: file for name in names if (file := parse_file_name(name)) is not None and not file.state}
     bases = {file.base_offset: None for file in parsed.values() if file.kind == LOG}
     orphans = [
         name for name, file in parsed.items() if file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases
     ]
     _drop_now(home, directory, orphans)
-    return [name for name in names if name not in orphans]
+    return names if not orphans else [name for name in names if name not in orphans]

@@ -1,11 +1,14 @@
-"""How far the loading of a log directory is.
+"""How far the loading of a log directory is, or its stop.
 
 Zone: pure.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+LOGS_PER_LINE: Final = 2_000
+"""Logs between two lines that say how far it is."""
 
 
 class LoadProgress(NamedTuple):

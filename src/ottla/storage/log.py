@@ -71,7 +71,7 @@ class Log(LogFiles):
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(len(view), last, is_marker=bool(header[5] & CONTROL))
+            segment = self._make_room(len(view), last, timestamp, is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
         patch_offset_and_epoch(view, 0, base, leader_epoch)
@@ -129,6 +129,8 @@ class Log(LogFiles):
         """
         batches, error = replica_batches(view, self.end_offset, newest_epoch, check_crc)
         start_offset, now, at = self.start_offset, self._home.clock.now(), 0
+        if self.epochs_stale and batches:
+            self._unfence()
         if batches and batches[0][2][0] < self.end_offset:
             self._begin_within(batches[0][2][0])
         while at < len(batches):
@@ -152,7 +154,7 @@ class Log(LogFiles):
         segment, (first, end, header) = self._active, batches[at]
         if self._is_full(segment, end - first, header) or now.wall_ms > segment.roll_wall_ms:
             self.end_offset = header[0]
-            segment = self._make_room(end - first, header[0] + header[6])
+            segment = self._make_room(end - first, header[0] + header[6], header[8])
         until = at + 1
         while segment.size and until < len(batches):  # the first batch of a segment decides when that one is full
             if self._is_full(segment, batches[until][1] - first, batches[until][2]):
@@ -198,13 +200,18 @@ class Log(LogFiles):
                 self.producers.update(header, base, now.wall_ms)
         self.end_offset = base + header[6] + 1
 
-    def _make_room(self, size: int, last: int, is_marker: bool = False) -> Segment:
+    def _make_room(self, size: int, last: int, timestamp: int, is_marker: bool = False) -> Segment:
         """Roll before a batch of `size` bytes that ends at offset `last`; a transaction's end may use the reserve.
 
         Raises ApiError, RECORD_LIST_TOO_LARGE also where no offsets are left: nothing was written.
         """
         self._home.check()
         self._check_offsets_left(last)
+        if self.epochs_stale:
+            self._unfence()
+            self._home.check()
+            if self._active.has_room(size, last, timestamp, self._home.clock.now().wall_ms):
+                return self._active
         if self._home.short and not self.uses_reserve:
             if not is_marker:
                 raise self._home.refusal(Failure(Kind.FULL))
@@ -296,6 +303,17 @@ class Log(LogFiles):
         """
         return self._trimming.delete_old_segments(now)
 
+    def retention_due_ms(self, now: Instant) -> int | None:
+        """The wall time at which retention has to look at the log again if it does not change: `now` where less could
+        go than should; None: never."""
+        return self._trimming.due_ms(now)
+
+    def retention_needs_flush(self, now: Instant) -> bool:
+        """Whether `delete_old_segments` would begin a segment, and wait for the disk in it: a `flush` before makes
+        durable what it would wait for.
+        """
+        return self._trimming.needs_flush(now)
+
     def truncate_to(self, offset: int) -> None:
         """Drop everything from `offset` on; a batch that reaches over it goes whole. Raises Failure, ApiError."""
         if offset >= self.end_offset:
@@ -362,6 +380,7 @@ class Log(LogFiles):
         self._tail.clear()
         self.end_offset = end_offset
         self._flush_policy.truncated(end_offset)
+        self._home.wake(self.tp)
         self.high_watermark = min(self.high_watermark, end_offset)
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush.note_names(self.directory)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Final
 
 from ottla.config.topic import TopicConfig
@@ -18,11 +19,11 @@ from ottla.storage.checkpoints import (
     format_clean_shutdown,
     format_meta_properties,
     format_offsets,
-    parse_clean_shutdown,
     parse_meta_properties,
 )
 from ottla.storage.dir_moves import DirMoves
 from ottla.storage.errors import WrongDirectory
+from ottla.storage.found_logs import Found
 from ottla.storage.home import Barrier, Home, LatestWrite
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
@@ -41,15 +42,15 @@ from ottla.storage.layout import (
 )
 from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
-from ottla.storage.recovery import Found, open_log
+from ottla.storage.recovery import open_log
 from ottla.storage.scan import read_file
+from ottla.storage.starts_file import StartsFile
+from ottla.storage.stop import Stop, take_clean_mark
 from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 GHOSTS_KEPT: Final = 1000
 """Deleted partitions that are remembered until the checkpoints are rid of them."""
-STOPPED_AT_ONCE: Final = 500
-"""Logs that are brought to the disk at the same time at a clean stop."""
 
 
 class LogDir:
@@ -77,7 +78,6 @@ class LogDir:
         self._home = home
         home.fence = self._fence
         home.rearm = self._rearm
-        home.save_starts = self._save_starts
         home.save_recovery_points = self.checkpoint_recovery_points
         home.settle_recovery_points = lambda: self._recovery_points.settle(self._recovery_point_bytes)
         home.save_cleaned = self._save_cleaned
@@ -94,7 +94,8 @@ class LogDir:
         """Partitions that have no log here any more but may be named in a checkpoint."""
         self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
         self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
-        self._starts = LatestWrite(home, LOG_STARTS)
+        self._starts = StartsFile(home, self._start_bytes)
+        home.save_starts = self._starts.save
         self._point_text, self._mark_text = OffsetText(), OffsetText()
         self._cleaned = LatestWrite(home, CLEANED_UNTIL)
         self._noted_clean: dict[TopicPartition, int] = {}
@@ -196,7 +197,9 @@ class LogDir:
         is_wanted: Callable[[], bool],
     ) -> bool:
         directories = [name[:-1] for name in self._home.disk.list(ROOT) if name.endswith("/")]
-        self._clean = self._take_clean_marker()
+        self._clean = take_clean_mark(self._home)
+        # Otherwise each log would have to be synced before its first record: the process before may have cut it.
+        durable = not self._clean and self._home.disk.sync_all_now()
         points, marks = self._home.noted_offsets(RECOVERY_POINTS), self._home.noted_offsets(HIGH_WATERMARKS)
         starts, cleaned = self._home.noted_offsets(LOG_STARTS), self._home.noted_offsets(CLEANED_UNTIL)
         scanned = 0
@@ -206,18 +209,24 @@ class LogDir:
             scanned += size
 
         found = dict(self._log_directories(directories))
+        config_of = cache(topic_config)
         self._ghosts.update(points, marks, starts, cleaned)
         self._ghosts.difference_update(found)
         self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
         self._unopened = {
-            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0))
+            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0), durable)
             for tp in found
         }
+        for tp, point in self.missing.items():
+            self._point_text.note(tp, point)
+        for tp, each in self._unopened.items():
+            self._point_text.note(tp, each.recovery_point)
+            self._mark_text.note(tp, each.high_watermark)
         for done, (tp, directory) in enumerate(found.items()):
             if not self._clean and not is_wanted():
                 _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
                 return False
-            self._open(tp, directory, topic_config(tp.topic), self._unopened[tp], count)
+            self._open(tp, directory, config_of(tp.topic), self._unopened[tp], count)
             del self._unopened[tp]
             progress(LoadProgress(self.name, done + 1, len(found), scanned))
         self._take_checkpoints(cleaned)
@@ -253,6 +262,7 @@ class LogDir:
         self, tp: TopicPartition, directory: str, config: TopicConfig, found: Found, scanned: Callable[[int], None]
     ) -> None:
         log = open_log(self._home, tp, directory, config, found, scanned)
+        self._home.wake(tp)
         if _is_future(directory):
             self.moves.futures[tp] = log
         else:
@@ -260,26 +270,6 @@ class LogDir:
             self.moves.note_mark(tp)
         if log.recovery_point < log.end_offset:
             log.flush(self._home.noted)
-
-    def _take_clean_marker(self) -> bool:
-        """Whether the last stop was clean. The mark is gone, durably, before anything is appended."""
-        disk = self._home.disk
-        try:
-            parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
-            clean = True
-        except CorruptCheckpoint as error:
-            _logger.warning("%s: %s", self.name, error)
-            clean = False
-        except Failure as failure:
-            if failure.kind is not Kind.NOT_DONE:
-                raise
-            clean = False
-        if self._home.safeguards.clean_marker_order:
-            disk.unlink_now(CLEAN_SHUTDOWN)
-            disk.sync_now(ROOT)
-        else:
-            disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
-        return clean
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -295,6 +285,7 @@ class LogDir:
         log.topic_id = topic_id
         log.write_metadata()
         self.logs[tp] = log
+        self._home.wake(tp)
         return log
 
     def delete(self, tp: TopicPartition) -> None:
@@ -311,6 +302,7 @@ class LogDir:
         target = stray_dir_name(tp, self._home.entropy.octets("deleted-log", 16).hex())
         self.rename(log.directory, target)
         self._ghosts.add(tp)
+        self._home.wake(tp)
         self._home.disk.sync_dir(ROOT, self._home.noted)
         log.let_go()
         return target
@@ -321,6 +313,7 @@ class LogDir:
         target = delete_dir_name(log.tp, self._home.entropy.octets("deleted-log", 16).hex())
         self.rename(log.directory, target)
         self._ghosts.add(log.tp)
+        self._home.wake(log.tp)
         self._home.disk.sync_dir(ROOT, done)
         self._home.unlink_later(target, log.config.file_delete_delay_ms)
 
@@ -348,7 +341,7 @@ class LogDir:
         """
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
-        self._starts.write_now(self._start_bytes())
+        self._starts.write_now()
         self._correct_cleaned()
         self._ghosts.clear()
 
@@ -357,6 +350,15 @@ class LogDir:
     def checkpoint_recovery_points(self) -> None:
         """Note how far each log is durable."""
         self._recovery_points.write(self._recovery_point_bytes)
+
+    def refresh_recovery_points(self) -> None:
+        """The same, if one of them moved."""
+        self._recovery_points.refresh(self._recovery_point_bytes)
+
+    def forget_missing(self, tp: TopicPartition) -> bool:
+        """It is not expected any more that a log of this partition is here; whether it was."""
+        self._home.points_moved[tp] = None
+        return self.missing.pop(tp, 0) > 0
 
     def save_recovery_points(self, done: Callable[[object], None]) -> None:
         """The same; `done` in a later turn, when that is durable, or the directory offline."""
@@ -369,8 +371,7 @@ class LogDir:
 
     def checkpoint_starts(self) -> None:
         """Note the log starts that file names do not tell."""
-        self._home.starts_changed = False
-        self._starts.write(self._start_bytes())
+        self._starts.write()
 
     def checkpoint_cleaned(self) -> None:
         """Note how far each log is clean."""
@@ -397,13 +398,9 @@ class LogDir:
         found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
         return {tp: offset for tp, offset in found if offset is not None}
 
-    def _save_starts(self, then: Callable[[], None]) -> None:
-        self.checkpoint_starts()
-        self._starts.when_idle(lambda _: then())
-
     def save_starts_now(self) -> None:
         """Note the log starts, waiting for it. Raises Failure."""
-        self._starts.write_now(self._start_bytes())
+        self._starts.write_now()
 
     @property
     def starts_changed(self) -> bool:
@@ -411,12 +408,34 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        left = self.missing | {tp: found.recovery_point for tp, found in self._unopened.items()}
-        return self._point_text.format({**left, **{tp: log.recovery_point for tp, log in self._unsorted().items()}})
+        moved = self._home.points_moved
+        for tp in moved:
+            log = self._log_here(tp)
+            self._point_text.note(tp, self.missing.get(tp) if log is None else log.recovery_point)
+        moved.clear()
+        return self._point_text.data
 
     def _high_watermark_bytes(self) -> bytes:
-        left = {tp: found.high_watermark for tp, found in self._unopened.items()}
-        return self._mark_text.format({**left, **{tp: log.high_watermark for tp, log in self._unsorted().items()}})
+        for tp in list(self._home.woken):
+            log = self._log_here(tp)
+            if log is None:
+                del self._home.woken[tp]
+            self._mark_text.note(tp, None if log is None else log.noted_high_watermark())
+        return self._mark_text.data
+
+    def take_unchecked(self) -> list[Log]:
+        """The logs that have changed since this was asked."""
+        tps = self._home.unchecked | self._home.woken
+        self._home.unchecked = {}
+        return [self.logs[tp] for tp in tps if tp in self.logs]
+
+    def check_again(self, tp: TopicPartition) -> None:
+        """Have a log be among those that changed."""
+        self._home.unchecked[tp] = None
+
+    def _log_here(self, tp: TopicPartition) -> Log | None:
+        """The log that checkpoints speak of."""
+        return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.leaving.get(tp)
 
     def _start_bytes(self) -> bytes:
         left = {tp: found.start_offset for tp, found in self._unopened.items() if found.start_offset}
@@ -427,35 +446,11 @@ class LogDir:
 
     def stop(self, done: Done[None]) -> None:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
-        self._stop_some(list(self._all().values()), None, done)
-
-    def _stop_some(self, logs: list[Log], failure: Failure | None, done: Done[None]) -> None:
-        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
-        share, left = logs[:STOPPED_AT_ONCE], logs[STOPPED_AT_ONCE:]
-
-        def synced(later: Failure | None) -> None:
-            if left:
-                self._stop_some(left, failure or later, done)
-            else:
-                self._quiet(failure or later, done)
-
-        barrier = Barrier(synced)
-        for log in share:
-            if not log.closed:
-                self._stop_log(log, barrier)
-        self._home.disk.sync_dir(ROOT, barrier.expect())
-        barrier.armed()
-
-    def _stop_log(self, log: Log, barrier: Barrier) -> None:
-        try:
-            log.cleaning.settle()
-        except Failure as failure:
-            barrier.fail(failure)
-        log.stop(barrier)
+        Stop(self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)).begin()
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
-        every = (self._recovery_points, self._high_watermarks, self._starts, self._cleaned)
+        every = (self._recovery_points, self._high_watermarks, self._starts.file, self._cleaned)
         busy = [file for file in every if file.busy]
         if not busy:
             self._stopped(failure, done)

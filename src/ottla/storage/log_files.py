@@ -127,12 +127,12 @@ class LogFiles:
         self._txn_sums = TxnSums(home, lambda: self.directory, segments, txn_sums)
         self._trimming = Trimming(home, self)
         self._reader = Reader(segments, self._tail, home.scan)
-        self._flush = Flush(home, segments, min(recovery_point, end_offset), lambda: self.end_offset)
-        self._flush_policy = FlushPolicy(home, self._flush, config, lambda: self.end_offset)
+        self._flush = Flush(home, tp, segments, min(recovery_point, end_offset), lambda: self.end_offset)
+        self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
         self.epochs_stale = False
-        """Whether the file has others: after a clean stop they are written with the first change only, or when somebody
-        leads (`settle_epochs`), since a new leader has one anyway, and a broker thousands of logs."""
+        """Whether the file has others: epochs without records are not written, since a start would not believe them,
+        and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
         self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
         self.configure(config)
@@ -147,6 +147,7 @@ class LogFiles:
         """The message format that is written; what was written before may be of any."""
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush_policy.configure(config)
+        self._home.wake(self.tp)
 
     # -- facts ---------------------------------------------------------------------------------------------------------
 
@@ -164,6 +165,11 @@ class LogFiles:
     def start_is_moved(self) -> bool:
         """Whether the names of the segments do not tell the log start, or may not after a power cut."""
         return self.start_offset > self.segments.first.base_offset or self._trimming.dropping > 0
+
+    @property
+    def has_durable_names(self) -> bool:
+        """Whether the names of its files are durable: a roll need not wait for them."""
+        return self._flush.has_durable_names(self.directory)
 
     @property
     def recovery_point(self) -> int:
@@ -185,6 +191,15 @@ class LogFiles:
         """Records below it are acknowledged only when they are durable (flush.messages)."""
         return self._flush_policy.awaited
 
+    def noted_high_watermark(self) -> int:
+        """The high watermark, for the directory's checkpoint; a log that has no record above it is not looked at again
+        before one comes (`Home.woken`)."""
+        if self.high_watermark == self.end_offset:
+            self._home.woken.pop(self.tp, None)
+            self._home.unchecked[self.tp] = None
+            self._flush_policy.sleep()
+        return self.high_watermark
+
     def on_synced(self, tell: Callable[[], None]) -> None:
         """Have `tell` called when a flush has ended that acknowledgements may wait for."""
         self._flush_policy.on_synced = tell
@@ -197,8 +212,13 @@ class LogFiles:
     def _arm_active(self, now_ms: int) -> None:
         self._active.arm(self.config, now_ms)
         self._active.on_entries = self._home.show_entries_soon
-        if self._home.offline is not None or (self._home.short and not self.uses_reserve):
+        if self._refuses or self.epochs_stale:
             self.fence()
+
+    @property
+    def _refuses(self) -> bool:
+        """Whether the directory is offline, or has too little room for this log."""
+        return self._home.offline is not None or (self._home.short and not self.uses_reserve)
 
     def rearm(self) -> None:
         """There is too little room in the directory, or enough again."""
@@ -211,8 +231,15 @@ class LogFiles:
         return self.tp.topic in INTERNAL_TOPICS
 
     def fence(self) -> None:
-        """The directory is offline, or short of room: the next append takes the slow way, and is refused there."""
+        """The next append takes the slow way: the directory is offline, or short of room, and it is refused there, or
+        the file of leader epochs is to be written first."""
         self._active.roll_size = -1
+
+    def _unfence(self) -> None:
+        """Write the leader epochs before the records that are about to come, and let these pass."""
+        self.settle_epochs()
+        if not self._refuses:
+            self._active.bound_size(self.config)
 
     # -- rolling -------------------------------------------------------------------------------------------------------
 
@@ -240,6 +267,7 @@ class LogFiles:
 
     def vouch(self, segments: Iterable[Segment]) -> None:
         """The transaction indexes of these segments are whole, and nothing more comes into them. Raises Failure."""
+        self._home.wake(self.tp)  # they are new, or sealed now
         for segment in segments:
             self._txn_sums.note(segment)
         self._txn_sums.save()
@@ -280,8 +308,24 @@ class LogFiles:
         """Write the leader epochs as they are, when recovery found others than the file has."""
         self._write_epochs(self.epochs.entries)
 
+    def lead(self, epoch: int) -> None:
+        """A leader of this epoch writes from the log end on. Its first record brings that to the file."""
+        self.epochs_stale = self.epochs.expect(epoch, self.end_offset) or self.epochs_stale
+        if self.epochs_stale:
+            self.fence()
+
+    def compare_epochs(self, stored: list[EpochEntry], trusted: bool) -> None:
+        """At start: what the file says. Where it is wrong about records that are there, and a stop that was not clean
+        makes another recovery likely, it is written at once, else before the next record."""
+        entries = list(self.epochs.entries)
+        self.epochs_stale = entries != stored
+        if not trusted and entries != [entry for entry in stored if entry.start_offset < self.end_offset]:
+            self.settle_epochs()
+        if self.epochs_stale:
+            self.fence()
+
     def settle_epochs(self) -> None:
-        """Somebody leads or copies from now on: the file has no epoch that nobody wrote in."""
+        """Records are to follow: the file has no epoch that has none, and the one that is to have some."""
         if self.epochs_stale:
             self.write_epochs()
 
@@ -342,21 +386,46 @@ class LogFiles:
     def relocate(self, directory: str) -> None:
         """Its directory has another name now. What waits for the disk waits for the flush that is to follow."""
         self.directory = directory
+        self._home.wake(self.tp)
         for segment in self.segments:
             segment.relocate(directory)
         self.write_metadata()
         self.write_epochs()
         self._flush_policy.await_all()
 
-    def stop(self, barrier: Barrier) -> None:
-        """Bring everything to the disk for a clean stop: snapshot, epochs, log and indexes."""
-        if self.end_offset > max(self._snapshot_offset, self.start_offset):
+    def stop(self, barrier: Barrier) -> bool:
+        """Bring what a clean stop needs to its files: snapshot, epochs, entries of indexes.
+
+        Returns whether `finish` is to follow: log or indexes are not durable.
+        """
+        # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
+        told = self._snapshot_offset >= 0 or len(self.producers)
+        if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
             self.write_snapshot(barrier.expect(), whole=True)
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())
         self._txn_sums.stop(barrier)
-        if any(segment.unsaved for segment in self.segments) or not self._flush.clean:
-            self._flush.request(barrier.expect(), everything=True)
+        return any(segment.unsaved for segment in self.segments) or not self._flush.clean
+
+    def finish(self, barrier: Barrier) -> None:
+        """Make log and indexes durable for a clean stop, by syncs of its own."""
+        self._flush.request(barrier.expect(), everything=True)
+
+    def write_out(self) -> bool:
+        """Bring all that is only in memory to the files, so that one sync of the directory makes it durable.
+
+        False: a flush is on its way, which `finish` waits for. Raises Failure.
+        """
+        if not self._flush.idle:
+            return False
+        self._active.close_time_index()
+        for segment in self.segments:
+            segment.write_out()
+        return True
+
+    def covered(self) -> None:
+        """The whole directory was synced since `write_out`."""
+        self._flush.covered()
 
     def close(self) -> None:
         """Give all files back; appends are over. Once more does nothing: a topic may be deleted while all is closed."""
@@ -397,6 +466,7 @@ class LogFiles:
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
         self._home.starts_changed = True
+        self._home.wake(self.tp)
 
     def uncover(self, offset: int) -> None:
         """The log is about to be cut at `offset`: no segments are half exchanged any more, and what compaction has

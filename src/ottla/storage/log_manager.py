@@ -13,18 +13,19 @@ from typing import Final
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
-from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Instant, Kind, Workers
 from ottla.storage.chores import Chores
 from ottla.storage.cleaning.cleaner import Cleaner
 from ottla.storage.found_logs import FoundLog, found_logs
 from ottla.storage.home import Barrier, Home
 from ottla.storage.lack import Lack
-from ottla.storage.load_progress import LoadProgress
+from ottla.storage.load_progress import LOGS_PER_LINE, LoadProgress
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.moving import Move, settle
 from ottla.storage.producer_expiry import ProducerExpiry
+from ottla.storage.retention_queue import RetentionQueue
 from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan
@@ -49,6 +50,7 @@ class LogManager:
         "_deleted_ids",
         "_expiry",
         "_homes",
+        "_retention",
         "_rooms",
         "cleaner",
         "dirs",
@@ -81,6 +83,7 @@ class LogManager:
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are missing since (`LogDir.missing`)."""
         self._chores = Chores(clock, self.timers)
+        self._retention = RetentionQueue()
         self.removable_at_first = UNBOUNDED
         """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
         self.cleaner = None if workers is None else Cleaner(self._homes, self.dirs, workers, clock, config)
@@ -149,7 +152,7 @@ class LogManager:
         False: it was not wanted any more, and recovery has ended on the way; then only `stop` may follow.
         """
         for each in self.dirs:
-            if each.offline is None and not each.load(topic_config, progress or _unseen, is_wanted or _always):
+            if each.offline is None and not each.load(topic_config, progress or _say, is_wanted or _always):
                 return False
         settle(self.dirs)
         for log in self.logs():
@@ -209,7 +212,8 @@ class LogManager:
     def forget_missing(self) -> None:
         """It has been said what is missing."""
         for each in self.dirs:
-            each.missing.clear()
+            for tp in list(each.missing):
+                each.forget_missing(tp)
         self._deleted_ids.clear()
 
     def adopt(self, tp: TopicPartition, topic_id: bytes) -> Log | None:
@@ -265,7 +269,7 @@ class LogManager:
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
         self._drop_copies(tp)
-        had = any([each.missing.pop(tp, 0) for each in self.dirs])  # noqa: C419  all of them forget it
+        had = any([each.forget_missing(tp) for each in self.dirs])  # noqa: C419  all of them forget it
         if self._deleted_ids.pop(tp, topic_id) != topic_id:
             had = False  # what was deleted belonged to another topic of this name
         chosen = next((each for each in working if each.name == preferred), None)
@@ -282,6 +286,7 @@ class LogManager:
         on this replica at the next start, it is told that the records are gone.
         """
         self._drop_copies(tp)
+        self._retention.forget(tp)
         for each in self.dirs:
             if tp in each.logs:
                 end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
@@ -295,7 +300,7 @@ class LogManager:
         """These topics are deleted: no log of theirs is missing."""
         for each in self.dirs:
             for tp in [tp for tp in each.missing if tp.topic in names]:
-                del each.missing[tp]
+                each.forget_missing(tp)
                 self._deleted_ids.pop(tp, None)
 
     def _drop_copies(self, tp: TopicPartition) -> None:
@@ -373,7 +378,7 @@ class LogManager:
 
     def _checkpoint_recovery_points(self) -> None:
         for each in self._working():
-            each.checkpoint_recovery_points()
+            each.refresh_recovery_points()
 
     def _checkpoint_starts(self) -> None:
         for each in self._working():
@@ -385,18 +390,48 @@ class LogManager:
             each.checkpoint_high_watermarks()
 
     def _check_retention(self) -> None:
-        self._chores.add(self._retain, self.logs())
+        """Look at the logs that have changed, and at those that have become due by time."""
+        for each in self._working():
+            self._chores.add(self._retain, each.take_unchecked())
+        due = (self.get(tp) for tp in self._retention.take_due(self._clock.now().wall_ms))
+        self._chores.add(self._retain, (log for log in due if log is not None))
 
-    def _retain(self, log: Log) -> None:
+    def _retain(self, log: Log) -> bool:
         if self.get(log.tp) is not log:
-            return
+            return False
+        now = self._clock.now()
+        if log.retention_needs_flush(now):
+            log.flush(lambda outcome: self._retain_later(log, outcome))
+            return False
+        has_dropped = self._drop_old(log, now)
+        due_ms = log.retention_due_ms(now)
+        if due_ms is not None and due_ms > now.wall_ms:
+            self._retention.schedule(log.tp, due_ms)
+        elif due_ms is not None:
+            self._check_again(log)
+        return has_dropped
+
+    def _check_again(self, log: Log) -> None:
+        """At the next check."""
+        for each in self.dirs:
+            if each.logs.get(log.tp) is log:
+                each.check_again(log.tp)
+
+    def _drop_old(self, log: Log, now: Instant) -> bool:
         try:
-            dropped = log.delete_old_segments(self._clock.now())
+            dropped = log.delete_old_segments(now)
         except ApiError as error:
             _logger.warning("retention of %s: %s", log.tp, error.message)
-            return
+            return False
         if dropped:
             _logger.info("%s: %d segments dropped, it starts at offset %d", log.tp, dropped, log.start_offset)
+        return dropped > 0
+
+    def _retain_later(self, log: Log, outcome: int | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._check_again(log)
+        else:
+            self._chores.add(self._retain, (log,))
 
     def _expire_producers(self) -> None:
         now = self._clock.now()
@@ -419,8 +454,12 @@ def _always() -> bool:
     return True
 
 
-def _unseen(_: LoadProgress) -> None:
-    pass
+def _say(progress: LoadProgress) -> None:
+    """How far it is, where there are many logs."""
+    done, total = progress.logs_done, progress.logs_total
+    if total > LOGS_PER_LINE and (done % LOGS_PER_LINE == 0 or done == total):
+        text = "%s: %d of %d logs are loaded, recovery has read %d bytes"
+        _logger.info(text, progress.directory, done, total, progress.bytes_scanned)
 
 
 def _noted(_: object) -> None:

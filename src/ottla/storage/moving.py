@@ -234,7 +234,8 @@ def settle(dirs: Sequence[LogDir]) -> None:
             holders.setdefault(tp, []).append(each)
     for tp, several in holders.items():
         try:
-            _settle_one(tp, several)
+            if len(several) > 1:
+                _settle_one(tp, several)
             if len(working) == len(dirs):
                 several[-1].moves.settle_down(tp)
         except (Failure, ApiError) as error:

@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
 from ottla.record.validation import HeaderTuple
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
+from ottla.storage.found_logs import Found
 from ottla.storage.home import Home
 from ottla.storage.lack import Lack, format_lack, parse_lack
 from ottla.storage.layout import (
@@ -46,7 +47,7 @@ from ottla.storage.rebuild import indexes_sane, rebuild_beside
 from ottla.storage.retention import before_start
 from ottla.storage.scan import read_file, walk_headers
 from ottla.storage.segment import Segment
-from ottla.storage.segment_files import create_segment, draw_jitter, retire
+from ottla.storage.segment_files import create_segment, draw_jitter, retire, snapshot_path
 from ottla.storage.segments import Segments
 from ottla.storage.splitting import split_at, split_sealed
 from ottla.storage.txn_index import Sum
@@ -57,16 +58,6 @@ from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 MAX_OFFSET: Final = 2**63 - 1
 T = TypeVar("T")
 _logger = logging.getLogger(__name__)
-
-
-class Found(NamedTuple):
-    """What the log directory's checkpoints say about a log, and how the last stop was."""
-
-    clean: bool
-    recovery_point: int = 0
-    start_offset: int = 0
-    high_watermark: int = 0
-    cleaned_until: int = 0
 
 
 def open_log(
@@ -175,14 +166,14 @@ class _Opening:
             self.txn_sums,
         )  # fmt: skip
         log.lack = self.lack
-        if not self.found.clean:
+        if not self.found.clean and not self.found.durable:
             log.doubt()
         log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
-        log.epochs_stale = list(log.epochs.entries) != self.stored_epochs
-        if not self.found.clean:
-            log.settle_epochs()
+        log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
         if self.has_aborted or self.txn_sums:
             log.vouch(self.segments[:-1])
+        for segment in self.segments:
+            segment.rest()
         return log
 
     def _misses(self, lack: Lack) -> None:
@@ -268,7 +259,7 @@ class _Opening:
         if self.found.recovery_point not in (0, self.end_offset):
             _logger.error("%s ends at offset %d, its last stop was at %d",
                           self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
-        self._load_producers(self.end_offset)
+        self._load_producers(self.end_offset, is_clean_end=self.found.clean)
         self.recovery_point = self.end_offset
 
     @property
@@ -315,11 +306,17 @@ class _Opening:
             for epoch, start_offset in (*before, *known):
                 self.epochs.assign(epoch, start_offset)
 
-    def _load_producers(self, end: int) -> None:
+    def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
+        """Compute the state of producers at `end`. A clean stop that left no snapshot at all knew of none."""
         start = max(self.found.start_offset, self.segments[0].base_offset)
         newest = telling(self.segments, start, self.found.high_watermark, end)
+        if is_clean_end and not self.snapshots and newest == end:
+            self.state.load((), end, self.home.clock.now().wall_ms)
+            return
         right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
         load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
+        # Those that cannot be right were removed.
+        self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
         replay_to(self.home, self.segments, self.state, end)
 
     def _rebuild(self, segment: Segment) -> None:
@@ -339,6 +336,8 @@ class _Opening:
         self._recover_from(slot)
         if self.end_offset < self.recovery_point:
             self._recover_all()
+        elif self.found.durable and slot == len(self.segments) - 1:
+            self.recovery_point = self.end_offset  # the active segment's indexes need not be durable
 
     def _recover_all(self) -> None:
         """What the recovery point vouches for is not there: it is another log's, or the disk broke its word."""

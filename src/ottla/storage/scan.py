@@ -155,13 +155,7 @@ def damaged(position: int) -> ApiError:
 
 def read_file(disk: Disk, path: str) -> bytes:
     """A whole small file, blocking. Raises Failure, NOT_DONE when it is missing."""
-    file = disk.open(path, create=False)
-    try:
-        content = bytearray(file.size)
-        got = file.read_now(0, memoryview(content)) if content else 0
-        return bytes(content[:got])
-    finally:
-        file.close()
+    return disk.read_small(path)
 
 
 def magic_at(file: File, position: int) -> int:

@@ -145,13 +145,17 @@ class Segment:
     def arm(self, config: TopicConfig, now_ms: int) -> None:
         """Compute the bounds past which the next append rolls (SEMANTICS: four conditions)."""
         self.index_interval = config.index_interval_bytes
-        self.roll_size = -1 if self.full else config.segment_bytes
+        self.bound_size(config)
         age = max(0, config.roll_ms - self.jitter_ms)
         self.roll_timestamp = self.roll_wall_ms = NEVER
         if self.size and self.first_timestamp >= 0:
             self.roll_timestamp = self.first_timestamp + age
         elif self.size:
             self.roll_wall_ms = now_ms + age
+
+    def bound_size(self, config: TopicConfig) -> None:
+        """Set the size past which the next append rolls."""
+        self.roll_size = -1 if self.full else config.segment_bytes
 
     def relocate(self, directory: str) -> None:
         """Its directory has another name now."""
@@ -167,6 +171,15 @@ class Segment:
         return self.index.full or self.time_index.full
 
     # -- writing -------------------------------------------------------------------------------------------------------
+
+    def has_room(self, size: int, last_offset: int, timestamp: int, now_ms: int) -> bool:
+        """Whether a batch of `size` bytes with this last offset and largest timestamp goes in without a roll."""
+        return (
+            self.size + size <= self.roll_size
+            and timestamp <= self.roll_timestamp
+            and last_offset <= self.max_offset
+            and now_ms <= self.roll_wall_ms
+        )
 
     def append(self, view: memoryview, last_offset: int, timestamp: int) -> int:
         """Write one batch (or several, ending at `last_offset`) and index it when it is time. Returns its position.
@@ -307,6 +320,14 @@ class Segment:
         return self._disk.modified_ms(self.path)
 
     # -- end of life ---------------------------------------------------------------------------------------------------
+
+    def rest(self) -> None:
+        """The log is open, and not used yet: what a start looked into need not be kept at hand."""
+        for index in (self.open_index, self._time_index):
+            if index is not None:
+                index.rest()
+        if not self.active:
+            self.file.rest()
 
     def close_indexes(self) -> None:
         """Give the indexes' files back; they are opened again when they are needed."""

@@ -35,18 +35,45 @@ class Trimming:
     def delete_old_segments(self, now: Instant) -> int:
         """`Log.delete_old_segments`."""
         log = self._log
-        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
+        if log is None:
             return 0
+        count = self._count(log, now)
+        try:
+            self._drop_first(log, count)
+        except Failure as failure:
+            raise self._home.refusal(failure) from failure
+        return count
+
+    def needs_flush(self, now: Instant) -> bool:
+        """`Log.retention_needs_flush`."""
+        log = self._log
+        return log is not None and not log.has_durable_names and self._count(log, now) == len(log.segments)
+
+    def due_ms(self, now: Instant) -> int | None:
+        """`Log.retention_due_ms`."""
+        log = self._log
+        if log is None or (len(log.segments) == 1 and not log.segments.first.size):
+            return None
+        if self._unneeded(log, now):
+            return now.wall_ms
+        if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
+            return None
+        return log.segments.first.largest_timestamp + log.config.retention_ms + 1
+
+    def _count(self, log: LogFiles, now: Instant) -> int:
+        """How many of the oldest segments are to go."""
+        if len(log.segments) == 1 and not log.segments.first.size:
+            return 0
+        return min(self._unneeded(log, now), self._removable(log))
+
+    @staticmethod
+    def _unneeded(log: LogFiles, now: Instant) -> int:
+        """How many segments need not be kept."""
         count = before_start([segment.base_offset for segment in log.segments], log.start_offset)
         if "delete" in log.config.cleanup_policy:
             by_size = beyond_size([segment.size for segment in log.segments], log.config.retention_bytes)
             ages = (segment.largest_timestamp for segment in log.segments)
             count = max(count, by_size, beyond_age(ages, now.wall_ms, log.config.retention_ms))
-        count = min(count, self._removable(log))
-        try:
-            self._drop_first(log, count)
-        except Failure as failure:
-            raise self._home.refusal(failure) from failure
         return count
 
     @staticmethod

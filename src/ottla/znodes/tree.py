@@ -6,6 +6,7 @@ journal is replayed. Who journals, and who is told, stands in `store`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Sequence
 from enum import Enum, IntEnum
 from typing import Final, NamedTuple
@@ -94,7 +95,19 @@ class BadPath(Exception):
 class Znode:
     """A node with ZooKeeper's bookkeeping. czxid/mzxid/pzxid: transaction of creation, last data, last child change."""
 
-    __slots__ = ("children", "ctime", "cversion", "czxid", "data", "mtime", "mzxid", "owner", "pzxid", "version")
+    __slots__ = (
+        "_sorted",
+        "children",
+        "ctime",
+        "cversion",
+        "czxid",
+        "data",
+        "mtime",
+        "mzxid",
+        "owner",
+        "pzxid",
+        "version",
+    )
 
     def __init__(self, data: bytes, zxid: int, wall_ms: int, owner: int) -> None:
         self.data = data
@@ -104,6 +117,27 @@ class Znode:
         self.ctime = self.mtime = wall_ms
         self.owner = owner
         self.children: dict[str, None] = {}
+        """Changed by `add_child` and `remove_child` only, once the node is in use."""
+        self._sorted: list[str] | None = None
+        """Their names, sorted, once they were asked for: a node may have ten thousand, and one comes at a time."""
+
+    def add_child(self, name: str) -> None:
+        """A node below this one was created."""
+        self.children[name] = None
+        if self._sorted is not None:
+            insort(self._sorted, name)
+
+    def remove_child(self, name: str) -> None:
+        """A node below this one was deleted."""
+        del self.children[name]
+        if self._sorted is not None:
+            del self._sorted[bisect_left(self._sorted, name)]
+
+    def sorted_children(self) -> list[str]:
+        """The names of the children, sorted."""
+        if self._sorted is None:
+            self._sorted = sorted(self.children)
+        return list(self._sorted)
 
 
 class _Face(NamedTuple):
@@ -136,7 +170,7 @@ class Tree:
     def children(self, path: str) -> Sequence[str]:
         """Names of the children, sorted; of an absent node none."""
         found = self.nodes.get(path)
-        return [] if found is None else sorted(found.children)
+        return [] if found is None else found.sorted_children()
 
     def draft(self, ops: Sequence[Op], session: int) -> tuple[list[Change], list[tuple[str, int]]]:
         """What the multi would change, and its answer: (path, version) per operation.
@@ -173,7 +207,7 @@ class Tree:
     def _create(self, change: Change, zxid: int, wall_ms: int, events: list[Event]) -> None:
         assert change.path not in self.nodes, f"{change.path} is created twice"
         parent, name = split(change.path)
-        self._note_child(parent, zxid).children[name] = None
+        self._note_child(parent, zxid).add_child(name)
         self.nodes[change.path] = Znode(change.data, zxid, wall_ms, change.owner)
         if change.owner:
             self.ephemerals[change.owner][change.path] = None
@@ -191,7 +225,7 @@ class Tree:
         node = self.nodes.pop(path)
         assert not node.children, f"{path} is deleted with children"
         parent, name = split(path)
-        del self._note_child(parent, zxid).children[name]
+        self._note_child(parent, zxid).remove_child(name)
         if node.owner:
             del self.ephemerals[node.owner][path]
         events += (

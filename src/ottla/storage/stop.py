@@ -1,0 +1,141 @@
+"""A clean stop of the logs of one directory: what is only in memory comes to the files, and the files to the device.
+
+Zone: deterministic. Some logs in a turn, so that the loop answers meanwhile. Where many logs have something that is not
+durable, one sync of the whole directory takes the place of several syncs for each of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.seams import Failure, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, format_clean_shutdown, parse_clean_shutdown
+from ottla.storage.home import Barrier, Home
+from ottla.storage.layout import CLEAN_SHUTDOWN, ROOT
+from ottla.storage.load_progress import LOGS_PER_LINE
+from ottla.storage.log import Log
+from ottla.storage.scan import read_file
+
+_logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE: Final = 500
+"""Logs in a turn; and logs that are synced at the same time: their files keep their descriptors meanwhile."""
+SYNCED_ALONE: Final = 100
+"""Up to so many logs are synced by themselves: a sync of the directory waits for other programs' files, too."""
+
+
+class Stop:
+    """The stop of one directory, up to the checkpoints that follow."""
+
+    def __init__(self, home: Home, logs: list[Log], done: Callable[[Failure | None], None]) -> None:
+        """`done` gets the first failure, or None, in a later turn."""
+        self._home = home
+        self._logs = [log for log in logs if not log.closed]
+        self._done = done
+        self._failure: Failure | None = None
+        self._unsynced: list[Log] = []
+        self._written: list[Log] = []
+        """Of these, those with nothing in memory and no flush on its way."""
+        self._synced = 0
+
+    def begin(self) -> None:
+        """The first turn of it."""
+        self._settle(0)
+
+    def _settle(self, start: int) -> None:
+        """Logs from this place on: what they have in memory comes to their files."""
+        share = self._logs[start : start + LOGS_AT_ONCE]
+        following = start + len(share)
+        self._tell(following, "written")
+
+        def settled(failure: Failure | None) -> None:
+            self._failure = self._failure or failure
+            if following < len(self._logs):
+                self._settle(following)
+            else:
+                self._sync()
+
+        barrier = Barrier(settled)
+        for log in share:
+            try:
+                log.cleaning.settle()
+            except Failure as failure:
+                barrier.fail(failure)
+            if log.stop(barrier):
+                self._unsynced.append(log)
+                self._write_out(log)
+        self._home.disk.sync_dir(ROOT, barrier.expect())
+        barrier.armed()
+
+    def _write_out(self, log: Log) -> None:
+        try:
+            if log.write_out():
+                self._written.append(log)
+        except Failure as failure:
+            self._failure = self._failure or failure
+
+    def _sync(self) -> None:
+        if len(self._written) <= SYNCED_ALONE:
+            self._sync_some(self._unsynced)
+            return
+        _logger.info("%s: stopping, %d logs are synced together", self._home.disk.name, len(self._written))
+        self._home.disk.sync_all(self._all_synced)
+
+    def _all_synced(self, outcome: bool | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._failure = self._failure or outcome
+            self._done(self._failure)
+            return
+        if outcome:
+            for log in self._written:
+                log.covered()
+            covered = {id(log) for log in self._written}
+            self._unsynced = [log for log in self._unsynced if id(log) not in covered]
+        self._sync_some(self._unsynced)
+
+    def _sync_some(self, logs: list[Log]) -> None:
+        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
+        share, left = logs[:LOGS_AT_ONCE], logs[LOGS_AT_ONCE:]
+        self._synced += len(share)
+        if self._synced > SYNCED_ALONE:
+            self._tell(self._synced, "synced")
+
+        def synced(failure: Failure | None) -> None:
+            self._failure = self._failure or failure
+            if left:
+                self._sync_some(left)
+            else:
+                self._done(self._failure)
+
+        barrier = Barrier(synced)
+        for log in share:
+            log.finish(barrier)
+        self._home.disk.sync_dir(ROOT, barrier.expect())
+        barrier.armed()
+
+    def _tell(self, count: int, what: str) -> None:
+        if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):
+            _logger.info("%s: stopping, %d of %d logs are %s", self._home.disk.name, count, len(self._logs), what)
+
+
+def take_clean_mark(home: Home) -> bool:
+    """At the start: whether the last stop was clean. The mark is gone, durably, before anything is appended."""
+    disk = home.disk
+    try:
+        parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
+        clean = True
+    except CorruptCheckpoint as error:
+        _logger.warning("%s: %s", disk.name, error)
+        clean = False
+    except Failure as failure:
+        if failure.kind is not Kind.NOT_DONE:
+            raise
+        clean = False
+    if home.safeguards.clean_marker_order:
+        disk.unlink_now(CLEAN_SHUTDOWN)
+        disk.sync_now(ROOT)
+    else:
+        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+    return clean

@@ -1,0 +1,73 @@
+"""Retention of many logs at once: how much of it a turn does, and that no turn waits for the disk."""
+
+from __future__ import annotations
+
+import pytest
+
+from ottla.config.topic import TopicConfig
+from ottla.sim.disk import SimDisk
+from ottla.storage.chores import CHANGES_PER_STEP
+from ottla.types import TopicPartition
+
+LOGS = 60
+MINUTE = 60_000
+
+
+class CountingDisk(SimDisk):
+    """Notes what a turn waits for."""
+
+    def __init__(self, *parts) -> None:
+        super().__init__(*parts)
+        self.waited: list[str] = []
+
+    def sync_now(self, path: str) -> None:
+        self.waited.append(path)
+        super().sync_now(path)
+
+
+@pytest.fixture
+def old(sim, kit):
+    """A shelf with logs that were created a moment ago, whose only records are older than retention allows."""
+    sim.disks[0] = CountingDisk(sim.drives[0], sim.faults[0], sim.process)
+    shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
+    for number in range(LOGS):
+        log = shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config)
+        kit.append(log, kit.batch(1), 0, sim.clock.now())
+        log.high_watermark = 1
+    sim.advance(5 * MINUTE)
+    shelf.manager.on_time()
+    return shelf
+
+
+def logs_of(shelf):
+    return [log for log in shelf.manager.logs() if log.tp.topic == "m"]
+
+
+def trimmed(shelf) -> int:
+    return sum(log.start_offset for log in logs_of(shelf))
+
+
+def step_until_flushed(sim, shelf) -> None:
+    """Idle moments until nothing is left to be done before the disk has done its part."""
+    while shelf.manager.background(1_000_000):
+        pass
+    sim.settle()
+
+
+def test_a_step_trims_a_few_logs_only(sim, old) -> None:
+    most = 0
+    for _ in range(LOGS):
+        before = trimmed(old)
+        old.manager.background(1_000_000)
+        most = max(most, trimmed(old) - before)
+        sim.settle()
+    assert trimmed(old) == LOGS
+    assert most <= CHANGES_PER_STEP
+
+
+def test_no_turn_of_retention_waits_for_the_disk(sim, old) -> None:
+    sim.disk.waited.clear()
+    step_until_flushed(sim, old)
+    step_until_flushed(sim, old)
+    assert trimmed(old) == LOGS
+    assert sim.disk.waited == []

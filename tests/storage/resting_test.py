@@ -1,0 +1,179 @@
+"""What is done to the logs of a broker from time to time costs nothing for those that did not change.
+
+Zone: real. Steps are counted, not time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from tests.steps import count_steps
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.storage.checkpoints import parse_offsets
+from ottla.storage.retention_queue import RetentionQueue
+from ottla.types import TopicPartition
+
+FEW, MANY = 10, 300
+MARKS = "replication-offset-checkpoint"
+POINTS = "recovery-point-offset-checkpoint"
+ROUNDS = BrokerConfig(log_retention_check_interval_ms=10**9, producer_id_expiration_check_interval_ms=10**9)
+"""Checkpoints only."""
+
+
+def filled(kit, count: int, broker: BrokerConfig = ROUNDS):
+    world = kit.SimWorld()
+    shelf = kit.Shelf(world, broker=broker)
+    for partition in range(count):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 0, world.clock.now())
+        log.high_watermark = 1
+    pass_minutes(shelf, 3)
+    return shelf
+
+
+def pass_minutes(shelf, minutes: int) -> None:
+    for _ in range(minutes * 12):
+        shelf.world.advance(5_000)
+        shelf.manager.on_time()
+        while shelf.manager.background(0):
+            pass
+        shelf.world.advance(100)
+
+
+@pytest.mark.slow
+def test_checkpoints_of_logs_at_rest_cost_nothing(kit) -> None:
+    few, many = filled(kit, FEW), filled(kit, MANY)
+    steps = [count_steps(lambda shelf=shelf: pass_minutes(shelf, 2)) for shelf in (few, many)]
+    assert steps[1] <= steps[0] + 500, steps
+
+
+@pytest.mark.slow
+def test_one_log_that_is_written_costs_the_same_beside_many(kit) -> None:
+    steps = []
+    for shelf in (filled(kit, FEW), filled(kit, MANY)):
+        log = shelf.manager.get(TopicPartition("t", 3))
+
+        def write(shelf=shelf, log=log) -> None:
+            kit.append(log, kit.batch(1), 0, shelf.world.clock.now())
+            log.high_watermark = log.end_offset
+            log.flush(kit.Answers())
+            pass_minutes(shelf, 2)
+
+        write()
+        steps.append(count_steps(write))
+        marks = parse_offsets(shelf.world.contents(MARKS))
+        assert marks[log.tp] == parse_offsets(shelf.world.contents(POINTS))[log.tp] == 3
+    assert steps[1] <= steps[0] + 500, steps
+
+
+@pytest.mark.slow
+def test_one_log_that_is_deleted_costs_the_same_beside_many(kit) -> None:
+    steps = []
+    for shelf in (filled(kit, FEW), filled(kit, MANY)):
+        steps.append(count_steps(lambda shelf=shelf: shelf.manager.delete(TopicPartition("t", 3))))
+        shelf.world.settle()
+        assert parse_offsets(shelf.world.contents(POINTS))[TopicPartition("t", 3)] == 1
+        shelf.manager.forget_topics(["t"])
+        pass_minutes(shelf, 2)
+        assert TopicPartition("t", 3) not in parse_offsets(shelf.world.contents(POINTS))
+        assert TopicPartition("t", 3) not in parse_offsets(shelf.world.contents(MARKS))
+    assert steps[1] <= steps[0] + 500, steps
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_high_watermark_that_follows_later_is_noted(kit, late) -> None:
+    shelf = filled(kit, 2)
+    log = shelf.manager.get(TopicPartition("t", 0))
+    kit.append(log, kit.batch(2), 0, shelf.world.clock.now())
+    if late:
+        pass_minutes(shelf, 1)
+        assert parse_offsets(shelf.world.contents(MARKS))[log.tp] == 1
+    log.high_watermark = 3
+    pass_minutes(shelf, 1)
+    assert parse_offsets(shelf.world.contents(MARKS))[log.tp] == 3
+    log.truncate_to(1)
+    pass_minutes(shelf, 1)
+    assert parse_offsets(shelf.world.contents(MARKS))[log.tp] == 1
+
+
+# -- retention ---------------------------------------------------------------------------------------------------------
+
+WEEK_MS = 7 * 24 * 3_600_000
+EACH_MINUTE = BrokerConfig(log_retention_check_interval_ms=60_000, producer_id_expiration_check_interval_ms=10**9)
+
+
+@pytest.mark.slow
+def test_retention_looks_at_no_log_that_rests(kit) -> None:
+    steps = []
+    for count in (FEW, MANY):
+        shelf = filled(kit, count, EACH_MINUTE)
+        pass_minutes(shelf, 3)
+        steps.append(count_steps(lambda shelf=shelf: pass_minutes(shelf, 3)))
+    assert steps[1] <= steps[0] + 500, steps
+
+
+def one_log(kit, config: TopicConfig):
+    """A log of two segments with a record each, stamped now, that has been at rest for minutes."""
+    shelf = kit.Shelf(kit.SimWorld(), config, broker=EACH_MINUTE)
+    stamp = shelf.world.clock.now().wall_ms
+    shelf.put(kit.batch(1, timestamp=stamp))
+    shelf.log.roll()
+    shelf.put(kit.batch(1, timestamp=stamp))
+    shelf.log.high_watermark = 2
+    pass_minutes(shelf, 5)
+    assert shelf.log.start_offset == 0
+    return shelf
+
+
+def test_a_log_at_rest_is_dropped_when_its_time_has_come(kit) -> None:
+    shelf = one_log(kit, TopicConfig(retention_ms=15 * 60_000))
+    pass_minutes(shelf, 8)
+    assert shelf.log.start_offset == 0
+    pass_minutes(shelf, 5)
+    assert shelf.log.start_offset == 2
+
+
+@pytest.mark.parametrize("changed", [{"retention_ms": 1000}, {"retention_bytes": 1}])
+def test_a_setting_that_is_lowered_counts_at_the_next_check(kit, changed) -> None:
+    shelf = one_log(kit, TopicConfig())
+    shelf.log.configure(TopicConfig(**changed))
+    pass_minutes(shelf, 2)
+    assert shelf.log.start_offset > 0
+
+
+def test_a_log_that_grows_beyond_its_size_is_cut_at_the_next_check(kit) -> None:
+    shelf = one_log(kit, TopicConfig(retention_bytes=1000))
+    shelf.put(kit.batch(20))
+    shelf.log.high_watermark = shelf.log.end_offset
+    pass_minutes(shelf, 2)
+    assert shelf.log.start_offset == 1
+
+
+def test_what_may_not_go_yet_goes_at_the_check_after_it_may(kit) -> None:
+    shelf = one_log(kit, TopicConfig())
+    shelf.log.high_watermark = 0
+    shelf.log.configure(TopicConfig(retention_ms=1000))
+    pass_minutes(shelf, 3)
+    assert shelf.log.start_offset == 0
+    shelf.log.high_watermark = 2
+    pass_minutes(shelf, 2)
+    assert shelf.log.start_offset == 2
+
+
+def test_records_that_a_client_deletes_free_their_segments_at_the_next_check(kit) -> None:
+    shelf = one_log(kit, TopicConfig())
+    shelf.log.set_start_offset(1)
+    pass_minutes(shelf, 2)
+    assert len(shelf.log.segments) == 1
+
+
+def test_logs_that_are_made_and_deleted_leave_nothing_in_the_queue() -> None:
+    queue = RetentionQueue()
+    for number in range(10_000):
+        queue.schedule(TopicPartition(f"t{number}", 0), WEEK_MS + number)
+        queue.schedule(TopicPartition("busy", 0), WEEK_MS + number)
+        queue.forget(TopicPartition(f"t{number}", 0))
+    assert len(queue) == 1
+    assert len(queue._heap) < 100
+    assert queue.take_due(WEEK_MS) == [TopicPartition("busy", 0)]

@@ -1,0 +1,218 @@
+"""What a stop and a start do for each log: nothing is written or read for what has not changed.
+
+Zone: real. Operations on the disk are counted, not time.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+
+import pytest
+
+from ottla.config.topic import TopicConfig
+from ottla.record.batch import Record, encode_batch
+from ottla.seams import Failure
+from ottla.sim.drive import JournalLoss
+from ottla.sim.drive_faults import DiskOperation, DriveFaults
+from ottla.sim.inode import LossPattern
+from ottla.sim.machine import Death
+from ottla.storage.checkpoints import format_epochs
+from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.load_progress import LOGS_PER_LINE
+from ottla.storage.stop import SYNCED_ALONE
+from ottla.types import TopicPartition
+
+LOG = "t-0/00000000000000000000.log"
+EPOCHS = "t-0/leader-epoch-checkpoint"
+MANY = SYNCED_ALONE + 10
+
+
+class Counted(DriveFaults):
+    """Faultless, and counts what is done to which path."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Counter[tuple[DiskOperation, str]] = Counter()
+
+    def check(self, operation: DiskOperation, path: str) -> None:
+        self.seen[operation, path] += 1
+        super().check(operation, path)
+
+
+@pytest.fixture
+def counted(sim):
+    """Counts from the moment it is asked for."""
+
+    def begin() -> Counter:
+        sim.disk.faults = Counted()
+        return sim.disk.faults.seen
+
+    return begin
+
+
+def idempotent(kit, number: int) -> bytearray:
+    return encode_batch([Record(0, 1, None, b"")], producer_id=9, producer_epoch=0, base_sequence=number)
+
+
+def test_a_log_that_is_led_and_not_written_writes_no_leader_epoch(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.log.lead(1)
+    shelf.put(kit.batch(1), epoch=1)
+    sim.settle()
+    assert shelf.stop() is None
+    seen = counted()
+    again = shelf.again()
+    again.log.lead(2)
+    assert again.log.epochs.entries == ((1, 0), (2, 1))
+    sim.settle()
+    assert again.stop() is None
+    assert not [each for each in seen if each[0] is not DiskOperation.READ and each[1].startswith("t-0/")]
+    assert again.again().log.epochs.entries == ((1, 0),)
+
+
+@pytest.mark.parametrize("after", ["clean stop", "kill"])
+def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted, after) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    sim.settle()
+    if after == "kill":
+        sim.kill()
+    else:
+        assert shelf.stop() is None
+    again = shelf.again()
+    sim.settle()
+    seen = counted()
+    again.log.lead(2)
+    assert not seen
+    again.put(kit.batch(1), kit.batch(1), epoch=2)
+    assert len(again.log.segments) == 1
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(2, 1)])
+
+
+def test_what_a_follower_copies_brings_the_leader_epochs_up_to_date_first(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.log.epochs.assign(4, 1)
+    assert shelf.stop() is None
+    again = shelf.again()
+    again.log.append_replica(memoryview(encode_batch([Record(1, 1, None, b"")], base_offset=1, leader_epoch=1)))
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0)])
+
+
+def test_an_epoch_that_contradicts_records_comes_to_the_file_at_once(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(1), epoch=1)
+    shelf.put(kit.batch(1), epoch=4)
+    shelf.log.lead(3)
+    sim.settle()
+    assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(3, 2)])
+
+
+def test_a_stop_without_producers_leaves_no_snapshot_and_the_start_does_not_read_for_one(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim, TopicConfig(segment_bytes=100_000, index_interval_bytes=1000))
+    for _ in range(60):
+        shelf.put(kit.batch(1))
+    shelf.log.high_watermark = 60
+    assert shelf.stop() is None
+    assert not [name for name in sim.names("t-0") if name.endswith(".snapshot")]
+    seen = counted()
+    again = shelf.again()
+    assert again.log.end_offset == 60
+    assert 0 < seen[DiskOperation.READ, LOG] < 30
+
+
+def test_producers_that_a_start_found_without_their_snapshot_have_one_at_the_next_stop(world, kit, shelf) -> None:
+    shelf.put(idempotent(kit, 0), idempotent(kit, 1))
+    assert shelf.stop() is None
+    world.overwrite("t-0/00000000000000000002.snapshot", b"torn")
+    again = shelf.again()
+    assert again.stop() is None
+    assert "00000000000000000002.snapshot" in world.names("t-0")
+    assert again.again().put(idempotent(kit, 1)) == [1]
+
+
+def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced(sim, kit, counted) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(20):
+        tp = TopicPartition("t", partition)
+        log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    sim.kill()
+    seen = counted()
+    again = shelf.again()
+    for log in again.manager.logs():
+        log.lead(2)
+    sim.settle()
+    assert {log.recovery_point for log in again.manager.logs()} == {1}
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and "/" not in path]
+    touched = [path for kind, path in seen if kind is not DiskOperation.READ and path.endswith((EPOCHS[4:], "t-0"))]
+    assert len(synced) <= 3
+    assert not touched
+
+
+def test_what_was_found_after_a_kill_and_answered_survives_a_power_cut(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    shelf.put(kit.batch(3))
+    sim.restart()
+    again = shelf.again()
+    assert again.log.recovery_point == again.log.sync_awaited == 3
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    assert again.again().log.end_offset == 3
+
+
+@pytest.mark.parametrize("is_one_call", [True, False])
+def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim, kit, counted, is_one_call) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    seen = counted()
+    sim.disk.faults.syncs_all = is_one_call
+    assert shelf.stop() is None
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and path]
+    assert (len(synced) < 10) == is_one_call
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    again = shelf.again()
+    logs = list(again.manager.logs())
+    assert len(logs) == MANY
+    assert {(log.end_offset, log.recovery_point, log.segments.active.time_index.entries) for log in logs} == {(1, 1, 1)}
+
+
+def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, kit) -> None:
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        kit.append(log, kit.batch(1), 1, sim.clock.now())
+    sim.settle()
+    sim.disk.faults.arm(DiskOperation.SYNC)
+    assert isinstance(shelf.stop(), Failure)
+    sim.disk.faults.repair()
+    assert ".kafka_cleanshutdown" not in sim.names("")
+
+
+def test_a_log_at_rest_has_one_descriptor(real, kit) -> None:
+    shelf = kit.rolled(real, [0, 10], 20)
+    assert shelf.stop() is None
+    real.kill()
+    again = shelf.again()
+    assert again.log.end_offset == 20
+    real.settle()
+    assert len(real.disk.descriptors) == 1
+
+
+@pytest.mark.slow
+def test_a_stop_and_a_start_of_many_logs_say_how_far_they_are(sim, kit, caplog) -> None:
+    caplog.set_level(logging.INFO, "ottla.storage")
+    shelf = kit.Shelf(sim)
+    for partition in range(LOGS_PER_LINE + 1):
+        shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+    assert shelf.stop() is None
+    shelf.again()
+    said = [record.getMessage() for record in caplog.records]
+    assert "data0: stopping, 2000 of 2001 logs are written" in said
+    assert "data0: 2001 of 2001 logs are loaded, recovery has read 0 bytes" in said
