@@ -37,7 +37,6 @@ _INT64: Final = 2**63
 _SNAPSHOT_VERSION: Final = 1
 _SNAPSHOT_HEAD = Struct(">hIi")
 _SNAPSHOT_ENTRY = Struct(">qhiqiqiq")
-_SNAPSHOT_CRC_POS: Final = 2
 _SNAPSHOT_COUNT_POS: Final = 6
 _DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
@@ -218,12 +217,21 @@ def parse_clean_shutdown(data: bytes) -> int:
 
 def format_snapshot(entries: Iterable[SnapshotEntry]) -> bytes:
     """A producer snapshot: version int16, CRC-32C of what follows it uint32, count int32, 46 bytes per producer."""
-    body = b"".join(_SNAPSHOT_ENTRY.pack(*entry) for entry in entries)
-    count = len(body) // _SNAPSHOT_ENTRY.size
-    data = bytearray(_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, 0, count) + body)
-    checksum = crc32c(bytes(data[_SNAPSHOT_COUNT_POS:]))
-    data[_SNAPSHOT_CRC_POS:_SNAPSHOT_COUNT_POS] = checksum.to_bytes(4, "big")
-    return bytes(data)
+    body = pack_entries(entries)
+    return join_snapshot(len(body) // _SNAPSHOT_ENTRY.size, [body])
+
+
+def pack_entries(entries: Iterable[SnapshotEntry]) -> bytes:
+    """Some entries of a snapshot."""
+    return b"".join([_SNAPSHOT_ENTRY.pack(*entry) for entry in entries])
+
+
+def join_snapshot(count: int, packed: Sequence[bytes]) -> bytes:
+    """A snapshot of `count` entries that are packed."""
+    checksum = crc32c(count.to_bytes(4, "big"))
+    for each in packed:
+        checksum = crc32c(each, checksum)
+    return b"".join([_SNAPSHOT_HEAD.pack(_SNAPSHOT_VERSION, checksum, count), *packed])
 
 
 def parse_snapshot(data: bytes) -> list[SnapshotEntry]:

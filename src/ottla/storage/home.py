@@ -13,6 +13,7 @@ from typing import Final, Protocol
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
+from ottla.storage.producer_expiry import ProducerExpiry
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan, read_file
 from ottla.storage.timers import Timers
@@ -44,6 +45,7 @@ class Home:
         "clock",
         "disk",
         "entropy",
+        "expiry",
         "fence",
         "offline",
         "on_offline",
@@ -72,8 +74,11 @@ class Home:
         safeguards: Safeguards,
         scan: HeaderScan,
         workers: Workers | None = None,
+        expiry: ProducerExpiry | None = None,
     ) -> None:
         """Without workers everything is unpacked in the turn that needs it: for tools and tests."""
+        self.expiry = expiry or ProducerExpiry()
+        """Of the producers of all logs of this broker."""
         self.workers = workers
         self.disk = disk
         self.clock = clock

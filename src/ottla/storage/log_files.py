@@ -25,6 +25,7 @@ from ottla.storage.reader import Reader
 from ottla.storage.segment import Segment
 from ottla.storage.segment_files import create_segment, discard, snapshot_path
 from ottla.storage.segments import Segments
+from ottla.storage.snapshot_writing import AT_ONCE, SnapshotWriting
 from ottla.storage.tail import Tail
 from ottla.storage.trimming import Trimming
 from ottla.storage.txn_index import Sum
@@ -113,6 +114,7 @@ class LogFiles:
         self.high_watermark = start_offset
         """Told by replication: retention and DeleteRecords stay below it."""
         self.producers = producers
+        producers.attach(home.expiry)
         self.lack: Lack | None = None  # of what had been durable in it; None: nothing, or it is excused
         self.closed = False
         self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
@@ -127,8 +129,7 @@ class LogFiles:
         self._reader = Reader(segments, self._tail, home.scan)
         self._flush = Flush(home, tp, segments, min(recovery_point, end_offset), lambda: self.end_offset)
         self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
-        self._snapshot_offset = snapshot_offset
-        """The newest producer snapshot on the disk."""
+        self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
         self.epochs_stale = False
         """Whether the file has others: epochs without records are not written, since a start would not believe them,
         and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
@@ -276,12 +277,22 @@ class LogFiles:
         self.end_offset = offset
         self.roll()
 
-    def write_snapshot(self, done: Callable[[object], None]) -> None:
-        """Save the producer state at the log end, so that the next start need not read the log for it."""
+    def write_snapshot(self, done: Callable[[object], None], *, whole: bool = False) -> None:
+        """Save the producer state at the log end, so that the next start need not read the log for it.
+
+        That of many producers is made in later turns, unless it has to be `whole` now; `done` does not wait for it.
+        """
         self.producers.end_offset = self.end_offset
-        self._snapshot_offset = self.end_offset
-        path = snapshot_path(self.directory, self.end_offset)
-        self.disk.replace(path, format_snapshot(self.producers.snapshot()), done)
+        if whole or len(self.producers) <= AT_ONCE:
+            self.producers.frozen = None
+            self.save_snapshot(self.end_offset, format_snapshot(self.producers.snapshot()), done)
+        elif self.producers.frozen is None:
+            SnapshotWriting(self, self._home).start()
+
+    def save_snapshot(self, offset: int, content: bytes, done: Callable[[object], None]) -> None:
+        """Bring a producer snapshot to the disk."""
+        self._snapshot_offset = offset
+        self.disk.replace(snapshot_path(self.directory, offset), content, done)
 
     # -- durability ----------------------------------------------------------------------------------------------------
 
@@ -390,7 +401,7 @@ class LogFiles:
         # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
         told = self._snapshot_offset >= 0 or len(self.producers)
         if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
-            self.write_snapshot(barrier.expect())
+            self.write_snapshot(barrier.expect(), whole=True)
         if self._epochs_file.busy:
             self._epochs_file.when_idle(barrier.expect())
         self._txn_sums.stop(barrier)

@@ -24,6 +24,7 @@ from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_files import UNBOUNDED
 from ottla.storage.moving import Move, settle
+from ottla.storage.producer_expiry import ProducerExpiry
 from ottla.storage.retention_queue import RetentionQueue
 from ottla.storage.room import Room
 from ottla.storage.safeguards import Safeguards
@@ -34,6 +35,7 @@ from ottla.types import ZERO_UUID, TopicPartition, uuid_to_text
 _logger = logging.getLogger(__name__)
 
 
+_EXPIRY_PAUSE_NS: Final = 1_000_000
 _LETTERS_DAMAGED: Final = 2
 _OTHER: Final = 3
 
@@ -46,6 +48,7 @@ class LogManager:
         "_clock",
         "_config",
         "_deleted_ids",
+        "_expiry",
         "_homes",
         "_retention",
         "_rooms",
@@ -70,7 +73,10 @@ class LogManager:
         self.timers = Timers()
         scan = HeaderScan()
         safeguards = safeguards or Safeguards()
-        self._homes = [Home(disk, clock, entropy, self.timers, safeguards, scan, workers) for disk in disks]
+        self._expiry = ProducerExpiry()
+        self._homes = [
+            Home(disk, clock, entropy, self.timers, safeguards, scan, workers, self._expiry) for disk in disks
+        ]
         self._rooms = [Room(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
@@ -428,11 +434,9 @@ class LogManager:
             self._chores.add(self._retain, (log,))
 
     def _expire_producers(self) -> None:
-        self._chores.add(self._expire, self.logs())
-
-    def _expire(self, log: Log) -> bool:
-        log.producers.expire(self._clock.now().wall_ms, self._config.producer_id_expiration_ms)
-        return False
+        now = self._clock.now()
+        if self._expiry.expire(now.wall_ms, self._config.producer_id_expiration_ms):
+            self.timers.add(now.mono_ns + _EXPIRY_PAUSE_NS, self._expire_producers)
 
 
 def _rank(stored: bytes, wanted: bytes) -> int:

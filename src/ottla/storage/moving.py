@@ -185,6 +185,7 @@ class Move:
         self.begin.moves.leave(self.tp)
         copy.high_watermark = log.high_watermark
         copy.producers = log.producers
+        copy.producers.frozen = None  # a snapshot that is being made is one of the old log
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
         self.end.checkpoint_cleaned()

@@ -11,6 +11,7 @@ below the high watermark.
 
 from __future__ import annotations
 
+import heapq
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -20,6 +21,7 @@ from ottla.record.batch import CONTROL, TRANSACTIONAL, records_of
 from ottla.record.control import Marker, parse_marker
 from ottla.record.errors import CorruptRecord
 from ottla.record.validation import HeaderTuple
+from ottla.storage.producer_expiry import ProducerExpiry
 from ottla.storage.txn_index import AbortedTransaction
 from ottla.types import NO_EPOCH, NO_OFFSET, NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP
 
@@ -101,10 +103,10 @@ class Producer:
     def snapshot(self) -> SnapshotEntry:
         """The entry of a snapshot file."""
         last_sequence, last_offset, delta, _ = self.batches[-1] if self.batches else _NO_BATCH
-        return SnapshotEntry(
+        return _new(SnapshotEntry, (
             self.producer_id, self.epoch, last_sequence, last_offset, delta, self.timestamp,
             self.coordinator_epoch, self.txn_first_offset,
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 class CompletedTransaction(NamedTuple):
@@ -117,13 +119,59 @@ class CompletedTransaction(NamedTuple):
     aborted: bool
 
 
+class Frozen:
+    """The producers of a state as they were at an offset, while the state takes batches behind it.
+
+    Their entries are taken some at a time; what changes before that is taken by the state just then.
+    """
+
+    __slots__ = ("_kept", "_left", "count", "offset")
+
+    def __init__(self, producers: dict[int, Producer], offset: int) -> None:
+        self._left = producers.copy()
+        self._kept: list[SnapshotEntry] = []
+        self.count = len(producers)
+        self.offset = offset
+
+    def keep(self, producer_id: int) -> None:
+        """The producer is about to change."""
+        producer = self._left.pop(producer_id, None)
+        if producer is not None:
+            self._kept.append(producer.snapshot())
+
+    def take(self, most: int) -> list[SnapshotEntry]:
+        """About `most` more entries, in any order; none: that were all."""
+        taken, self._kept = self._kept, []
+        taken += [self._left.popitem()[1].snapshot() for _ in range(min(len(self._left), max(0, most - len(taken))))]
+        return taken
+
+
 class ProducerState:
     """All producers of a log, up to `end_offset`."""
 
-    __slots__ = ("_producers", "_sweep_at", "cautious", "completed", "end_offset", "ongoing")
+    __slots__ = (
+        "__weakref__",
+        "_calendar",
+        "_due",
+        "_is_noted",
+        "_producers",
+        "_sweep_at",
+        "cautious",
+        "completed",
+        "end_offset",
+        "frozen",
+        "ongoing",
+    )
 
     def __init__(self) -> None:
         self._producers: dict[int, Producer] = {}
+        self._due: list[tuple[int, int]] = []
+        """A heap with one entry per producer: when something of it came in, as far as was looked, and its id."""
+        self._calendar: ProducerExpiry | None = None
+        self._is_noted = False
+        """Whether the calendar has an entry of this state."""
+        self.frozen: Frozen | None = None
+        """Set while a snapshot is made of what the state was."""
         self.ongoing: dict[int, int] = {}
         """Producer id → first offset of its open transaction. Opened in offset order: the first is the oldest."""
         self.completed: list[CompletedTransaction] = []
@@ -206,9 +254,11 @@ class ProducerState:
     def update(self, header: HeaderTuple, base_offset: int, wall_ms: int) -> None:
         """Take note of a data batch of a producer, written at `base_offset`."""
         producer_id, epoch, first_sequence = header[9], header[10], header[11]
+        if self.frozen is not None:
+            self.frozen.keep(producer_id)
         producer = self._producers.get(producer_id)
         if producer is None or producer.epoch != epoch or not producer.batches:
-            producer = self._begin(producer, producer_id, epoch, first_sequence)
+            producer = self._begin(producer, producer_id, epoch, first_sequence, wall_ms)
         delta, timestamp = header[6], header[8]
         last_offset = base_offset + delta
         last_sequence = (first_sequence + delta) & _SEQUENCE_MASK if first_sequence >= 0 else NO_SEQUENCE
@@ -219,15 +269,24 @@ class ProducerState:
             producer.txn_first_offset = self.ongoing[producer_id] = base_offset
         self.end_offset = last_offset + 1
 
-    def _begin(self, producer: Producer | None, producer_id: int, epoch: int, first_sequence: int) -> Producer:
+    def _begin(
+        self, producer: Producer | None, producer_id: int, epoch: int, first_sequence: int, wall_ms: int
+    ) -> Producer:
         """A producer not seen before, or in a new epoch."""
         if producer is None:
-            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+            producer = self._add(producer_id, epoch, wall_ms)
             producer.floor = first_sequence
         elif producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
             producer.floor = first_sequence
+        return producer
+
+    def _add(self, producer_id: int, epoch: int, wall_ms: int) -> Producer:
+        producer = self._producers[producer_id] = Producer(producer_id, epoch)
+        heapq.heappush(self._due, (wall_ms, producer_id))
+        if not self._is_noted:
+            self.schedule()
         return producer
 
     def end_transaction(
@@ -238,9 +297,9 @@ class ProducerState:
         `high_watermark`: what ended below it is forgotten when it has become much, for nobody may be reading.
         """
         producer_id, epoch = header[9], header[10]
-        producer = self._producers.get(producer_id)
-        if producer is None:
-            producer = self._producers[producer_id] = Producer(producer_id, epoch)
+        if self.frozen is not None:
+            self.frozen.keep(producer_id)
+        producer = self._producers.get(producer_id) or self._add(producer_id, epoch, wall_ms)
         if producer.epoch != epoch:
             producer.epoch = epoch
             producer.batches.clear()
@@ -285,16 +344,43 @@ class ProducerState:
 
     # -- life ----------------------------------------------------------------------------------------------------------
 
+    def attach(self, calendar: ProducerExpiry) -> None:
+        """Have this calendar told when producers may be due."""
+        self._calendar = calendar
+        self._is_noted = False
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Tell the calendar, which has no entry of this state, when the first producer may be due."""
+        self._is_noted = bool(self._due) and self._calendar is not None
+        if self._due and self._calendar is not None:
+            self._calendar.note(self, self._due[0][0])
+
     def expire(self, now_ms: int, after_ms: int) -> int:
         """Forget producers without an open transaction that sent nothing for `after_ms`. Returns how many."""
-        gone = [
-            producer.producer_id
-            for producer in self._producers.values()
-            if now_ms - producer.wall_ms >= after_ms and producer.txn_first_offset < 0
-        ]
-        for producer_id in gone:
-            del self._producers[producer_id]
-        return len(gone)
+        return self.expire_some(now_ms, after_ms, len(self._due))[1]
+
+    def expire_some(self, now_ms: int, after_ms: int, most: int) -> tuple[int, int]:
+        """`expire`, which looks at no more than `most` producers: (how many it looked at, how many are forgotten)."""
+        due, looked, gone = self._due, 0, 0
+        while looked < most and due and due[0][0] <= now_ms - after_ms:
+            looked += 1
+            producer_id = due[0][1]
+            producer = self._producers[producer_id]
+            if now_ms - producer.wall_ms < after_ms:
+                heapq.heapreplace(due, (producer.wall_ms, producer_id))
+            elif producer.txn_first_offset >= 0:
+                heapq.heapreplace(due, (now_ms, producer_id))
+            else:
+                heapq.heappop(due)
+                del self._producers[producer_id]
+                gone += 1
+        return looked, gone
+
+    def freeze(self) -> Frozen:
+        """What a snapshot at the present end has. One that is being taken already is given up."""
+        self.frozen = Frozen(self._producers, self.end_offset)
+        return self.frozen
 
     def snapshot(self) -> list[SnapshotEntry]:
         """The entries of a snapshot file, by producer id."""
@@ -303,11 +389,15 @@ class ProducerState:
     def load(self, entries: Iterable[SnapshotEntry], end_offset: int, wall_ms: int) -> None:
         """Take the state of a snapshot in place of the present one. Expiry counts from `wall_ms`, now."""
         self._producers.clear()
+        self.frozen = None
         self.ongoing.clear()
         self.completed.clear()
         self.end_offset = end_offset
         for entry in entries:
             self._load_one(entry, wall_ms)
+        self._due = [(wall_ms, producer_id) for producer_id in sorted(self._producers)]
+        if not self._is_noted:
+            self.schedule()
         oldest_first = sorted(self.ongoing.items(), key=lambda item: item[1])
         self.ongoing = dict(oldest_first)
 

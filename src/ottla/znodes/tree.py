@@ -6,6 +6,7 @@ journal is replayed. Who journals, and who is told, stands in `store`.
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, insort
 from collections.abc import Sequence
 from enum import Enum, IntEnum
@@ -17,6 +18,7 @@ MAX_REQUEST: Final = 1024 * 1024 - 1
 """Bytes of one multi, counted with _OP_BYTES for what each operation has besides path and data: ZooKeeper's own default
 limit (jute.maxbuffer)."""
 MAX_PATH: Final = 4096
+_FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff]")
 _OP_BYTES: Final = 64
 _NUMBERED: Final = ("sequential", "ephemeral_sequential")
 _OWNED: Final = ("ephemeral", "ephemeral_sequential")
@@ -344,5 +346,5 @@ def check_path(path: str, sequential: bool = False) -> None:
     for name in path[1:].split("/"):
         if name in ("", ".", ".."):
             raise BadPath(f"{path[:80]!r} has the component {name!r}")
-    if any(letter < " " or "\x7f" <= letter <= "\x9f" or "\ud800" <= letter <= "\uf8ff" for letter in path):
+    if _FORBIDDEN.search(path):
         raise BadPath(f"{path[:80]!r} has a character that no path may have")

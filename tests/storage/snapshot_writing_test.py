@@ -1,0 +1,205 @@
+"""Snapshots of many producers are made in slices while the log goes on; what is to expire is not looked for.
+
+Zone: real. Steps are counted, not time.
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.steps import count_steps
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.topic import TopicConfig
+from ottla.record.batch import TRANSACTIONAL
+from ottla.storage import log_files, snapshot_writing
+from ottla.storage.checkpoints import format_snapshot, parse_snapshot
+from ottla.storage.producer_state import ProducerState
+
+MANY = 8_000
+TURN_STEPS = 150_000
+"""Instructions that a turn may take: a millisecond or two. 8,000 producers take at least 400,000."""
+DAY_MS = 86_400_000
+
+
+def note(log, producer_id: int, now, sequence: int = 0) -> None:
+    """What an append does for a producer."""
+    header = (log.end_offset, 100, 0, 2, 0, 0, 0, 5, 5, producer_id, 0, sequence, 1)
+    log.producers.update(header, log.end_offset - 1, now.wall_ms)
+
+
+def with_many(world, kit, count: int = MANY):
+    shelf = kit.Shelf(world, TopicConfig(segment_bytes=1 << 20))
+    shelf.put(kit.batch(1))
+    for producer_id in range(count):
+        note(shelf.log, producer_id, world.clock.now())
+    return shelf
+
+
+def write_on(world, shelf, between=lambda: None) -> list[int]:
+    """Let the snapshot be made; the instructions of each turn."""
+    turns = []
+    while shelf.log.producers.frozen is not None:
+        world.advance(2)
+        turns.append(count_steps(shelf.manager.on_time))
+        between()
+    world.settle()
+    return turns
+
+
+def stored(world, offset: int):
+    return sorted(parse_snapshot(world.contents(f"t-0/{offset:020d}.snapshot")))
+
+
+def test_a_roll_packs_no_more_than_some_producers_in_a_turn(sim, kit) -> None:
+    shelf = with_many(sim, kit)
+    before = shelf.log.producers.snapshot()
+    roll = count_steps(shelf.log.roll)
+    late = iter(range(MANY, 2 * MANY))
+
+    def others_write() -> None:
+        for producer_id in (0, MANY - 1, 4711):
+            note(shelf.log, producer_id, sim.clock.now(), 1)
+        note(shelf.log, next(late), sim.clock.now())
+
+    turns = write_on(sim, shelf, others_write)
+    assert max(roll, *turns) < TURN_STEPS
+    assert stored(sim, 1) == before
+    assert len(shelf.log.producers) > MANY
+
+
+def test_a_log_that_is_cut_gets_no_snapshot_of_what_it_was(sim, kit) -> None:
+    shelf = with_many(sim, kit)
+    shelf.put(kit.batch(1))
+    shelf.log.roll()
+    shelf.log.truncate_to(1)
+    sim.advance(100)
+    shelf.manager.on_time()
+    sim.settle()
+    assert "00000000000000000002.snapshot" not in sim.names("t-0")
+
+
+def test_a_log_that_is_deleted_meanwhile_gets_none(sim, kit) -> None:
+    shelf = with_many(sim, kit)
+    shelf.log.roll()
+    shelf.manager.delete(kit.TP)
+    for _ in range(10):
+        sim.advance(2)
+        shelf.manager.on_time()
+    sim.settle()
+    assert not any(name.startswith("t-0/") for name in sim.names(""))
+
+
+def test_a_clean_stop_does_not_wait_for_slices(sim, kit) -> None:
+    shelf = with_many(sim, kit)
+    shelf.log.roll()
+    before = shelf.log.producers.snapshot()
+    assert shelf.stop() is None
+    assert stored(sim, 1) == before
+
+
+def test_producers_that_rest_are_not_looked_at(sim, kit) -> None:
+    shelf = with_many(sim, kit, 10)
+    manager, now_ms = shelf.manager, sim.clock.now().wall_ms
+
+    def expire(log, after_ms: int) -> int:
+        return count_steps(lambda: manager._expiry.expire(now_ms + after_ms, DAY_MS))
+
+    few = expire(shelf.log, DAY_MS - 60_000)
+    for producer_id in range(MANY):
+        note(shelf.log, producer_id, sim.clock.now())
+    assert expire(shelf.log, DAY_MS - 60_000) == few
+    turns = []
+    while len(shelf.log.producers):
+        turns.append(expire(shelf.log, 2 * DAY_MS))
+        assert len(turns) <= MANY // 500
+    assert max(turns) < TURN_STEPS
+
+
+def test_the_calendar_expires_the_producers_of_all_logs(sim, kit) -> None:
+    broker = BrokerConfig(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=500)
+    shelf = kit.Shelf(sim, broker=broker)
+    other = shelf.manager.create(kit.TP._replace(partition=1), kit.TOPIC_ID, TopicConfig())
+    for log in (shelf.log, other):
+        note(log, 1, sim.clock.now())
+    gone = shelf.manager.create(kit.TP._replace(partition=2), kit.TOPIC_ID, TopicConfig())
+    note(gone, 1, sim.clock.now())
+    shelf.manager.delete(gone.tp)
+    del gone
+    for _ in range(10):
+        sim.advance(200)
+        note(other, 2, sim.clock.now())
+        shelf.manager.on_time()
+    assert not len(shelf.log.producers)
+    assert [each.producer_id for each in other.producers] == [2]
+    sim.advance(3_000)
+    shelf.manager.on_time()
+    assert not len(other.producers)
+
+
+STEP = st.sampled_from(["write"] * 6 + ["slice"] * 4 + ["roll"] * 2 + ["begin", "end", "expire", "time"])
+
+
+@pytest.mark.slow
+@settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(STEP, st.integers(0, 7)), min_size=40, max_size=100))
+def test_a_snapshot_is_of_its_offset_whatever_happens_meanwhile(kit, steps) -> None:
+    """And after a kill in the midst of it a start finds the very same state."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (log_files, snapshot_writing):
+            patch.setattr(module, "AT_ONCE", 2)
+        world = kit.SimWorld()
+        shelf = kit.Shelf(world, TopicConfig(segment_bytes=1 << 20))
+        log, expected, next_sequence = shelf.log, {}, {}
+        for verb, number in steps:
+            if verb in ("write", "begin"):
+                sequence = next_sequence.get(number, 0)
+                if log.producers.get(number) is None:
+                    sequence = 0
+                is_open = log.producers.is_open(number, 0)
+                keywords = {"producer_id": number, "producer_epoch": 0, "base_sequence": sequence}
+                shelf.put(kit.batch(1, transactional=is_open or verb == "begin", **keywords))
+                next_sequence[number] = sequence + 1
+            elif verb == "end" and log.producers.is_open(number, 0):
+                shelf.put(kit.marker(number))
+            elif verb == "roll" and log.end_offset > log.segments.active.base_offset:
+                log.roll()
+                expected[log.end_offset] = log.producers.snapshot()
+            elif verb == "expire":
+                log.producers.expire(world.clock.now().wall_ms, 5)
+            elif verb == "time":
+                world.advance(number)
+            elif verb == "slice":
+                world.advance(2)
+                shelf.manager.on_time()
+        present = log.producers.snapshot()
+        world.settle()
+        for name in world.names("t-0"):
+            if name.endswith(".snapshot"):
+                assert stored(world, int(name[:20])) == expected[int(name[:20])]
+        log.high_watermark = log.end_offset
+        world.kill()
+        again = shelf.again().log.producers.snapshot()
+        known = {entry.producer_id: entry for entry in again}
+        for entry in present:  # one that was forgotten for a time has no coordinator's epoch, which the log still tells
+            found = known[entry.producer_id]._replace(coordinator_epoch=entry.coordinator_epoch)
+            assert found == entry
+
+
+def test_what_is_frozen_is_whole_in_any_order() -> None:
+    state = ProducerState()
+    for producer_id in range(5):
+        state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 0, 1), producer_id, 0)
+    before = state.snapshot()
+    frozen = state.freeze()
+    taken = frozen.take(2)
+    for producer_id in (4, 0, 0, 9):
+        state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 1, 1), 7, 0)
+    while entries := frozen.take(2):
+        taken += entries
+    assert sorted(taken) == before
+    assert len(format_snapshot(taken)) == len(format_snapshot(before))
+    again = ProducerState()
+    again.load(before, 5, 0)
+    assert again.snapshot() == before
