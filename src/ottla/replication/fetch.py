@@ -290,7 +290,8 @@ class FetchHandler:
             self.sessions.close(pending.session.session_id)
         else:
             pending.session.close()
-        self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id)
+        asked = pending.session.as_request
+        self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id, asked)
 
     def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         if self.collect(pending):  # nothing waits for it yet, so it completes without more ado

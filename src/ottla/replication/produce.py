@@ -242,7 +242,7 @@ class ProduceHandler:
             try:
                 self._answer(slot, version, correlation_id, answers, refused)
             except Exception as error:  # noqa: BLE001  # an answer changes nothing
-                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id)
+                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
 
         if late:
             waiting = DelayedProduce(late, acks, answers, refused, answer)
