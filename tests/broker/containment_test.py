@@ -204,6 +204,25 @@ def test_a_defect_before_an_append_costs_its_request_and_changes_nothing(node) -
     assert node.values("t") == [b"b"]
 
 
+def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> None:
+    """It runs in an effect of the turn in which the coordinator has answered."""
+    handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
+    asked = []
+    handler._verifier = SimpleNamespace(ask=asked.append)
+    request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request.transactional_id = "id"
+    place = node.send(request, 9)
+    (question,) = asked
+    handler._now, clock = (lambda: 1 / 0), handler._now
+    codes = dict.fromkeys(question.partitions, ErrorCode.NONE)
+    node.process.post(0, "verified", question.done, codes)
+    node.pass_ms(1)
+    handler._now = clock
+    assert not place.answered
+    assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
+    assert node.produce("t", b"b").base_offset == 0
+
+
 def test_a_defect_within_an_append_stops_the_broker(node) -> None:
     partition = node.broker.hosted.find("t", 0)
     node.produce("t", b"a")

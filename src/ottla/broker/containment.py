@@ -1,9 +1,10 @@
-"""What a defect costs that shows while one request is decoded, answered or encoded: that request, or its connection.
+"""What a defect costs that shows while one request is decoded, answered or encoded, or when an alarm has come.
 
 Zone: deterministic. The one place that decides it. A request is answered UNKNOWN_SERVER_ERROR: as a whole where its
 response has a place for that, else in each of its elements. Where there is no place at all its connection is closed,
 and so is that of an order of the controller: it sends its orders again until they are answered, whatever the answer
-says. HalfChanged passes: the broker stops (`ottla.changes`).
+says. What an alarm calls, and may call again (`Purgatory.look_after`), costs that call. HalfChanged passes: the broker
+stops (`ottla.changes`).
 
 Memory: a MemoryError comes with the stack that held the memory. Its traceback is dropped before anything is made here.
 """
@@ -19,6 +20,7 @@ from typing import Any, Final
 from ottla.broker.element_errors import element_errors
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import AGAIN_MS, name_of_action
 from ottla.seams import Clock, Network, Slot
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import encode
@@ -55,6 +57,8 @@ class Containment:
         self._clock = clock
         self.counts: dict[int, int] = {}
         """Contained defects by API key."""
+        self.callbacks = 0
+        """Contained defects in what alarms called."""
         self._lines = 0
         self._lines_ns = 0
 
@@ -101,6 +105,18 @@ class Containment:
             raise error
         self._tell(error, release_stack(error), slot, api_key, version, closes=False)
         return response
+
+    def contain_callback(self, error: Exception, action: Callable[[], None]) -> None:
+        """What an alarm called has failed, and will be called again. Raises HalfChanged when `error` is one."""
+        if not self.safeguards.contains:
+            raise error
+        if isinstance(error, HalfChanged) and not self.safeguards.stops_when_half_changed:
+            return
+        where = release_stack(error)
+        self.callbacks += 1
+        if self._may_write():
+            text = "%s failed with %s at %s; it is called again in %d ms, nothing else is affected; please report this"
+            _logger.error(text, name_of_action(action), describe(error), where, AGAIN_MS)
 
     def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
         """Close the connection: the answer is half given. Raises HalfChanged when `error` is one."""

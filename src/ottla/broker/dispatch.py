@@ -17,13 +17,13 @@ from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.containment import Containment, ContainmentSafeguards, error_response, name_of
+from ottla.broker.containment import Containment, error_response, name_of
 from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, InPieces, handlers_of
-from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
+from ottla.seams import Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
 from ottla.wire.codec import decode, encode
@@ -84,21 +84,20 @@ class Dispatch:
         later: Callable[[Callable[[], None]], object],
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
-        clock: Clock | None = None,
         brokers_log_in: bool = False,
-        safeguards: ContainmentSafeguards | None = None,
+        containment: Containment | None = None,
     ) -> None:
         """later: call something in a turn of its own, soon.
 
         inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
-        is_alone: there can be no other broker, so they come from this one or are forged. `clock`: its time limits the
-        lines about defects. brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
+        is_alone: there can be no other broker, so they come from this one or are forged.
+        brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
         self.sliced = SlicedRequests(
             network, later, self._handle, self._answer, self._failed, self._refuse_elements, error_response
         )
         self._network = network
-        self.containment = Containment(network, clock, safeguards)
+        self.containment = containment or Containment(network)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
