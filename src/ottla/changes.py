@@ -1,10 +1,10 @@
 """Changes of state: the code in which a defect must stop the broker, because it may leave half of a change.
 
 Zone: pure. The contract of containment (ARCHITECTURE.md, "Containment"): a function that changes what outlives its
-request is marked by `@changes_state`, or on the hot path by the same `try` written out. A refusal (ApiError, Failure)
-passes: the code that raises one has changed nothing, or has taken it back. Any other exception leaves the function as
-HalfChanged, which is never contained. So what leaves a handler as another exception has changed nothing, or whole
-changes only, and costs its request.
+request, or the alarm that called it, is marked by `@changes_state`, or on the hot path by the same `try` written out.
+A refusal (ApiError, Failure) passes: the code that raises one has changed nothing, or has taken it back. Any other
+exception leaves the function as HalfChanged, which is never contained. So what leaves a handler as another exception
+has changed nothing, or whole changes only, and costs its request.
 """
 
 from __future__ import annotations

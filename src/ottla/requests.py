@@ -195,8 +195,11 @@ def refuse_steps(slot: Slot, api_key: int, _version: int, _correlation_id: int, 
     raise ValueError(f"a request of API {api_key} is too large for {slot}: nothing runs its slices here")
 
 
-Contain = Callable[[Exception, Slot, int, int, int], None]
-"""Makes a defect cost its request only: (exception, slot, API key, version, correlation id). Raises HalfChanged."""
+Contain = Callable[[Exception, Slot, int, int, int, Callable[[], Any] | None], None]
+"""Makes a defect cost its request only: (exception, slot, API key, version, correlation id, what gives the request).
+
+The request's elements are refused where the whole cannot be; without it the connection is closed. Raises HalfChanged.
+"""
 Handler = Callable[[Context, Any], Any]
 """Takes the decoded request; returns the response, or None when `Context.reply` will bring it later."""
 
@@ -227,7 +230,7 @@ def handles(
     return mark
 
 
-def raise_defect(error: Exception, _slot: Slot, _api_key: int, _version: int, _correlation_id: int) -> None:
+def raise_defect(error: Exception, *_request: object) -> None:
     """Where nothing contains defects."""
     raise error
 

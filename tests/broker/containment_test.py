@@ -13,7 +13,7 @@ import pytest
 from ottla.broker.containment import LINES_PER_S
 from ottla.changes import HalfChanged
 from ottla.errors import ErrorCode
-from ottla.requests import handles
+from ottla.requests import Parts, handles
 from ottla.sim.machine import Death
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -86,6 +86,59 @@ def test_where_the_answer_has_no_place_for_an_error_the_connection_is_closed(bro
     assert contained(broken, "Metadata") == 1
 
 
+def test_where_only_elements_have_a_place_for_an_error_each_is_answered(broken) -> None:
+    topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in ("a", "b")]
+    answer = broken.ask(MetadataRequest(topics=topics), 12)
+    assert [(topic.name, topic.error_code) for topic in answer.topics] == [("a", -1), ("b", -1)]
+    assert not broken.network.closed
+    assert contained(broken, "Metadata") == 1
+
+
+def test_a_part_of_a_large_request_that_fails_costs_its_own_elements(broken) -> None:
+    """The other parts, which may have changed something, are answered as ever."""
+    asked = []
+
+    def fails_once(_context, request) -> MetadataResponse:
+        asked.append(len(request.topics))
+        if len(asked) == 2:
+            raise ZeroDivisionError
+        found = [MetadataResponse.MetadataResponseTopic(name=topic.name) for topic in request.topics]
+        return MetadataResponse(topics=found)
+
+    cold = broken.broker._dispatch.cold[ApiKey.METADATA]
+    cold.handler = fails_once
+    cold.declaration = cold.declaration._replace(parts=Parts(1000, (("topics",),), (("topics",),)))
+    topics = [MetadataRequest.MetadataRequestTopic(name=f"topic-{at:08}") for at in range(200)]
+    answer = broken.ask(MetadataRequest(topics=topics), 12)
+    codes = [topic.error_code for topic in answer.topics]
+    assert len(asked) > 2
+    assert [topic.name for topic in answer.topics] == [topic.name for topic in topics]
+    assert codes == [0] * asked[0] + [-1] * asked[1] + [0] * (200 - asked[0] - asked[1])
+    assert not broken.network.closed
+
+
+def test_a_produce_that_wants_no_answer_costs_its_connection(node) -> None:
+    handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
+    handler._now = lambda: 1 / 0
+    place = node.send(node.produce_request("t", b"a", acks=0), 9)
+    assert not place.answered
+    assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
+
+
+def test_a_fetch_of_a_version_without_an_error_of_the_whole_is_answered_by_partition(node) -> None:
+    node.produce("t", b"a")
+    log = node.broker.hosted.find("t", 0).log
+    type_read = type(log).read
+    try:
+        type(log).read = lambda *_: 1 / 0
+        answer = node.ask(node.fetch_request("t", 0), 4)
+    finally:
+        type(log).read = type_read
+    (partition,) = answer.responses[0].partitions
+    assert (answer.responses[0].topic, partition.partition_index, partition.error_code) == ("t", 0, -1)
+    assert partition.high_watermark == -1
+
+
 def test_an_answer_that_cannot_be_encoded_costs_its_request(broken) -> None:
     assert broken.ask(ListGroupsRequest(), 0).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     assert contained(broken, "ListGroups") == 1
@@ -141,10 +194,33 @@ def test_a_defect_before_an_append_costs_its_request_and_changes_nothing(node) -
     clock, handler._now = handler._now, now
     place = node.send(node.produce_request("t", b"a"), 9)
     handler._now = clock
+    (topic,) = node.answer(place).responses
+    (answer,) = topic.partition_responses
+    assert (topic.name, answer.index, answer.error_code) == ("t", 0, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert answer.base_offset == -1
+    assert not node.network.closed
+    assert contained(node, "Produce") == 1
+    assert node.produce("t", b"b").base_offset == 0
+    assert node.values("t") == [b"b"]
+
+
+def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> None:
+    """It runs in an effect of the turn in which the coordinator has answered."""
+    handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
+    asked = []
+    handler._verifier = SimpleNamespace(ask=asked.append)
+    request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request.transactional_id = "id"
+    place = node.send(request, 9)
+    (question,) = asked
+    handler._now, clock = (lambda: 1 / 0), handler._now
+    codes = dict.fromkeys(question.partitions, ErrorCode.NONE)
+    node.process.post(0, "verified", question.done, codes)
+    node.pass_ms(1)
+    handler._now = clock
     assert not place.answered
     assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
     assert node.produce("t", b"b").base_offset == 0
-    assert node.values("t") == [b"b"]
 
 
 def test_a_defect_within_an_append_stops_the_broker(node) -> None:

@@ -119,7 +119,7 @@ def test_requests_about_many_elements_are_answered_for_each_and_the_connection_s
 def test_every_response_without_a_code_of_its_own_can_be_refused_by_element(key):
     """Built from the declarations: one element in each array of the request."""
     api = API_TABLE[key]
-    if key in (ApiKey.PRODUCE, ApiKey.FETCH) or not any(field.type == "array" for field in api.request.FIELDS):
+    if not any(field.type == "array" for field in api.request.FIELDS):
         return
     for version in api.response.VERSIONS:
         request = one_of_each(api.request, version)
@@ -166,3 +166,86 @@ def test_a_topic_without_a_name_is_refused_where_names_cannot_be_null(node, vers
     expected = (None, ErrorCode.UNKNOWN_TOPIC_ID) if version >= 12 else ("", ErrorCode.INVALID_REQUEST)
     assert (topic.name, topic.error_code) == expected
     assert not node.network.closed
+
+
+NAMES = ("name", "topic", "group_id", "resource_name", "topic_id")
+PARTITIONS = ("index", "partition", "partition_index")
+PAIRED = (
+    ApiKey.PRODUCE,
+    ApiKey.FETCH,
+    ApiKey.LIST_OFFSETS,
+    ApiKey.METADATA,
+    ApiKey.OFFSET_COMMIT,
+    ApiKey.OFFSET_FETCH,
+    ApiKey.DELETE_RECORDS,
+    ApiKey.OFFSET_FOR_LEADER_EPOCH,
+    ApiKey.ADD_PARTITIONS_TO_TXN,
+    ApiKey.WRITE_TXN_MARKERS,
+    ApiKey.TXN_OFFSET_COMMIT,
+    ApiKey.DESCRIBE_PRODUCERS,
+    ApiKey.ELECT_LEADERS,
+    ApiKey.DESCRIBE_CONFIGS,
+    ApiKey.CREATE_TOPICS,
+    ApiKey.DELETE_TOPICS,
+    ApiKey.DELETE_GROUPS,
+)
+
+
+def named(request, version, mark):
+    """Give the elements of a request names of their own."""
+    for field in request.FIELDS:
+        if field.type == "array" and field.exists(version):
+            for at, element in enumerate(getattr(request, field.name)):
+                if hasattr(type(element), "FIELDS"):
+                    for each in element.FIELDS:
+                        if each.exists(version) and each.name in NAMES:
+                            setattr(element, each.name, mark * 16 if each.type == "uuid" else "marked")
+                        if each.exists(version) and each.name in PARTITIONS:
+                            setattr(element, each.name, 3)
+                    named(element, version, mark)
+                elif isinstance(element, str):
+                    getattr(request, field.name)[at] = "marked"
+    return request
+
+
+@pytest.mark.parametrize("key", PAIRED)
+def test_each_element_is_refused_by_its_own_name(key):
+    """A client looks its partitions and topics up in the answer."""
+    api = API_TABLE[key]
+    for version in api.response.VERSIONS:
+        request = named(one_of_each(api.request, version), version, b"\7")
+        response = element_errors(key, version, request, ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "a defect"))
+        if response is None:
+            assert any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS)
+            continue
+        text = repr(shown(response, version))
+        assert "marked" in text or repr(b"\7" * 16) in text, version
+        if any(field.name in PARTITIONS for field in places_of(response)):
+            assert "(3, -1)" in text, version
+
+
+def places_of(element):
+    """The fields of the innermost element."""
+    for field in element.FIELDS:
+        value = getattr(element, field.name)
+        if field.type == "array" and field.of == "struct" and value:
+            return places_of(value[0])
+    return element.FIELDS
+
+
+def shown(element, version):
+    """What tells the elements apart, and the code of each."""
+    told, inner, index, code = [], [], None, None
+    for field in element.FIELDS:
+        value = getattr(element, field.name)
+        if not field.exists(version):
+            continue
+        if field.type == "array" and field.of == "struct":
+            inner += [shown(each, version) for each in value]
+        elif field.name in PARTITIONS:
+            index = value
+        elif field.name in ("error_code", "partition_error_code"):
+            code = value
+        elif field.type in ("string", "uuid"):
+            told.append(value)
+    return [told, inner, (index, code)]

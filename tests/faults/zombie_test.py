@@ -163,3 +163,31 @@ def test_a_controller_changes_no_node(cluster: Trio) -> None:
     old.close()
     cluster.wait_whole(TOPIC)
     check_writes(before, cluster.znodes())
+
+
+def nodes(epoch: int, leader: int, leader_epoch: int, isr: list[int]) -> dict[str, Znode]:
+    """What the store holds: epoch 7 counts, and the state of a partition was written in `epoch`."""
+    state = {"controller_epoch": epoch, "leader": leader, "leader_epoch": leader_epoch, "isr": isr}
+    path = f"/brokers/topics/{TOPIC}/partitions/0/state"
+    return {"/controller_epoch": Znode(b"7", 0, 0), path: Znode(json.dumps(state).encode(), 0, 0)}
+
+
+@pytest.mark.parametrize(
+    ("epoch", "leader", "leader_epoch", "isr", "is_right"),
+    [
+        (7, 1, 4, [1, 2, 3], True),
+        (7, 1, 4, [1], True),
+        (6, 1, 4, [1], False),
+        (7, 2, 4, [1, 2], False),
+        (7, 1, 5, [1, 2], False),
+    ],
+)
+def test_the_check_knows_an_isr_change_of_the_present_controller_from_a_zombies_write(
+    epoch: int, leader: int, leader_epoch: int, isr: list[int], is_right: bool
+) -> None:
+    before, after = nodes(7, 1, 4, [1, 2]), nodes(epoch, leader, leader_epoch, isr)
+    if is_right:
+        check_writes(before, after)
+    else:
+        with pytest.raises(AssertionError):
+            check_writes(before, after)

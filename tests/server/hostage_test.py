@@ -13,6 +13,8 @@ import tracemalloc
 import pytest
 
 from ottla.seams import Gate
+from ottla.server.replies import MEMORY
+from ottla.server.request_memory import LOOK_S, PATIENCE, PATIENCE_WAITING, PER_LOOK
 from ottla.server.traffic import Limits
 
 OK = b"\0\0\0\2ok"
@@ -113,3 +115,87 @@ def test_a_peer_that_we_keep_waiting_ourselves_is_no_hostage(make_server, framed
         server.send(server.connect(), struct.pack(">i", 200_000) + bytes(70_000))
     look_for_hostages(server, 30)
     assert peer in server.traffic.connections
+
+
+def looks_until_stale(connection) -> int:
+    """How many looks at an unfinished frame it takes until its connection is closed."""
+    return next(count for count in range(1, 1_000) if connection.grow_stale())
+
+
+def only_connection(server):
+    (connection,) = server.traffic.connections
+    return connection
+
+
+def test_a_peer_that_is_muted_with_requests_in_its_buffer_is_no_hostage(server, framed):
+    """Its requests wait because the broker wants so."""
+    server.traffic.on_frame = lambda slot, _view: server.broker.network.mute(slot.peer, 2**62)
+    server.connect().send(framed(1_000) * 100)
+    server.until(lambda: server.traffic.request_memory.used > 0)
+    connection = only_connection(server)
+    assert connection.collects
+    assert not any(connection.grow_stale() for _ in range(50))
+
+
+@pytest.mark.parametrize("came", [1_000, 2 * PER_LOOK + 5])
+def test_what_has_come_of_a_frame_earns_its_peer_time(server, came):
+    half_open(server, 1, 50_000_000, came)
+    server.steps()
+    assert looks_until_stale(only_connection(server)) == PATIENCE + 1 + came // PER_LOOK
+
+
+def blocked(make_server):
+    """A server without memory, and a connection whose frame waits for some."""
+    server = make_server(Limits(queued_max_bytes=100_000))
+    half_open(server, 1, 1_500_000, 130_000)  # the one that may take more than there is
+    half_open(server, 1, 1_500_000, 1_000)
+    server.steps()
+    (connection,) = (each for each in server.traffic.connections if each._blocked & MEMORY)
+    return server, connection
+
+
+def test_a_peer_that_waits_for_memory_itself_has_more_time(make_server):
+    _, connection = blocked(make_server)
+    assert looks_until_stale(connection) == PATIENCE_WAITING + 1
+
+
+def test_a_frame_that_gets_memory_has_time_to_go_on_but_not_all_of_it_again(make_server):
+    _, connection = blocked(make_server)
+    for _ in range(PATIENCE_WAITING):
+        assert not connection.grow_stale()
+    connection.memory_granted()
+    assert looks_until_stale(connection) == 3
+
+
+class Timers:
+    """A loop whose looks at hostages are called by hand; everything else is the real one's."""
+
+    def __init__(self, loop) -> None:
+        self.loop = loop
+        self.planned: list = []
+
+    def call_later(self, delay_s: float, callback):
+        if callback.__name__ != "_look_for_hostages":
+            return self.loop.call_later(delay_s, callback)
+        self.planned.append((delay_s, callback))
+        return None
+
+    def __getattr__(self, name: str):
+        return getattr(self.loop, name)
+
+
+def test_while_a_connection_waits_for_memory_there_is_a_look_every_second(make_server, caplog):
+    server = make_server(Limits(queued_max_bytes=100_000, idle_ms=-1))
+    timers = server.traffic.loop = Timers(server.loop)
+    half_open(server, 1, 1_500_000, 130_000)
+    half_open(server, 1, 1_500_000, 1_000)
+    server.steps()
+    looks = 0
+    while timers.planned:
+        ((delay_s, look),) = timers.planned
+        timers.planned.clear()
+        assert delay_s == LOOK_S
+        looks += 1
+        look()
+    assert looks == PATIENCE + 1, "until the one that holds memory is closed, and the other goes on"
+    assert "queued.max.request.bytes" in complaints(caplog)[0]

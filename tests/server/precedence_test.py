@@ -10,7 +10,7 @@ import socket
 import pytest
 
 from ottla.server.poller import EVENTS, STRIDE, Poller
-from ottla.server.precedence import CALM_NS, QUICK_NS
+from ottla.server.precedence import CALM_NS, QUICK_NS, Precedence
 
 MS = 1_000_000
 
@@ -164,3 +164,38 @@ def test_a_connection_that_is_closed_meanwhile_is_not_called(crowd):
     for _ in range(10):
         called += crowd.select()
     assert set(called) == {"slow-0", "slow-1", "slow-2", "slow-4"}
+
+
+def arranged(precedence: Precedence, *fds: int) -> list[int]:
+    """In which order these are called; all that are ready."""
+    return [fd for fd, _ in precedence.arrange([(fd, 1) for fd in fds], are_all=True)]
+
+
+def test_the_quickest_on_average_come_first():
+    precedence = Precedence(0, quick=())
+    for fd, took_ns in ((1, 90_000), (2, 30_000), (3, 60_000)):
+        for _ in range(50):
+            precedence.note(fd, took_ns, 0)
+    assert arranged(precedence, 1, 2, 3) == [2, 3, 1]
+
+
+def test_a_descriptor_that_is_used_again_is_not_known():
+    """Its number is that of a quick connection which is closed."""
+    precedence = Precedence(0, quick=(5, 6))
+    assert arranged(precedence, 9, 5, 6) == [5, 6, 9]
+    precedence.forget(5)
+    assert arranged(precedence, 9, 5, 6) == [6, 9, 5]
+
+
+def test_one_that_is_closed_leaves_the_line_of_those_that_take_long():
+    precedence = Precedence(0, quick=())
+    arranged(precedence, 7, 8)
+    precedence.forget(7)
+    assert arranged(precedence, 8, 7) == [8, 7]
+
+
+def test_one_that_is_not_ready_any_more_loses_its_place_in_the_line():
+    precedence = Precedence(0, quick=())
+    arranged(precedence, 3, 4)
+    arranged(precedence, 4)
+    assert arranged(precedence, 5, 3, 4) == [4, 5, 3]

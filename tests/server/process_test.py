@@ -420,3 +420,16 @@ def test_owners_take_turns(crews):
         workers.run("operator:add", (n, 100), done.append, "second")
     wait(done, 6)
     assert done == [0, 100, 1, 101, 2, 3]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the address space is bounded on Linux only")
+def test_after_a_job_that_needs_too_much_memory_there_is_a_fresh_process(crews):
+    make, wait = crews
+    workers = make(JobLimits(60, 1 << 28, 1))
+    done = []
+    for job, arguments in (("os:getpid", ()), ("os:getpid", ()), ("operator:mul", (b"x", 1 << 30)), ("os:getpid", ())):
+        workers.run(job, arguments, done.append, "a")
+    wait(done, 4)
+    assert done[0] == done[1] != done[3]
+    assert done[2].kind is Kind.FULL

@@ -129,3 +129,41 @@ def test_a_closed_connection_is_forgotten(memory):
     assert not waiting.granted
     assert memory.waiting == 0
     assert memory.used == LIMIT
+
+
+def test_nothing_is_taken_ahead_of_its_bytes_when_half_is_used(memory):
+    assert memory.is_roomy(ORDINARY)
+    assert not memory.is_roomy(ORDINARY + 1)
+    memory.charge(LIMIT // 2 - ORDINARY)
+    assert memory.is_roomy(ORDINARY)
+    memory.charge(1)
+    assert not memory.is_roomy(ORDINARY)
+
+
+def test_when_memory_is_free_again_small_frames_go_on_first(memory):
+    order = []
+    frames = {
+        name: Frame(memory, size) for name, size in (("large", 50 * ORDINARY), ("ordinary", ORDINARY), ("small", SMALL))
+    }
+    memory.charge(2 * LIMIT)
+    senior = Frame(memory, 1)
+    assert senior.take(1)
+    for name, frame in frames.items():
+        assert not frame.take(1)
+        frame.memory_granted = lambda name=name: order.append(name)
+    memory.give_back(frames["small"], 2 * LIMIT)
+    assert order == ["small", "ordinary", "large"]
+
+
+def test_the_largest_hostage_is_closed_whatever_their_order(memory):
+    little, large = Frame(memory, 50 * ORDINARY), Frame(memory, 50 * ORDINARY)
+    assert little.take(SMALL)
+    assert large.take(LIMIT // 4)
+    memory.charge(LIMIT - large.charged - little.charged)
+    senior, victim = Frame(memory, ORDINARY), Frame(memory, ORDINARY)
+    assert senior.take(SMALL)
+    assert not victim.take(ORDINARY)
+    for _ in range(PATIENCE + 1):
+        memory.close_hostages([little, large])
+    assert (bool(little.closed), bool(large.closed)) == (False, True)
+    assert victim.granted

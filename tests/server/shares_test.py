@@ -13,6 +13,7 @@ import pytest
 
 from ottla.seams import Gate
 from ottla.server.connection import SHARE
+from ottla.server.shares import Shares
 
 OK = b"\0\0\0\2ok"
 
@@ -199,3 +200,55 @@ def test_held_frames_in_turns_of_one_request(server):
     assert server.traffic.request_memory.used == 0
     with contextlib.suppress(BlockingIOError):
         assert not sock.recv(1)
+
+
+class Loop:
+    """Calls by hand."""
+
+    def __init__(self) -> None:
+        self.planned: list = []
+
+    def call_soon(self, callback) -> None:
+        self.planned.append(callback)
+
+    def run_pass(self) -> None:
+        (callback,) = self.planned
+        self.planned.clear()
+        callback()
+
+
+class Backlog:
+    """A connection that notes when it goes on."""
+
+    def __init__(self, name: str, passes: list[str]) -> None:
+        self.name = name
+        self.passes = passes
+
+    def resume(self, _until: int) -> None:
+        self.passes.append(self.name)
+
+
+def passes_of(share_ns: int, soon: str, late: str) -> list[str]:
+    """Who goes on in each pass, by their letters."""
+    loop, passes, went = Loop(), [], []
+    shares = Shares(loop, lambda: (passes.append("".join(went)), went.clear()))
+    shares.share_ns = share_ns
+    for name in late:
+        shares.resume_later(Backlog(name, went), late=True)
+    for name in soon:
+        shares.resume_later(Backlog(name, went), late=False)
+    while loop.planned:
+        loop.run_pass()
+    return passes
+
+
+HOUR_NS = 3_600_000_000_000
+
+
+def test_in_a_pass_all_that_had_to_wait_go_on_and_one_that_has_used_up_its_share():
+    assert passes_of(HOUR_NS, soon="abc", late="xyz") == ["abcx", "y", "z"]
+
+
+def test_a_pass_ends_when_its_share_of_time_is_used_up():
+    """The sockets are polled, then the next one goes on."""
+    assert passes_of(0, soon="abc", late="xy") == ["ax", "by", "c"]

@@ -108,13 +108,20 @@ def test_every_safeguard_can_be_switched_off():
 @pytest.mark.slow
 def test_defects_cost_requests_and_the_broker_only_inside_a_change():
     options = Options(seconds=10, defects=True)
-    stopped = 0
+    stopped, kinds = 0, set()
     for seed in range(1, 4):
         result = run(seed, options)
         assert result.ok, result.violations
         assert result.faults["defect"] > 20
         stopped += result.faults.get("defect inside a change", 0)
+        kinds.update(kind for kind in result.faults if kind.startswith("defect in a"))
     assert stopped > 0
+    assert kinds == {
+        "defect in a request",
+        "defect in a look",
+        "defect in an alarm",
+        "defect in an effect of a callback",
+    }
     assert run(1, options).trace_hash == run(1, options).trace_hash
 
 
@@ -123,6 +130,15 @@ def test_a_defect_that_is_not_contained_stops_a_broker():
     for seed in range(1, 20):
         found = {name for name, _ in run(seed, Options(10, "containment.contains", defects=True)).violations}
         if "broker_stays_up" in found:
+            return
+    pytest.fail("no seed noticed it")
+
+
+@pytest.mark.slow
+def test_a_defect_of_an_alarm_that_is_not_contained_stops_a_broker():
+    for seed in (2, 3, *range(1, 30)):
+        violations = run(seed, Options(10, "containment.contains", defects=True)).violations
+        if any(name == "broker_stays_up" and "in contain_callback" in text for name, text in violations):
             return
     pytest.fail("no seed noticed it")
 

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Final
 
 from ottla.broker.alarm import SharedAlarm
+from ottla.broker.containment import Containment
 from ottla.broker.control_plane import ControlPlane
 from ottla.broker.coordinators import Coordinators
 from ottla.broker.dispatch import Dispatch
@@ -29,6 +30,7 @@ from ottla.broker.readiness import Readiness
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.stores import Stores
 from ottla.broker.surroundings import TransactionSurroundings
+from ottla.changes import changes_state
 from ottla.cluster.adoption import adopt
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
@@ -101,7 +103,8 @@ class Broker:
         self._effects = Effects()
         self.hosted = Hosted()
         self._alarm = SharedAlarm(world.clock)
-        self._purgatory = Purgatory(self._alarm)
+        self._containment = Containment(world.network, world.clock, safeguards.containment)
+        self._purgatory = Purgatory(self._alarm, self._containment.contain_callback)
         self.logs = LogManager(world.disks, world.clock, world.entropy, config, safeguards.storage, world.workers)
         self._log_timers = self.logs.timers
         self.cluster = Cluster(config, self._purgatory)
@@ -128,12 +131,11 @@ class Broker:
     def _new_dispatch(self) -> Dispatch:
         return Dispatch(
             self._world.network,
-            lambda action: self._purgatory.after(SLICE_PAUSE_MS, action),
+            lambda action: self._purgatory.look_after(SLICE_PAUSE_MS, action),
             self.config.inter_broker_listener,
             self._stores.is_own,
-            self._world.clock,
             self._login is not None,
-            self._safeguards.containment,
+            self._containment,
         )
 
     def _replica_manager(self) -> ReplicaManager:
@@ -177,7 +179,7 @@ class Broker:
         world = self._world
         self.verifier = self._new_verifier()
         """Asks transaction coordinators in the name of this broker's leaders."""
-        contain, run_steps = self._dispatch.containment.contain, self._dispatch.sliced.run_steps
+        contain, run_steps = self._containment.contain, self._dispatch.sliced.run_steps
         slots = self.config.max_incremental_fetch_session_cache_slots
         self._fetch = FetchHandler(
             world,
@@ -245,8 +247,7 @@ class Broker:
         )
         markers = self._marker_handlers()
         epochs = EpochHandlers(self.hosted, self._leaders, self._replicas.removals, is_broker)
-        logins = () if self._login is None else (self._login,)
-        self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers, *logins])
+        self._dispatch.add([log_handlers, log_dirs, epochs, orders, markers, *filter(None, (self._login,))])
         self._dispatch.add(self._coordinators.handlers())
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here
@@ -320,6 +321,7 @@ class Broker:
         _log.error("broker %d cannot start: %s", self.config.node_id, failure)
         self.failed = failure
 
+    @changes_state
     def _look_whether_ready(self, at_last: bool = False) -> None:
         """In each turn after the controller's first word, until it is so."""
         if self.ready or self._left:
@@ -348,7 +350,7 @@ class Broker:
         """What is missing is waited for while news comes, or while this broker's own controller begins."""
         news = self._heard
         if (news > heard or not self._control.seat.is_settled) and waited_ms < READY_AT_MOST_MS:
-            self._purgatory.after(READY_MS, lambda: self._look_at_last(news, waited_ms + READY_MS))
+            self._purgatory.look_after(READY_MS, lambda: self._look_at_last(news, waited_ms + READY_MS))
         else:
             self._look_whether_ready(at_last=True)
 
@@ -358,7 +360,7 @@ class Broker:
         """
         image = self.cluster.image
         if not self._readiness.look(image, self.cluster.expected):
-            self._purgatory.after(READY_MS, self._claim_blank_dirs)
+            self._purgatory.look_after(READY_MS, self._claim_blank_dirs)
             return
         self.logs.forget_missing()
         if image.cluster_id is not None and self.logs.has_blank_dir():
@@ -410,7 +412,7 @@ class Broker:
         if not self._is_told and self.cluster.image.brokers:
             self._is_told = True
             heard = self._heard
-            self._purgatory.after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
+            self._purgatory.look_after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
         if delta.deleted:
             self._readiness.forget(delta.deleted)
             self.logs.forget_topics(delta.deleted)

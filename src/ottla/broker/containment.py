@@ -1,8 +1,10 @@
-"""What a defect costs that shows while one request is decoded, answered or encoded: that request, or its connection.
+"""What a defect costs that shows while one request is decoded, answered or encoded, or when an alarm has come.
 
-Zone: deterministic. The one place that decides it. A request whose response has a place for an error is answered
-UNKNOWN_SERVER_ERROR; else its connection is closed, and so is that of an order of the controller: it sends its orders
-again until they are answered, whatever the answer says. HalfChanged passes: the broker stops (`ottla.changes`).
+Zone: deterministic. The one place that decides it. A request is answered UNKNOWN_SERVER_ERROR: as a whole where its
+response has a place for that, else in each of its elements. Where there is no place at all its connection is closed,
+and so is that of an order of the controller: it sends its orders again until they are answered, whatever the answer
+says. What an alarm calls, and may call again (`Purgatory.look_after`), costs that call. HalfChanged passes: the broker
+stops (`ottla.changes`).
 
 Memory: a MemoryError comes with the stack that held the memory. Its traceback is dropped before anything is made here.
 """
@@ -10,12 +12,15 @@ Memory: a MemoryError comes with the stack that held the memory. Its traceback i
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final
 
+from ottla.broker.element_errors import element_errors
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import AGAIN_MS, name_of_action
 from ottla.seams import Clock, Network, Slot
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import encode
@@ -52,16 +57,29 @@ class Containment:
         self._clock = clock
         self.counts: dict[int, int] = {}
         """Contained defects by API key."""
+        self.callbacks = 0
+        """Contained defects in what alarms called."""
         self._lines = 0
         self._lines_ns = 0
 
-    def contain(self, error: Exception, slot: Slot, api_key: int, version: int, correlation_id: int) -> None:
-        """Answer UNKNOWN_SERVER_ERROR, or close the connection. Raises HalfChanged when `error` is one."""
+    def contain(
+        self,
+        error: Exception,
+        slot: Slot,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        decoded: Callable[[], Any] | None = None,
+    ) -> None:
+        """Answer UNKNOWN_SERVER_ERROR, or close the connection. Raises HalfChanged when `error` is one.
+
+        `decoded` gives the request where it is at hand: its elements are answered if the whole cannot be.
+        """
         if not self.safeguards.contains:
             raise error
         where = release_stack(error)
         try:
-            parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id)
+            parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id, decoded)
         except Exception as second:  # noqa: BLE001  # what cannot even be refused costs the connection
             release_stack(second)
             parts = None
@@ -74,6 +92,31 @@ class Containment:
             self._network.close(
                 slot.peer, f"an answer could not be given: {describe(second)} at {release_stack(second)}"
             )
+
+    def refuse_elements(self, error: Exception, slot: Slot, api_key: int, version: int, request: Any) -> Any:
+        """The response that refuses each element of a part of a request.
+
+        Raises `error` when there is no such response, HalfChanged when it is one.
+        """
+        if not self.safeguards.contains or isinstance(error, HalfChanged):
+            raise error
+        response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect())
+        if response is None:
+            raise error
+        self._tell(error, release_stack(error), slot, api_key, version, closes=False)
+        return response
+
+    def contain_callback(self, error: Exception, action: Callable[[], None]) -> None:
+        """What an alarm called has failed, and will be called again. Raises HalfChanged when `error` is one."""
+        if not self.safeguards.contains:
+            raise error
+        if isinstance(error, HalfChanged) and not self.safeguards.stops_when_half_changed:
+            return
+        where = release_stack(error)
+        self.callbacks += 1
+        if self._may_write():
+            text = "%s failed with %s at %s; it is called again in %d ms, nothing else is affected; please report this"
+            _logger.error(text, name_of_action(action), describe(error), where, AGAIN_MS)
 
     def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
         """Close the connection: the answer is half given. Raises HalfChanged when `error` is one."""
@@ -145,11 +188,19 @@ def error_response(api_key: int, error: ApiError) -> Any | None:
     return response
 
 
-def _refusal(api_key: int, version: int, correlation_id: int) -> list[Any] | None:
+def _defect() -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed at this request; see its log")
+
+
+def _refusal(api_key: int, version: int, correlation_id: int, decoded: Callable[[], Any] | None) -> list[Any] | None:
     api = API_TABLE.get(api_key)
-    if api is None or not any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
+    if api is None:
         return None
-    error = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the broker failed at this request; see its log")
-    response = error_response(api_key, error)
-    assert response is not None, "it has an error code"
+    if any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
+        response = error_response(api_key, _defect())
+    else:
+        request = None if decoded is None else decoded()
+        response = None if request is None else element_errors(api_key, version, request, _defect())
+    if response is None:
+        return None
     return [response_header(api_key, version, correlation_id), *encode(response, version)]

@@ -12,17 +12,18 @@ told of a cluster that this broker does not know yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from operator import itemgetter
 from struct import Struct
 from typing import Any, Final
 
-from ottla.broker.containment import Containment, ContainmentSafeguards, error_response, name_of
+from ottla.broker.containment import Containment, error_response, name_of
 from ottla.broker.element_errors import element_errors
 from ottla.broker.slicing import SMALL, SlicedRequests
 from ottla.changes import HalfChanged
 from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, Declaration, Encoded, Handler, InParts, InPieces, handlers_of
-from ottla.seams import Clock, Failure, Gate, Network, Peer, Slot
+from ottla.seams import Failure, Gate, Network, Peer, Slot
 from ottla.security.broker_proof import BROKER_PRINCIPAL
 from ottla.wire.apis import API_TABLE, ApiKey, warm_up
 from ottla.wire.codec import decode, encode
@@ -35,6 +36,9 @@ HotHandler = Callable[[Slot, memoryview, int, int, int], Gate]
 _FIRST: Final = Struct(">hhih")
 """Key, version, correlation id, length of the client id."""
 _HEADER_MIN: Final = 10
+AGAIN_MAX: Final = 128 * 1024
+"""Bytes of a request of a hand-written handler that are decoded again to refuse its elements; a larger one costs its
+connection."""
 _JOINED: Final = 4096
 """Up to here a response and its header go as one part, which has a shorter way out."""
 
@@ -80,19 +84,20 @@ class Dispatch:
         later: Callable[[Callable[[], None]], object],
         inter_broker_listener: str | None = None,
         is_alone: bool = False,
-        clock: Clock | None = None,
         brokers_log_in: bool = False,
-        safeguards: ContainmentSafeguards | None = None,
+        containment: Containment | None = None,
     ) -> None:
         """later: call something in a turn of its own, soon.
 
         inter_broker_listener: where requests that only brokers send have to come in; None: anywhere.
-        is_alone: there can be no other broker, so they come from this one or are forged. `clock`: its time limits the
-        lines about defects. brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
+        is_alone: there can be no other broker, so they come from this one or are forged.
+        brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
-        self.sliced = SlicedRequests(network, later, self._handle, self._answer, self._failed, error_response)
+        self.sliced = SlicedRequests(
+            network, later, self._handle, self._answer, self._failed, self._refuse_elements, error_response
+        )
         self._network = network
-        self.containment = Containment(network, clock, safeguards)
+        self.containment = containment or Containment(network)
         self._broker_listener = inter_broker_listener
         self._is_alone = is_alone
         self._brokers_log_in = brokers_log_in
@@ -153,8 +158,16 @@ class Dispatch:
             self._network.close(slot.peer, str(error))
             return Gate.WAIT
         except Exception as error:  # noqa: BLE001  # it costs this request, or this connection
-            self.containment.contain(error, slot, key, version, correlation_id)
+            decoded = partial(self._decode_again, key, version, frame)
+            self.containment.contain(error, slot, key, version, correlation_id, decoded)
             return Gate.NEXT
+
+    def _decode_again(self, key: int, version: int, frame: memoryview) -> Any | None:
+        """What a hand-written handler decoded by itself; None where the connection is to be closed."""
+        if key not in self.hot or len(frame) > AGAIN_MAX:
+            return None
+        request, _ = decode(API_TABLE[key].request, version, frame, decode_request_header(frame).body_pos)
+        return None if getattr(request, "acks", 1) == 0 else request
 
     def _on_cold_frame(self, slot: Slot, frame: memoryview) -> Gate:
         key, version, correlation_id, client_id, body_pos = decode_request_header(frame)
@@ -166,6 +179,7 @@ class Dispatch:
             return Gate.WAIT
         cold.count += 1
         context = Context(key, version, correlation_id, client_id, slot, self._answer)
+        request: Any = None
         try:
             if len(frame) > SMALL:
                 self.sliced.start(cold, context, frame, body_pos)
@@ -175,19 +189,24 @@ class Dispatch:
         except (HalfChanged, MalformedMessage):
             raise
         except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
-            request = None
-            self._failed(context, error)
+            self._failed(context, error, request)
             return Gate.NEXT
         if response is not None:
             self._answer(context, response)
         return Gate.NEXT if context.answered else Gate.WAIT
 
-    def _failed(self, context: Context, error: Exception) -> None:
+    def _failed(self, context: Context, error: Exception, request: Any = None) -> None:
         """A handler has a defect: what it may still bring later is not the answer any more."""
         context.failed = True
         if not context.answered:
             context.answered = True
-            self.containment.contain(error, context.slot, context.api_key, context.api_version, context.correlation_id)
+            key, version = context.api_key, context.api_version
+            self.containment.contain(error, context.slot, key, version, context.correlation_id, lambda: request)
+
+    def _refuse_elements(self, context: Context, error: Exception, request: Any) -> Any:
+        """The response to a part of a request whose handler has a defect. Raises the error where there is none."""
+        context.failed = True
+        return self.containment.refuse_elements(error, context.slot, context.api_key, context.api_version, request)
 
     @staticmethod
     def _may_wait(declaration: Declaration, api_key: int, version: int) -> bool:

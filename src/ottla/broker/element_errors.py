@@ -10,7 +10,7 @@ from struct import calcsize
 from typing import Any, Final, cast
 
 from ottla.errors import ApiError
-from ottla.wire.apis import API_TABLE
+from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
 ELEMENTS_MAX: Final = 100_000
@@ -22,17 +22,38 @@ AMPLIFICATION: Final = 16
 ALLOWANCE: Final = 1 << 20
 """… beyond this many. A request that would cause more has no answer either."""
 _ERROR: Final = "error_code"
+_PLACES: Final = (_ERROR, "partition_error_code")
 _MESSAGE: Final = "error_message"
-_IDENTITY: Final = frozenset(
-    ("name", "topic", "topic_id", "partition", "partition_index", "resource_type", "resource_name", "group_id")
+_IDENTITY: Final = {
+    "name": ("name",),
+    "topic": ("topic",),
+    "topic_id": ("topic_id",),
+    "index": ("index",),
+    "partition": ("partition",),
+    "partition_index": ("partition_index", "partition"),
+    "producer_id": ("producer_id",),
+    "resource_type": ("resource_type",),
+    "resource_name": ("resource_name",),
+    "group_id": ("group_id",),
+}
+"""What tells one element from another: its name in the response, and its possible names in the request."""
+_POSITIONS: Final = ("base_offset", "high_watermark", "committed_offset", "low_watermark")
+"""Positions, which are -1 beside an error; as far as their declarations do not say so."""
+_UNPAIRED: Final = frozenset(
+    (
+        ApiKey.ALTER_REPLICA_LOG_DIRS,
+        ApiKey.DESCRIBE_LOG_DIRS,
+        ApiKey.ALTER_CLIENT_QUOTAS,
+        ApiKey.ALTER_USER_SCRAM_CREDENTIALS,
+    )
 )
-"""What tells one element from another, by the same name in request and response."""
+"""The elements of these responses are other ones than those of their requests."""
 
 
 def element_errors(api_key: int, version: int, request: Any, error: ApiError) -> object | None:
     """The response with the error in each element; None where it has a place for the whole, or none at all."""
     kind = API_TABLE[api_key].response
-    if any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
+    if api_key in _UNPAIRED or any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
         return None
     response = kind()
     elements, size = _extent(request, version)
@@ -82,7 +103,7 @@ def _fill(response: Any, request: Any, version: int, error: ApiError) -> bool:
 
 def _has_place(kind: StructType, version: int) -> bool:
     return any(
-        field.exists(version) and (field.name == _ERROR or _leads_to_place(kind, field, version))
+        field.exists(version) and (field.name in _PLACES or _leads_to_place(kind, field, version))
         for field in kind.FIELDS
     )
 
@@ -97,17 +118,26 @@ def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any
     if isinstance(asked, (str, int)):
         setattr(element, _key(kind, asked), asked)
     else:
-        for name in _IDENTITY.intersection(names):
-            value = getattr(asked, name, None)
-            if value is not None or (hasattr(asked, name) and names[name].may_be_null(version)):
-                setattr(element, name, value)
-    if _ERROR in names:
-        setattr(element, _ERROR, int(error.code))
+        _identify(element, asked, names, version)
+    for name in names.keys() & _POSITIONS:
+        setattr(element, name, -1)
+    places = [name for name in _PLACES if name in names]
+    if places:
+        setattr(element, places[0], int(error.code))
         if _MESSAGE in names:
             setattr(element, _MESSAGE, error.message or None)
     else:
         _fill(element, asked, version, error)
     return element
+
+
+def _identify(element: Any, asked: Any, names: dict[str, Field], version: int) -> None:
+    for name in _IDENTITY.keys() & names.keys():
+        source = next((each for each in _IDENTITY[name] if hasattr(asked, each)), None)
+        if source is not None:
+            value = getattr(asked, source)
+            if value is not None or names[name].may_be_null(version):
+                setattr(element, name, value)
 
 
 def _key(kind: StructType, asked: str | int) -> str:

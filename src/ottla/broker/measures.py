@@ -20,6 +20,8 @@ from ottla.replication.shared import Shared
 from ottla.storage.log_manager import LogManager
 from ottla.wire.apis import API_TABLE
 
+CALLBACK: Final = "callback"
+"""In the place of an API's name: what an alarm called."""
 LATE_BUFFER_MS: Final = 5 * 60 * 1000
 """So much longer than transaction.max.timeout.ms a transaction may be open until it counts as late, as in Kafka."""
 _Reader = Callable[[Partition], float]
@@ -172,13 +174,14 @@ class Measures:
 
         self.registry.counter(
             "ottla_contained_defects_total",
-            "Requests that failed by a defect of the broker, by API; each cost its request or its connection.",
+            "Requests that failed by a defect of the broker, by API, and callbacks of alarms; each cost only itself.",
             self._contained_counts,
         )
 
     def _contained_counts(self) -> Iterator[tuple[Labels, float]]:
         for key, count in sorted(self._dispatch.containment.counts.items()):
             yield {"request": name_of(key)}, count
+        yield {"request": CALLBACK}, self._dispatch.containment.callbacks
 
     def _request_counts(self) -> Iterator[tuple[Labels, float]]:
         counts = {key: api.count for key, api in self._dispatch.hot.items()}

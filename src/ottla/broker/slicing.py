@@ -63,18 +63,21 @@ class SlicedRequests:
         handle: Callable[[Any, Context, Any], object],
         answer: Callable[[Context, object], None],
         failed: Callable[[Context, Exception], None],
+        refuse: Callable[[Context, Exception, Any], Any],
         as_response: Callable[[int, ApiError], object | None],
     ) -> None:
         """later: call something in a turn of its own, soon.
 
         handle: (api, context, request) → response, error, or None where the answer comes later.
-        failed: contains what a slice in a later turn raises.
+        failed: contains what a slice in a later turn raises. refuse: (context, exception, part of a request) → the
+        response that refuses its elements; raises the exception where there is none.
         """
         self._network = network
         self._later = later
         self._handle = handle
         self._answer = answer
         self._failed = failed
+        self._refuse = refuse
         self._as_response = as_response
         self._queue: deque[_Large] = deque()
         self._large: dict[Peer, set[_Large]] = {}
@@ -269,9 +272,14 @@ class SlicedRequests:
             is_part=is_part,
             whole=whole,
         )
-        response = self._handle(api, context, request)
-        if isinstance(response, Generator):  # a handler with slices of its own
-            response = yield from response
+        try:
+            response = self._handle(api, context, request)
+            if isinstance(response, Generator):  # a handler with slices of its own
+                response = yield from response
+        except (HalfChanged, MalformedMessage):
+            raise
+        except Exception as error:  # noqa: BLE001  # raised again where the elements have no place for it
+            return self._refuse(context, error, request)
         if response is not None:
             return response
         if large.answer is None:
@@ -279,6 +287,8 @@ class SlicedRequests:
         return large.answer
 
     def _on_answer(self, large: _Large, context: Context, response: object) -> None:
+        if context.failed:
+            return
         assert not context.answered, f"API {context.api_key} answered twice"
         context.answered = True
         large.answer = response

@@ -73,7 +73,7 @@ class Cluster:
     def fell_silent(self, broker: int) -> None:
         """A broker that answered does not any more; if it is dead, others will soon lead its partitions."""
         if broker not in self._silent:
-            self._silent[broker] = self._purgatory.after(DOUBT_MS, lambda: self.answered(broker))
+            self._silent[broker] = self._purgatory.look_after(DOUBT_MS, lambda: self.answered(broker))
 
     def answered(self, broker: int) -> None:
         """It answers again, or it has been doubted long enough."""
@@ -173,7 +173,7 @@ class Cluster:
         for broker in self.image.brokers.values():
             if broker.node_id not in image.brokers:
                 self._gone[broker.node_id] = broker
-                self._purgatory.after(LINGER_MS, lambda broker=broker: self._forget(broker))  # type: ignore[misc]
+                self._purgatory.look_after(LINGER_MS, lambda broker=broker: self._forget(broker))  # type: ignore[misc]
         self._change(image, delta)
 
     @changes_state
@@ -190,6 +190,7 @@ class Cluster:
         """Brokers that clients are told of: those that live, and those that went a moment ago."""
         return {**self._gone, **self.image.brokers}
 
+    @changes_state
     def _forget(self, broker: BrokerImage) -> None:
         if self._gone.get(broker.node_id) is broker:
             del self._gone[broker.node_id]

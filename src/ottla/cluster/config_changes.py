@@ -97,7 +97,7 @@ class ConfigChanges:
         if outcome is None:
             then()
         else:
-            self._purgatory.after(AGAIN_MS, lambda: self.prepare(topics, then))
+            self._purgatory.look_after(AGAIN_MS, lambda: self.prepare(topics, then))
 
     def _read_topics(self, names: Sequence[str]) -> Script[None]:
         # A write first: the server that is asked may be behind the controller, and has caught up with the write.
@@ -132,7 +132,7 @@ class ConfigChanges:
         if isinstance(outcome, dict):
             self._cluster.retain(outcome)
         else:
-            self._purgatory.after(AGAIN_MS, self.read_topics_anew)
+            self._purgatory.look_after(AGAIN_MS, self.read_topics_anew)
 
     # -- changes -----------------------------------------------------------------------------------------------
 

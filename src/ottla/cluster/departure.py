@@ -55,7 +55,9 @@ class Departure:
                 done()
             elif tries > 1:
                 logger.warning("leaderships are not handed over yet: %s; trying again", problem)
-                self._purgatory.after(config.controlled_shutdown_retry_backoff_ms, lambda: self._ask(tries - 1, done))
+                self._purgatory.look_after(
+                    config.controlled_shutdown_retry_backoff_ms, lambda: self._ask(tries - 1, done)
+                )
             else:
                 logger.warning("leaderships are not handed over: %s; stopping all the same", problem)
                 done()

@@ -36,13 +36,13 @@ class LogDirEvents:
     def tell(self) -> None:
         """One of this broker's directories is out of service."""
         if self._deadline is None:
-            self._deadline = self._purgatory.after(self._timeout_ms, self._late)
+            self._deadline = self._purgatory.look_after(self._timeout_ms, self._late)
         op = Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", self._content)
         self._store.submit("log dir events", [op], self._told)
 
     def _told(self, outcome: object) -> None:
         if isinstance(outcome, Failure):
-            self._purgatory.after(AGAIN_MS, self.tell)
+            self._purgatory.look_after(AGAIN_MS, self.tell)
         elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

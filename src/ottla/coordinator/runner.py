@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import Final
 
-from ottla.changes import HalfChanged
+from ottla.changes import HalfChanged, half_changed
 from ottla.coordinator.journal import PartitionJournal
 from ottla.coordinator.loading import Loader
 from ottla.coordinator.parking import Parked, Parking
@@ -328,7 +328,7 @@ class Runner:
             raise
         except Exception as error:
             if not isinstance(effect, Answer):
-                raise
+                raise half_changed(f"an effect of {self._tp}") from error
             self._refuse_defect(error, effect.drop)
 
     # -- commits -------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ class Runner:
         if self._alarm is not None:
             self._alarm.cancel()
         self._alarm_ns = deadline_ns
-        self._alarm = self._tools.purgatory.after(_ms_until(deadline_ns, now.mono_ns), self._on_alarm)
+        self._alarm = self._tools.purgatory.look_after(_ms_until(deadline_ns, now.mono_ns), self._on_alarm)
 
     def _on_alarm(self) -> None:
         self._alarm = None

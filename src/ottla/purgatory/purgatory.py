@@ -2,16 +2,26 @@
 
 Zone: deterministic. Delayed operations, their watch keys and the one alarm live here; what an operation waits for is
 its own business (replication, groups, …).
+
+What a defect costs: an operation that completes owes an answer, and an action of `after` is the rest of something that
+has begun, so an exception in either is HalfChanged (`ottla.changes`). An action of `look_after` begins something and
+may be called again: a defect before its first change costs this call, is contained, and it is called again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from typing import Final
 
+from ottla.changes import HalfChanged, half_changed
 from ottla.purgatory.timing_wheel import Timer, TimingWheel
 from ottla.seams import Clock
 
 _NS_PER_MS = 1_000_000
+ContainCallback = Callable[[Exception, Callable[[], None]], None]
+"""Takes what an action raised, and the action. Raises HalfChanged."""
+AGAIN_MS: Final = 1000
+"""After a defect an action of `look_after` is called again after this time."""
 PURGE_INTERVAL = 1000
 """Watchers of completed operations are swept from a key's list when it has grown by so many."""
 
@@ -26,12 +36,20 @@ class DelayedOperation(Timer):
         self.completed = False
 
     def complete(self) -> bool:
-        """Finish now, whatever the condition says. False if it was finished before."""
+        """Finish now, whatever the condition says. False if it was finished before.
+
+        Raises HalfChanged when `on_complete` fails: a request would be left without an answer.
+        """
         if self.completed:
             return False
         self.completed = True
         self.cancel()
-        self.on_complete()
+        try:
+            self.on_complete()
+        except HalfChanged:
+            raise
+        except Exception as error:
+            raise half_changed(type(self).__name__) from error
         return True
 
     def abandon(self) -> None:
@@ -40,10 +58,14 @@ class DelayedOperation(Timer):
         self.cancel()
 
     def expire(self) -> None:
-        """The time-out."""
-        if not self.completed:
+        """The time-out. Raises HalfChanged."""
+        if self.completed:
+            return
+        try:
             self.on_expire()
-            self.complete()
+        except Exception as error:
+            raise half_changed(type(self).__name__) from error
+        self.complete()
 
     def try_complete(self) -> bool:
         """Check the condition; if it holds, `complete()`. Returns whether the operation is finished."""
@@ -67,14 +89,55 @@ class After(Timer):
         self._action = action
 
     def expire(self) -> None:
-        """The time has come."""
-        self._action()
+        """The time has come. Raises HalfChanged."""
+        try:
+            self._action()
+        except HalfChanged:
+            raise
+        except Exception as error:
+            raise half_changed(name_of_action(self._action)) from error
+
+
+class Look(Timer):
+    """Something that is begun at a time, and again where it failed before it changed anything."""
+
+    __slots__ = ("_action", "_contain", "_purgatory")
+
+    def __init__(self, purgatory: Purgatory, action: Callable[[], None], contain: ContainCallback) -> None:
+        super().__init__()
+        self._purgatory = purgatory
+        self._action = action
+        self._contain = contain
+
+    def expire(self) -> None:
+        """The time has come. Raises HalfChanged."""
+        try:
+            self._action()
+        except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
+            self._contain(error, self._action)
+            self._try_again()
+
+    def _try_again(self) -> None:
+        self._purgatory.arm(self, AGAIN_MS)
+
+
+def name_of_action(action: Callable[[], None]) -> str:
+    """For people: the function that an action is or was made in."""
+    name: str = getattr(action, "__qualname__", type(action).__name__)
+    return name.partition(".<locals>")[0]
+
+
+def raise_callback_defect(error: Exception, _action: Callable[[], None]) -> None:
+    """Where nothing contains defects."""
+    raise error
 
 
 class Purgatory:
     """Delayed operations, watched by key and by deadline."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, contain: ContainCallback = raise_callback_defect) -> None:
+        """`contain`: makes a defect in an action of `look_after` cost that call only."""
+        self._contain = contain
         self._clock = clock
         self._wheel = TimingWheel(clock.now().mono_ns // _NS_PER_MS)
         self._watched: dict[Hashable, list[DelayedOperation]] = {}
@@ -98,17 +161,32 @@ class Purgatory:
             self._sweep_at[key] = len(watchers) + PURGE_INTERVAL
 
     def arm(self, timer: Timer, delay_ms: int) -> None:
-        """Let a timer expire after `delay_ms` (at once, within this call, when that is 0)."""
+        """Let a timer expire after `delay_ms` (at once, within this call, when that is 0). Raises HalfChanged."""
         deadline = self._clock.now().mono_ns // _NS_PER_MS + delay_ms
-        if not self._wheel.add(timer, deadline):
+        try:
+            waits = self._wheel.add(timer, deadline)
+            if waits and (self._alarm_ms is None or deadline < self._alarm_ms):
+                self._set_alarm()
+        except Exception as error:
+            raise half_changed("a deadline") from error
+        if not waits:
             timer.expire()
-            return
-        if self._alarm_ms is None or deadline < self._alarm_ms:
-            self._set_alarm()
 
     def after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
-        """Do something later, in a turn of its own: at the earliest in a millisecond."""
+        """Go on with something later, in a turn of its own: at the earliest in a millisecond.
+
+        An exception in it stops the broker: what has begun would stay half done.
+        """
         timer = After(action)
+        self.arm(timer, max(1, delay_ms))
+        return timer
+
+    def look_after(self, delay_ms: int, action: Callable[[], None]) -> Timer:
+        """Begin something later, as with `after`, that may be begun again.
+
+        An exception before its first change costs this call; the action is called again after AGAIN_MS.
+        """
+        timer = Look(self, action, self._contain)
         self.arm(timer, max(1, delay_ms))
         return timer
 

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from ottla.changes import changes_state
 from ottla.errors import ErrorCode
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
@@ -108,11 +109,15 @@ class AlterPartitionChannel:
         if self._fence.controller_id == NO_CONTROLLER:
             self._retry_later()
             return
+        self._ask_controller(dict(self._items))
+
+    @changes_state
+    def _ask_controller(self, sent: dict[_Key, _Item]) -> None:
         self._in_flight = True
         self._attempt += 1
         attempt = self._attempt
-        self._sent = dict(self._items)
-        request = _request(self._fence, self._sent)
+        self._sent = sent
+        request = _request(self._fence, sent)
         controller = self._fence.controller_id
         self._peers.ask(
             controller, request, VERSION, self._timeout_ms, lambda answer: self._answered(attempt, answer), LANE
@@ -129,7 +134,7 @@ class AlterPartitionChannel:
             self._plan()
 
     def _retry_later(self) -> None:
-        self._pause = self._purgatory.after(RETRY_MS, self._resume)
+        self._pause = self._purgatory.look_after(RETRY_MS, self._resume)
 
     def _resume(self) -> None:
         self._pause = None

@@ -162,6 +162,7 @@ class ControlHandlers:
         look_up(self._begin)
         return True
 
+    @changes_state
     def _go_on(self) -> None:
         """The order at the head of the queue has waited long enough."""
         order = self._queue[0]

@@ -305,9 +305,13 @@ class FetchHandler:
         pending.cancel()
         pending.session.on_dirty = None
         self.waiting.pop(pending.slot.peer, None)
-        self.sessions.close(pending.session.session_id)
-        pending.session.release()
-        self._contain(error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id)
+        session = pending.session
+        try:
+            self._contain(
+                error, pending.slot, ApiKey.FETCH, pending.version, pending.correlation_id, session.as_request
+            )
+        finally:
+            self.sessions.end(session)
 
     def start(self, pending: PendingFetch, max_wait_ms: int) -> Gate:
         if self.collect(pending):  # nothing waits for it yet, so it completes without more ado

@@ -16,6 +16,7 @@ from ottla.replication.partition import Partition
 from ottla.replication.state import NEVER, EpochEnd
 from ottla.seams import Clock, Entropy, Part, Region
 from ottla.types import NO_EPOCH
+from ottla.wire.messages import FetchRequest
 
 FINAL_EPOCH: Final = -1
 """Epoch of a fetch without a session (or that closes one)."""
@@ -201,6 +202,15 @@ class FetchSession:
             self.broker_epoch = broker_epoch
             self.dirty.update(dict.fromkeys(self.partitions.values()))
 
+    def as_request(self) -> FetchRequest:
+        """A request for all partitions of the session, by name or by id."""
+        topics: dict[Any, FetchRequest.FetchTopic] = {}
+        for topic, index in self.partitions:
+            named = {"topic_id": topic} if self.by_id else {"topic": topic}
+            asked = topics.setdefault(topic, FetchRequest.FetchTopic(**named))
+            asked.partitions.append(FetchRequest.FetchPartition(partition=index))
+        return FetchRequest(topics=list(topics.values()))
+
     def close(self) -> None:
         """Nobody will fetch with this session again."""
         self.closed = True
@@ -295,6 +305,11 @@ class FetchSessions:
             session.close()
             if session.on_dirty is None:  # else the request that waits in it releases it
                 session.release()
+
+    def end(self, session: FetchSession) -> None:
+        """Close a session together with the request that waited in it."""
+        self.close(session.session_id)
+        session.release()
 
     def _free_id(self, of_replica: bool) -> int:
         """An id for a new session, or NO_SESSION when every slot is in recent use; replicas go before consumers."""

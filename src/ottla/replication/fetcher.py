@@ -152,7 +152,7 @@ class ReplicaFetcher:
         wait_ms = following.backoff.next_ms()
         _logger.debug("%s from broker %d: %s; again in %d ms", following.partition.tp, self.leader, why, wait_ms)
         following.stop_waiting()
-        following.timer = self._world.purgatory.after(wait_ms, lambda: self._again(following))
+        following.timer = self._world.purgatory.look_after(wait_ms, lambda: self._again(following))
 
     def _again(self, following: Following) -> None:
         if self._follows(following):
@@ -251,7 +251,7 @@ class ReplicaFetcher:
         self._session.lost()
         wait_ms = self._backoff.next_ms()
         _logger.info("fetch from broker %d: %s; again in %d ms", self.leader, why, wait_ms)
-        self._pause = self._world.purgatory.after(wait_ms, self._resume)
+        self._pause = self._world.purgatory.look_after(wait_ms, self._resume)
 
     def _resume(self) -> None:
         self._pause = None

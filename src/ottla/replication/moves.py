@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+from ottla.changes import changes_state
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
@@ -135,6 +136,7 @@ class ReplicaMoves:
         """The directory that was asked for before the replica came; empty when none was."""
         return self._preferred.pop(tp, "")
 
+    @changes_state
     def _cancel(self, tp: TopicPartition) -> None:
         moving = self._moves.pop(tp, None)
         self._running.pop(tp, None)
@@ -180,7 +182,7 @@ class ReplicaMoves:
                 self._after(PAUSE_MS, moving)
 
     def _after(self, delay_ms: int, moving: _Moving) -> None:
-        self._purgatory.after(delay_ms, lambda: self._step(moving))
+        self._purgatory.look_after(delay_ms, lambda: self._step(moving))
 
     def _goes_on(self, moving: _Moving) -> bool:
         """Whether it is still wanted and possible: every completion asks first."""
@@ -193,6 +195,7 @@ class ReplicaMoves:
         self._done(moving)
         return False
 
+    @changes_state
     def _done(self, moving: _Moving) -> None:
         del self._moves[moving.partition.tp], self._running[moving.partition.tp]
         self._begin_some()
@@ -204,6 +207,10 @@ class ReplicaMoves:
         if self._rate < UNLIMITED and self._recent.per_second(now_ns) > self._rate:
             self._after(LOOK_MS, moving)
             return
+        self._advance(moving)
+
+    @changes_state
+    def _advance(self, moving: _Moving) -> None:
         try:
             move = moving.move = moving.move or self._begin(moving)
             if move is None:
@@ -223,6 +230,7 @@ class ReplicaMoves:
         _log.info("%s moves from %s to %s", tp, moving.partition.log.disk.name, moving.target.name)
         return self._logs.begin_move(tp, moving.target)
 
+    @changes_state
     def _copied(self, moving: _Moving, outcome: int | Failure | ApiError) -> None:
         if not self._goes_on(moving):
             return
@@ -232,6 +240,7 @@ class ReplicaMoves:
             self._recent.record(outcome, self._clock.now().mono_ns)
             self._after(PAUSE_MS, moving)
 
+    @changes_state
     def _flushed(self, moving: _Moving, outcome: int | Failure) -> None:
         """All but the latest is durable: the rest, and the swap, unless too much has come meanwhile."""
         move = moving.move

@@ -453,10 +453,10 @@ class Partition(LocalReplica):
 
     def bound_removals(self) -> int:
         """Leader: below this offset every assigned replica has cleaned its log; the own cleaner keeps to it."""
-        log = self.log
-        log.removable_below = self._in_sync.cleaned_by_all(log.cleaned_until)
-        return log.removable_below
+        self.log.removable_below = bound = self._in_sync.cleaned_by_all(self.log.cleaned_until)
+        return bound
 
+    @changes_state
     def shrink_if_lagging(self, now: Instant) -> None:
         """Propose an ISR without those that have not been caught up for replica.lag.time.max.ms; else with joiners."""
         if self.is_leader:

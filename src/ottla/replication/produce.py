@@ -185,6 +185,16 @@ class ProduceHandler:
         head = _correlation(correlation_id)
         self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
 
+    def _run_held(
+        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[Item]
+    ) -> None:
+        """A request that had to wait. A defect costs this request, whatever turn this is. Raises HalfChanged."""
+        self._world.network.release(slot)
+        try:
+            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+        except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
+            self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
+
     def append_items(
         self, version: int, acks: int, items: Sequence[Item]
     ) -> tuple[Answers, Refusals | None, Late | None]:
@@ -243,7 +253,7 @@ class ProduceHandler:
             try:
                 self._answer(slot, version, correlation_id, answers, refused)
             except Exception as error:  # noqa: BLE001  # an answer changes nothing
-                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id)
+                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
 
         if late:
             waiting = DelayedProduce(late, acks, answers, refused, answer)
@@ -394,8 +404,7 @@ class ProduceHandler:
         _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
 
         def run(items: Sequence[Item]) -> None:
-            self._world.network.release(slot)
-            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
 
         self._prepare(version, items, run, slot.peer)
         return Gate.WAIT
@@ -424,8 +433,7 @@ class ProduceHandler:
         _, _, _, held = self._decode[version](self._world.network.hold(slot, frame), pos)
 
         def run(items: Sequence[Item]) -> None:
-            self._world.network.release(slot)
-            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
 
         def prepare(items: Sequence[Item]) -> None:
             self._prepare(version, items, run, slot.peer)
@@ -449,8 +457,7 @@ class ProduceHandler:
         assert transactional_id is not None, "only these are verified"
 
         def run(items: Sequence[Item]) -> None:
-            self._world.network.release(slot)
-            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
 
         def verify(items: Sequence[Item]) -> None:
             assert self._verifier is not None, "without one nobody comes here"

@@ -19,6 +19,7 @@ from itertools import islice
 from struct import Struct
 from typing import Final, NamedTuple
 
+from ottla.changes import changes_state
 from ottla.errors import ApiError, ErrorCode
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
@@ -77,7 +78,7 @@ class Removals:
 
     def start(self) -> None:
         """Look from time to time."""
-        self._purgatory.after(self._interval_ms, self._look)
+        self._purgatory.look_after(self._interval_ms, self._look)
 
     def stop(self) -> None:
         """Say nothing any more."""
@@ -96,9 +97,13 @@ class Removals:
                 followed.setdefault(partition.leader, []).append(partition)
         for leader, partitions in followed.items():
             if leader not in self._busy:
-                self._busy[leader] = None
-                self._report(leader, iter(partitions))
+                self._begin_report(leader, partitions)
         self.start()
+
+    @changes_state
+    def _begin_report(self, leader: int, partitions: Iterable[Partition]) -> None:
+        self._busy[leader] = None
+        self._report(leader, iter(partitions))
 
     def _compacted(self) -> Iterator[Partition]:
         for topic in self._hosted.by_name.values():

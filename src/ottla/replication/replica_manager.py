@@ -119,7 +119,7 @@ class ReplicaManager:
 
     def _look_at_isr(self) -> None:
         """Every half replica.lag.time.max.ms."""
-        self._purgatory.after(self._shrink_check_ms, self._check_in_sync)
+        self._purgatory.look_after(self._shrink_check_ms, self._check_in_sync)
 
     def _check_in_sync(self) -> None:
         if self._stopped:
@@ -139,7 +139,7 @@ class ReplicaManager:
             else:
                 self._followed.pop(partition, None)
         if len(share) == CHECKED_AT_ONCE:
-            self._purgatory.after(1, lambda: self._check_some(left))
+            self._purgatory.look_after(1, lambda: self._check_some(left))
 
     def shut_down(self) -> None:
         """Follow nobody any more: the logs are about to be closed."""

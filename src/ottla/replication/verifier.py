@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
+from ottla.changes import changes_state
 from ottla.errors import ErrorCode
 from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
@@ -95,12 +96,14 @@ class Verifier:
         question.since_ns = self._clock.now().mono_ns
         self._queue((question,))
 
+    @changes_state
     def _queue(self, questions: Sequence[Question]) -> None:
         self._waiting += questions
         if self._waiting and not self._planned:
             self._planned = True
             self._later(self._send)
 
+    @changes_state
     def _send(self) -> None:
         """One request to each coordinator that has none; what cannot go with it waits for its answer."""
         self._planned = False
@@ -139,6 +142,7 @@ class Verifier:
         request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in asked.values()])
         self._peers.ask(node, request, VERSION, self._timeout_ms, partial(self._answered, node, asked), LANE)
 
+    @changes_state
     def _answered(self, node: int, asked: Mapping[str, Question], answer: AddPartitionsToTxnResponse | Failure) -> None:
         behind = self._behind.pop(node)
         if isinstance(answer, Failure) or answer.error_code:
@@ -162,7 +166,7 @@ class Verifier:
             and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
             and self._clock.now().mono_ns - question.since_ns < self._patience_ns
         ):
-            self._purgatory.after(self._backoff_ms, lambda: self._queue((question,)))
+            self._purgatory.look_after(self._backoff_ms, lambda: self._queue((question,)))
         else:
             question.done(codes)
 

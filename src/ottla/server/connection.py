@@ -127,7 +127,11 @@ class Connection(Replies):
                 self.on_readable()
                 return
             # Big frames come in rows of one size: the next one is read where it can stay.
-            own = self._own = self._take(self._big)
+            try:
+                own = self._own = self._take(self._big)
+            except MemoryError:
+                self._end_for_memory(self._big)
+                return
             limit = self._big
             self._stale = 0
         else:
@@ -250,7 +254,11 @@ class Connection(Replies):
             self._buffer, self._lent = self._lent, None
             self._own = view[pos:]
         else:
-            self._copy_rest(view[pos:end], have if waits else needed)
+            try:
+                self._copy_rest(view[pos:end], have if waits else needed)
+            except MemoryError:
+                self._end_for_memory(needed)
+                return
         self._filled = have
         self._needed = 4
         self._stale = 0
@@ -279,6 +287,12 @@ class Connection(Replies):
         if not self._traffic.request_memory.may_take(self, size - filled, self._needed):
             self._blocked |= MEMORY
             return
+        try:
+            self._enlarge(own, filled, size)
+        except (MemoryError, OSError):
+            self._end_for_memory(self._needed)
+
+    def _enlarge(self, own: memoryview, filled: int, size: int) -> None:
         old, charged = self._buffer, self.charged
         if isinstance(old, mmap.mmap):
             self._own = memoryview(old)[:size]
@@ -412,6 +426,10 @@ class Connection(Replies):
     def _refuse(self, head: memoryview, size: int) -> None:
         largest = self._traffic.limits.request_max_bytes
         self.drop(diagnosis(bytes(head[:16]), size, largest, self.listener))
+
+    def _end_for_memory(self, size: int) -> None:
+        """The system gives no memory, whatever the budget says: that costs this connection."""
+        self.drop(f"the broker has no memory for its request of {size} bytes; it may be sent again")
 
     def _ended(self) -> None:
         log.debug("%s: closed by the peer", self.host)

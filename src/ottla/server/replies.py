@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 
 MAX_OWED: Final = 4 * 1024 * 1024
 """Bytes of answers and held requests of one connection beyond which it starts no more requests."""
+NO_MEMORY: Final = "the broker has no memory for its answer; the request may be sent again"
 MAX_READY: Final = GATHERED
 """Bytes of small answers that wait for the end of a turn; with more than that they are sent at once."""
 MAX_SLOTS: Final = 1000
@@ -338,13 +339,16 @@ class Replies:
         out = self._out
         if not out:
             return
-        data = out[0] if len(out) == 1 else b"".join(out)
-        out.clear()
-        self._ready = 0
         try:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._ready = 0
             sent = self._send(data)
         except (BlockingIOError, InterruptedError):
             sent = 0
+        except MemoryError:
+            self.drop(NO_MEMORY)
+            return
         except OSError as error:
             self._broken(error)
             return
@@ -367,6 +371,9 @@ class Replies:
             finished = False
         except Stale as stale:
             self.drop(str(stale))
+            return
+        except MemoryError:
+            self.drop(NO_MEMORY)
             return
         except OSError as error:
             self._broken(error)

@@ -60,4 +60,8 @@ class ProcessClock:
             self.alarm(asked)
             return
         self._asked = None
-        inputs.on_alarm()
+        defects = self._process.machine.defects
+        if defects is None:
+            inputs.on_alarm()
+        else:
+            defects.run_callback(inputs.on_alarm)

@@ -114,8 +114,8 @@ class Nemesis:
         wait = 100 * MS + int(self.random.exponential(self._pause_ns))
         self.timeline.after(wait, "nemesis", self._strike)
 
-    def raise_defects(self, random: Stream) -> None:
-        """Beside the faults: exceptions at random places while requests are served."""
+    def raise_defects(self, random: Stream, callbacks: Stream) -> None:
+        """Beside the faults: exceptions at random places while requests, and what alarms call, are served."""
         defects = self.node.machine.defects = Defects(random, self.fired)
 
         def arm() -> None:
@@ -124,7 +124,14 @@ class Nemesis:
                 defects.arm()
             self.timeline.after(random.between(50, 600) * MS, "defect", arm)
 
+        def arm_callbacks() -> None:
+            if self.active:
+                self.fired("defect for a callback")
+                defects.arm_callbacks(callbacks)
+            self.timeline.after(callbacks.between(300, 1500) * MS, "defect for a callback", arm_callbacks)
+
         self.timeline.after(SECOND, "defect", arm)
+        self.timeline.after(SECOND, "defect for a callback", arm_callbacks)
 
     def _strike(self) -> None:
         if not self.active:

@@ -75,8 +75,13 @@ class Process:
     def complete(self, done: Action, value: object) -> None:
         """Within a turn: hand over a completion, then let the broker drain its effects."""
         done(value)
-        if self.inputs is not None:
-            self.inputs.end_turn()
+        inputs, defects = self.inputs, self.machine.defects
+        if inputs is None:
+            return
+        if defects is None:
+            inputs.end_turn()
+        else:
+            defects.run_callback(inputs.end_turn)
 
     def post_thread(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run something of the shell that is no turn (a step in a thread), if the process still lives then."""

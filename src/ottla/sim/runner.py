@@ -104,7 +104,7 @@ class Run:
         self.workload = Workload(self.network, streams.scoped("workload"), self.catalog, self.history)
         self.nemesis = Nemesis(self.node, self.network, self.catalog, streams.stream("faults"), self.history)
         if options.defects:
-            self.nemesis.raise_defects(streams.stream("defects"))
+            self.nemesis.raise_defects(streams.stream("defects"), streams.stream("callback defects"))
 
     def run(self) -> Result:
         """Safety phase, liveness phase, verdict."""

@@ -269,7 +269,7 @@ class Transactions:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ns = deadline_ns
-        self._timer = self._tools.purgatory.after(max(1, -(-(deadline_ns - now_ns) // _NS_PER_MS)), self._on_timer)
+        self._timer = self._tools.purgatory.look_after(max(1, -(-(deadline_ns - now_ns) // _NS_PER_MS)), self._on_timer)
 
     def _on_timer(self) -> None:
         self._timer = None

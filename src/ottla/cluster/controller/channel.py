@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.changes import changes_state
 from ottla.cluster.controller.context import NOT_STORED, Context
 from ottla.cluster.controller.requests import (
     LEADER_AND_ISR_VERSION,
@@ -140,6 +141,7 @@ class Channel:
 
     # -- sending -----------------------------------------------------------------------------------------------
 
+    @changes_state
     def pump(self) -> None:
         """Send the next request, unless one is on its way."""
         if self.closed or self._sending is not None or self._waiting_to_retry:
@@ -252,7 +254,7 @@ class Channel:
                 later = due.get(tp, each)
                 due[tp] = later._replace(mark=each.mark, flag=each.flag or later.flag)
         self._waiting_to_retry = True
-        self._all.purgatory.after(RETRY_MS, self._try_again)
+        self._all.purgatory.look_after(RETRY_MS, self._try_again)
 
     def _try_again(self) -> None:
         self._waiting_to_retry = False

@@ -173,7 +173,7 @@ class Controller:
     # -- what time brings ------------------------------------------------------------------------------------------
 
     def _after(self, ms: int, action: Callable[[], None]) -> None:
-        self._core.purgatory.after(ms, action)
+        self._core.purgatory.look_after(ms, action)
 
     def _rebalance(self) -> None:
         if self._core.closed:
@@ -365,7 +365,7 @@ class Controller:
                 asked(owed.pop())
 
         self._core.channels.when_told(brokers, answer)
-        self._after(PATIENCE_MS, answer)
+        self._core.purgatory.after(PATIENCE_MS, answer)
 
     def allocate_producer_ids(self, broker: int, broker_epoch: int, done: Answer[tuple[int, int]]) -> None:
         """A block of producer ids: (first, how many). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
+from ottla.changes import changes_state
 from ottla.cluster.script import Script, contained, run
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
@@ -67,6 +68,7 @@ class WorkQueue:
             self._waiting.append(_Work(name, script, done))
             self._schedule()
 
+    @changes_state
     def notice(self, name: str, script: Callable[[], Script[None]], urgent: bool = False) -> None:
         """Do something because the world changed; the same name that waits already is once."""
         if self.closed or name in self._noticed:
@@ -119,7 +121,7 @@ class WorkQueue:
         if self.closed or failure.kind is Kind.EXPIRED:
             return
         logger.warning("%s could not be done, it will be tried again: %s", work.name, failure)
-        self._purgatory.after(RETRY_MS, lambda: self.notice(work.name, work.script))
+        self._purgatory.look_after(RETRY_MS, lambda: self.notice(work.name, work.script))
 
 
 def not_controller() -> ApiError:
