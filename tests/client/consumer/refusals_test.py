@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -160,6 +161,37 @@ def test_a_member_fenced_by_a_commit_is_out_at_once(group: ScriptedGroup, member
     for _ in range(2):
         assert getattr(refused(lambda: member.poll(0.05)), "code", None) is FENCED
     check_that_it_commits_nothing(group, member)
+
+
+@pytest.mark.parametrize("key", [ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP])
+def test_a_member_that_is_refused_before_it_is_in_says_so_each_time(group: ScriptedGroup, key: ApiKey) -> None:
+    group.codes[key] = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    with Consumer(settings(group)) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: isinstance(refused(lambda: consumer.poll(0.05)), RefusedError))
+        for _ in range(2):
+            with pytest.raises(RefusedError, match="GROUP_AUTHORIZATION_FAILED"):
+                consumer.poll(0.05)
+        check_that_it_commits_nothing(group, consumer)
+        group.codes.clear()
+        found: list[Any] = []
+        until(lambda: refused(lambda: found.extend(consumer.poll(0.05))) is None and bool(found))
+
+
+def test_a_commit_that_is_retried_is_still_one_of_the_member_that_began_it(
+    group: ScriptedGroup, member: Consumer
+) -> None:
+    """It was forgotten meanwhile: without a member id an empty group would take the commit."""
+    group.codes[ApiKey.OFFSET_COMMIT] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    committing = threading.Thread(target=lambda: refused(lambda: member.commit({WHERE: 5})))
+    committing.start()
+    until(lambda: group.given[ApiKey.OFFSET_COMMIT, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] > 0)
+    group.codes[ApiKey.HEARTBEAT] = ErrorCode.UNKNOWN_MEMBER_ID
+    until(lambda: member._group().member.generation < 0)
+    group.commits.clear()
+    del group.codes[ApiKey.OFFSET_COMMIT]
+    committing.join()
+    assert set(group.commits) <= {(1, "member-1")}
 
 
 @pytest.mark.parametrize("code", PASSING, ids=lambda code: code.name)
