@@ -16,6 +16,7 @@ def test_values_come_as_text_or_as_their_type() -> None:
     config = ClientConfig.from_mapping({"fetch.max.bytes": "100", "check.crcs": "FALSE", "acks": "-1"})
     assert (config.fetch_max_bytes, config.check_crcs, config.acks) == (100, False, "-1")
     assert ClientConfig.from_mapping({"batch.size": 7}).batch_size == 7
+    assert ClientConfig.from_mapping({"client.id": "\udcff"}).client_id == "\udcff", "a byte that is no UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -32,6 +33,7 @@ def test_values_come_as_text_or_as_their_type() -> None:
         ({"security.protocol": "TLS"}, "PLAINTEXT"),
         ({"enable.idempotence": "true", "acks": "1"}, "contradicts"),
         ({"client.id": "x" * 40_000}, "client.id"),
+        ({"client.id": "\ud83d"}, "half of a surrogate pair"),
     ],
 )
 def test_bad_settings_say_what_to_do(settings: dict[str, str], says: str) -> None:

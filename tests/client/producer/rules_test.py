@@ -121,7 +121,7 @@ def test_short_queues_are_likelier() -> None:
 @pytest.mark.parametrize("delta", [0, 1, 511, 512, -1, 2**40])
 @pytest.mark.parametrize("value", [None, b"", b"v", bytes(511), bytes(512), bytes(70_000)])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
-@pytest.mark.parametrize("headers", [(), (("h", None), ("é", b"1"))])
+@pytest.mark.parametrize("headers", [(), (("h", None), ("é", b"1"), ("\udcff", b""))])
 def test_records_are_encoded_as_the_other_encoder_does(
     delta: int, value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
