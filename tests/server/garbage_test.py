@@ -7,15 +7,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 pytestmark = pytest.mark.slow
 
 
-def run(script: str) -> None:
+def run(script: str, *words: str) -> None:
     """A process of its own: it is about all its objects."""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=180, check=False
+    )
     assert done.returncode == 0, done.stderr + done.stdout
 
 
@@ -53,14 +56,15 @@ assert garbage._observe not in gc.callbacks
 """
 
 CYCLES = """
-import gc, socket, struct, time
+import gc, os, socket, struct, sys, time
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 from ottla.server.embedded import EmbeddedBroker
 
+DATA = sys.argv[1]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
-    "file.delete.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
@@ -96,16 +100,16 @@ def use(broker, name):
             sock.sendall(request)
             sock.recv(8)
     admin.delete_topics([name])[name].result(30)
+    while any(each.startswith(name) for each in os.listdir(DATA)):  # the logs of the topic are deleted later
+        time.sleep(0.01)
     admin.list_topics(timeout=30)
 
-with EmbeddedBroker(config=SETTINGS) as broker:
+with EmbeddedBroker(DATA, SETTINGS) as broker:
     use(broker, "first")  # makes what is made once
-    time.sleep(1)
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     use(broker, "second")
-    time.sleep(1)
     gc.collect()
     gc.set_debug(0)
     names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage]
@@ -119,5 +123,5 @@ def test_a_collection_walks_what_was_made_since_the_last_one() -> None:
     run(WALKED)
 
 
-def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles() -> None:
-    run(CYCLES)
+def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles(tmp_path: Path) -> None:
+    run(CYCLES, str(tmp_path))

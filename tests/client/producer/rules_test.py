@@ -129,3 +129,8 @@ def test_records_are_encoded_as_the_other_encoder_does(
     both = [Record(0, 2**41, None, None), Record(offset, 2**41 + delta, key, value, headers)]
     expected = bytes(encode_batch(both))
     assert expected.endswith(record_body(offset, delta, key, value, headers))
+
+
+def test_a_header_whose_name_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        record_body(0, 0, None, None, (("\ud83d", b""),))
