@@ -72,11 +72,11 @@ SETTINGS = {
 def use(broker, name):
     address = {"bootstrap.servers": broker.bootstrap}
     admin = AdminClient(address)
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(180)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(180)
     setting = ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "77777"})
-    admin.alter_configs([setting])[setting].result(30)
-    refused = admin.create_topics([NewTopic(name, 1, 1)])[name].exception(30)
+    admin.alter_configs([setting])[setting].result(180)
+    refused = admin.create_topics([NewTopic(name, 1, 1)])[name].exception(180)
     assert refused is not None
     producer = Producer({**address, "transactional.id": name})
     producer.init_transactions(30)
@@ -93,13 +93,13 @@ def use(broker, name):
         raise AssertionError("no record")
     consumer.commit(asynchronous=False)
     consumer.close()
-    admin.delete_consumer_groups([name])[name].result(30)
+    admin.delete_consumer_groups([name])[name].result(180)
     host, port = broker.bootstrap.split(":")
     for request in (struct.pack(">ihhih", 10, 18, 0, 7, -1), b"GET / HTTP/1.1\\r\\n\\r\\n"):
         with socket.create_connection((host, int(port))) as sock:
             sock.sendall(request)
             sock.recv(8)
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(180)
     while any(each.startswith(name) for each in os.listdir(DATA)):  # the logs of the topic are deleted later
         time.sleep(0.01)
     admin.list_topics(timeout=30)

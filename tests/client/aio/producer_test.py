@@ -139,7 +139,7 @@ def test_a_buffer_that_stays_full_is_an_error_and_a_cancelled_send_is_not_accept
                 assert [each.cancelled() for each in waiting] == [True, True, False]
             finally:
                 bench.proxy.release()
-            last = await asyncio.wait_for(waiting[2], 30)
+            last = await asyncio.wait_for(waiting[2], 180)
             await asyncio.gather(*accepted, last)
             return len(accepted)
 

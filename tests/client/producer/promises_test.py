@@ -188,7 +188,7 @@ def test_nothing_is_begun_while_closing_with_asyncio_aborts(bench: Bench) -> Non
 
 def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     topic = bench.topic()
-    one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "unreachable", "max.block.ms": 300})
+    one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "unreachable"})
     one.init_transactions()
     one.begin_transaction()
     one.send(topic, b"v").result(60)
@@ -196,7 +196,7 @@ def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplo
     bench.proxy.cut()
     try:
         with caplog.at_level(logging.WARNING):
-            one.close()
+            one.close(0.3)
     finally:
         bench.proxy.refuse(refusing=False)
     assert "left to its coordinator" in caplog.text

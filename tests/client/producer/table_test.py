@@ -251,7 +251,7 @@ def test_asyncio_sends_a_table_at_once(bench: Bench) -> None:
             while not one._sender.asleep:  # noqa: ASYNC110 - seen from outside
                 await asyncio.sleep(0.001)
             sent = await one.send_table(topic, pa.table(V))
-            assert (await asyncio.wait_for(sent, 20)).rows == 2
+            assert (await asyncio.wait_for(sent, 180)).rows == 2
 
     asyncio.run(main())
 
