@@ -7,7 +7,6 @@ import io
 import click
 import pytest
 
-from ottla.cli import progress
 from ottla.cli.progress import Progress
 
 
@@ -18,9 +17,8 @@ class Terminal(io.StringIO):
 
 def drawn(monkeypatch: pytest.MonkeyPatch, after_s: float, stream: io.StringIO, *, shown: bool = True) -> str:
     """What one Progress writes that hears of 1,234 records."""
-    monkeypatch.setattr(progress, "_FIRST_AFTER_S", after_s)
     monkeypatch.setattr("sys.stderr", stream)
-    with click.Context(click.Command("x")), Progress("written", shown=shown) as line:
+    with click.Context(click.Command("x")), Progress("written", shown=shown, first_after_s=after_s) as line:
         line.add(1_234, 5_000_000)
     return stream.getvalue()
 

@@ -154,8 +154,8 @@ def test_all_topics_replace_what_was_known(broker, cluster) -> None:
     assert sorted(cluster.refresh(None).topics) == ["b"]
 
 
-def test_a_topic_that_never_appears_is_not_waited_for_until_the_end(broker, cluster, monkeypatch) -> None:
-    monkeypatch.setattr("ottla.client.cluster._UNKNOWN_TOPIC_PATIENCE_MS", 500)
-    with pytest.raises(RefusedError, match="topic nope: UNKNOWN_TOPIC_OR_PARTITION"):
+def test_a_topic_that_never_appears_is_not_waited_for_until_the_end(broker, config) -> None:
+    refused = pytest.raises(RefusedError, match="topic nope: UNKNOWN_TOPIC_OR_PARTITION")
+    with Cluster(config(), new_topic_ms=500) as cluster, refused:
         cluster.topic("nope", create=True)
     assert len(broker.asked(ApiKey.METADATA)) > 1

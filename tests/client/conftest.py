@@ -202,6 +202,6 @@ def mock_cluster() -> Iterator[str]:
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": "ignored", "test.mock.num.brokers": 3, "log_level": 0})
-    brokers = producer.list_topics(timeout=10).brokers.values()
+    brokers = producer.list_topics(timeout=180).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     del producer

@@ -67,7 +67,7 @@ def test_librdkafka_reads_what_we_wrote(peer: Cluster, mock_cluster: str, codec:
     consumer.assign([Assigned(topic, where.partition, 0) for where in expected])
     seen: dict[TopicPartition, list[bytes]] = {}
     headers = []
-    for message in consumer.consume(60, timeout=20):
+    for message in consumer.consume(60, timeout=180):
         assert message.error() is None
         seen.setdefault(TopicPartition(topic, message.partition()), []).append(message.value())
         headers.append(message.headers())

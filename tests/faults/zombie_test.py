@@ -7,14 +7,13 @@ wait for followers in vain; with acks=1 its own word is enough, so it must know 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import NewTopic
 from testbench.clients import Confluent
-from testbench.trio import ENGINES, SESSION_MS, Trio, Znode, trio
+from testbench.trio import ENGINES, Trio, Znode, trio
 
 from ottla.client.address import Address
 from ottla.client.connection import Call, Connection
@@ -76,9 +75,8 @@ def led_by(cluster: Trio, broker: int) -> int:
     return next(index for index, each in seen.topics[TOPIC].partitions.items() if each.leader == broker)
 
 
-def sleep_past_the_session(cluster: Trio, zombie: int) -> None:
-    """Until others have taken over everything; the zombie stands still."""
-    time.sleep(SESSION_MS / 1_000)
+def await_takeover(cluster: Trio, zombie: int) -> None:
+    """Until others have taken over everything; the zombie stands still. Its session is over when it is no broker."""
     cluster.wait_until(
         f"broker {zombie} is gone",
         lambda seen: (
@@ -123,7 +121,7 @@ def test_a_leader_acknowledges_nothing(cluster: Trio) -> None:
     cluster.brokers[zombie - 1].pause()
     calls = [produce(old, partition, number) for number in range(3)]
     hasty_calls = [produce(hasty, partition, number, acks=1) for number in range(3, 6)]
-    sleep_past_the_session(cluster, zombie)
+    await_takeover(cluster, zombie)
     before = cluster.znodes()
     cluster.brokers[zombie - 1].resume()
     assert not any(acknowledged(hasty, call) for call in hasty_calls), "its own word was enough"
@@ -143,7 +141,7 @@ def test_a_controller_changes_no_node(cluster: Trio) -> None:
     victim = next(number for number in (1, 2, 3) if number != zombie)
     cluster.brokers[zombie - 1].pause()
     calls = [create(old, "made-by-a-zombie"), produce(old, partition, 0), produce(old, partition, 1)]
-    sleep_past_the_session(cluster, zombie)
+    await_takeover(cluster, zombie)
     # What it missed: a broker died and came back. As a controller it would want to write about that.
     cluster.brokers[victim - 1].kill()
     cluster.brokers[victim - 1].start()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +97,11 @@ def await_all_read(party: Party, feed: Feed, what: str) -> None:
     party.await_that(f"all is read {what}", lambda: now <= party.values())
 
 
+def await_more(party: Party, feed: Feed) -> None:
+    before = len(feed.values)
+    party.await_that("more is acknowledged", lambda: len(feed.values) >= before + PER_SECOND)
+
+
 def crash_and_leave(party: Party, feed: Feed, members: dict[str, MemberProcess]) -> None:
     """Two are killed, then two leave; others come in their places."""
     for ending, libraries in (("kill", ("kafkajs", "aiokafka")), ("leave", ("kafka-python", "java-3.9.1"))):
@@ -119,7 +123,7 @@ def kill_brokers(cluster: Trio, party: Party, feed: Feed) -> None:
         chosen = coordinator if coordinator in left else min(left)
         left.remove(chosen)
         cluster.brokers[chosen - 1].kill()
-        time.sleep(1)  # what is acknowledged from now on was written without it
+        await_more(party, feed)  # what is acknowledged from now on was written without it
         await_all_read(party, feed, f"after broker {chosen} was killed")
         cluster.brokers[chosen - 1].start()
     party.await_shared(PARTITIONS)

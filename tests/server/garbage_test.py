@@ -16,10 +16,10 @@ ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.slow
 
 
-def run(script: str) -> None:
+def run(script: str, *words: str) -> None:
     """A process of its own: it is about all its objects."""
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=180, check=False, cwd=ROOT
+        [sys.executable, "-c", script, *words], capture_output=True, text=True, timeout=180, check=False, cwd=ROOT
     )
     assert done.returncode == 0, done.stderr + done.stdout
 
@@ -58,14 +58,15 @@ assert garbage._observe not in gc.callbacks
 """
 
 CYCLES = """
-import gc, socket, struct, time
+import gc, os, socket, struct, sys, time
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
 from ottla.server.embedded import EmbeddedBroker
 
+DATA = sys.argv[1]
 SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
-    "file.delete.delay.ms": "100",
+    "log.segment.delete.delay.ms": "100",
     "offsets.topic.num.partitions": "2",
     "transaction.state.log.num.partitions": "2",
 }
@@ -73,11 +74,11 @@ SETTINGS = {
 def use(broker, name):
     address = {"bootstrap.servers": broker.bootstrap}
     admin = AdminClient(address)
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(30)
-    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(180)
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(180)
     setting = ConfigResource(ResourceType.TOPIC, name, set_config={"retention.ms": "77777"})
-    admin.alter_configs([setting])[setting].result(30)
-    refused = admin.create_topics([NewTopic(name, 1, 1)])[name].exception(30)
+    admin.alter_configs([setting])[setting].result(180)
+    refused = admin.create_topics([NewTopic(name, 1, 1)])[name].exception(180)
     assert refused is not None
     producer = Producer({**address, "transactional.id": name})
     producer.init_transactions(30)
@@ -94,7 +95,7 @@ def use(broker, name):
         raise AssertionError("no record")
     consumer.commit(asynchronous=False)
     consumer.close()
-    admin.delete_consumer_groups([name])[name].result(30)
+    admin.delete_consumer_groups([name])[name].result(180)
     host, port = broker.bootstrap.split(":")
     # A Fetch of what is no broker: its connection is closed while it is handled.
     replica = struct.pack(">ihhihiiiii", 30, 1, 0, 7, -1, 1, 0, 0, 0, 0)
@@ -103,17 +104,17 @@ def use(broker, name):
             sock.sendall(request)
             sock.recv(8)
     for gone in admin.delete_topics([name, "__consumer_offsets", "__transaction_state"]).values():
-        gone.result(30)  # with the coordinators of the internal ones
+        gone.result(180)  # with the coordinators of the internal ones
+    while any(each.startswith(name) or each.endswith("-delete") for each in os.listdir(DATA)):
+        time.sleep(0.01)  # logs are deleted later
     admin.list_topics(timeout=30)
 
-with EmbeddedBroker(config=SETTINGS) as broker:
+with EmbeddedBroker(DATA, SETTINGS) as broker:
     use(broker, "first")  # makes what is made once
-    time.sleep(1)
     gc.collect()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     use(broker, "second")
-    time.sleep(1)
     gc.collect()
     gc.set_debug(0)
     names = [f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.garbage]
@@ -168,8 +169,8 @@ def test_a_collection_walks_what_was_made_since_the_last_one() -> None:
     run(WALKED)
 
 
-def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles() -> None:
-    run(CYCLES)
+def test_topics_groups_transactions_and_connections_that_go_leave_no_cycles(tmp_path: Path) -> None:
+    run(CYCLES, str(tmp_path))
 
 
 def test_nothing_that_survives_a_collection_dies_in_a_cycle_whatever_is_asked() -> None:

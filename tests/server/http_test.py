@@ -129,15 +129,13 @@ def test_a_page_that_fails_costs_its_request() -> None:
 
 
 @pytest.mark.slow
-def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ottla.server.http.WAIT_S", 0.2)
-    monkeypatch.setattr("ottla.server.http.ANSWER_S", 0.2)
+def test_a_client_that_does_not_read_is_cut_off_and_counts_until_then() -> None:
     loop = asyncio.new_event_loop()
 
     async def large() -> Page:
         return Page(200, "text/plain", bytes(50_000_000))
 
-    server = HttpServer(loop, {"/": large})
+    server = HttpServer(loop, {"/": large}, wait_s=0.2, answer_s=0.2)
     server.start("127.0.0.1", 0)
 
     async def sulk() -> None:

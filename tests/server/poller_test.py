@@ -211,7 +211,7 @@ def test_the_rest_of_asyncio_works_beside_it(world):
         server.close()
         await server.wait_closed()
         assert await loop.run_in_executor(None, sum, [1, 2]) == 3
-        await asyncio.wait_for(came.wait(), 10)
+        await asyncio.wait_for(came.wait(), 180)
 
     loop.run_until_complete(story())
     loop.run_until_complete(loop.shutdown_default_executor())

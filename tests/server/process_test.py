@@ -25,7 +25,7 @@ from ottla.seams import Failure, Kind
 from ottla.server import logs
 from ottla.server.buffers import BufferPool
 from ottla.server.limits import raise_descriptor_limit
-from ottla.server.listener import LOOPBACK_RESERVE, ConnectionLimits, Listener, Quotas, is_loopback
+from ottla.server.listener import ConnectionLimits, Listener, Quotas, is_loopback
 from ottla.server.lock import DirectoryLock
 from ottla.server.shell import _connection_limits
 from ottla.server.turns import Turns
@@ -167,16 +167,16 @@ def test_a_worker_whose_broker_was_killed_ends_without_a_word(midst):
 
 # -- listeners -------------------------------------------------------------------------------------------------------
 
-
-@pytest.fixture
-def far(monkeypatch):
-    """Peers that are not of this machine, as far as the limits can tell."""
-    monkeypatch.setattr("ottla.server.listener.LOOPBACK_RESERVE", 0)
+RESERVE = ConnectionLimits().loopback_reserve
 
 
-@pytest.mark.usefixtures("far")
+def far(**limits) -> ConnectionLimits:
+    """Limits to which peers of this machine are strangers, too."""
+    return ConnectionLimits(loopback_reserve=0, **limits)
+
+
 def test_connections_beyond_max_connections_are_closed_until_there_is_room(make_server, framed, caplog):
-    server = make_server(connection_limits=ConnectionLimits(total=2))
+    server = make_server(connection_limits=far(total=2))
     first, _second, third = (server.connect() for _ in range(3))
     server.until(lambda: server.closed(third))
     assert len(server.traffic.connections) == 2
@@ -187,12 +187,11 @@ def test_connections_beyond_max_connections_are_closed_until_there_is_room(make_
     server.until(lambda: server.broker.frames == 1)
 
 
-@pytest.mark.usefixtures("far")
 def test_a_higher_max_connections_counts_from_then_on(make_server, framed):
-    server = make_server(connection_limits=ConnectionLimits(total=0))
+    server = make_server(connection_limits=far(total=0))
     first = server.connect()
     server.until(lambda: server.closed(first))
-    server.quotas.change(ConnectionLimits(total=1))
+    server.quotas.change(far(total=1))
     server.send(server.connect(), framed(20))
     server.until(lambda: server.broker.frames == 1)
 
@@ -201,12 +200,12 @@ def test_a_higher_max_connections_counts_from_then_on(make_server, framed):
 def test_ten_connections_of_this_machine_are_admitted_beyond_every_limit(make_server, framed, limits):
     """Else a limit that was set too low could never be changed again."""
     server = make_server(connection_limits=limits)
-    operators = [server.connect() for _ in range(LOOPBACK_RESERVE)]
+    operators = [server.connect() for _ in range(RESERVE)]
     eleventh = server.connect()
     server.until(lambda: server.closed(eleventh))
-    assert len(server.traffic.connections) == LOOPBACK_RESERVE
+    assert len(server.traffic.connections) == RESERVE
     operators.pop().close()
-    server.until(lambda: len(server.traffic.connections) == LOOPBACK_RESERVE - 1)
+    server.until(lambda: len(server.traffic.connections) == RESERVE - 1)
     server.send(server.connect(), framed(20))
     server.until(lambda: server.broker.frames == 1)
 
@@ -227,9 +226,8 @@ def test_the_listener_between_brokers_is_not_held_by_max_connections(make_server
     assert server.quotas.admit("PLAINTEXT", "10.0.0.3") == "max.connections=1"
 
 
-@pytest.mark.usefixtures("far")
 def test_connections_beyond_max_connections_per_ip_are_closed(make_server, framed, caplog):
-    server = make_server(connection_limits=ConnectionLimits(per_address=1))
+    server = make_server(connection_limits=far(per_address=1))
     server.connect()
     server.steps()
     second = server.connect()
@@ -237,9 +235,8 @@ def test_connections_beyond_max_connections_per_ip_are_closed(make_server, frame
     assert any("max.connections.per.ip" in record.getMessage() for record in caplog.records)
 
 
-@pytest.mark.usefixtures("far")
 def test_an_override_per_address_wins(make_server, framed):
-    server = make_server(connection_limits=ConnectionLimits(per_address=1, exceptions={"127.0.0.1": 3}))
+    server = make_server(connection_limits=far(per_address=1, exceptions={"127.0.0.1": 3}))
     for _ in range(3):
         server.connect()
     fourth = server.connect()

@@ -46,7 +46,7 @@ def test_a_broker_starts_serves_and_stops_beside_strangers(tmp_path: Path) -> No
     with EmbeddedBroker(str(data)) as broker, Cluster(ClientConfig(bootstrap_servers=broker.bootstrap)) as cluster:
         Admin(cluster).create_topics([NewTopic("t")])
         with Producer({"bootstrap.servers": broker.bootstrap}) as producer:
-            producer.send("t", value).result(30)
+            producer.send("t", value).result(180)
     outside = tmp_path / "outside"
     outside.write_text("untouched")
     for directory in (data, data / "t-0", data / "__znodes-0"):
@@ -60,7 +60,7 @@ def test_a_broker_starts_serves_and_stops_beside_strangers(tmp_path: Path) -> No
     (data / "no topic-0").mkdir()
     for _ in range(2):
         with EmbeddedBroker(str(data)) as broker, Producer({"bootstrap.servers": broker.bootstrap}) as producer:
-            producer.send("t", value).result(30)
+            producer.send("t", value).result(180)
     assert outside.read_text() == "untouched"
     assert (data / "please-delete").is_dir()
     assert (data / "t-0" / "00000000000000000000.log").stat().st_size > 300

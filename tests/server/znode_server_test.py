@@ -19,7 +19,6 @@ from kazoo.security import make_digest_acl
 from tests.server.served import HOST
 
 from ottla.seams import Failure
-from ottla.server import znode_server
 from ottla.server.jute import write
 from ottla.server.znode_server import ZnodeServer
 from ottla.server.zookeeper_records import (
@@ -236,9 +235,8 @@ def test_a_client_that_only_asks_is_not_read_further(served):
         assert struct.unpack_from(">i", raw.receive()) == (1,)
 
 
-def test_a_client_that_reads_nothing_is_closed_before_its_answers_fill_the_memory(make_served, monkeypatch, caplog):
-    monkeypatch.setattr(znode_server, "MAX_OWED", 1 << 20)
-    served = make_served()
+def test_a_client_that_reads_nothing_is_closed_before_its_answers_fill_the_memory(make_served, caplog):
+    served = make_served(owed=1 << 20)
     raw = served.raw()
     raw.connect()
     raw.ask(OpCode.CREATE, Create("/big", b"x" * 900_000, OPEN_ACL, 0))
@@ -250,9 +248,8 @@ def test_a_client_that_reads_nothing_is_closed_before_its_answers_fill_the_memor
     assert "left unread" in caplog.text
 
 
-def test_watches_have_a_bound(served, monkeypatch):
-    monkeypatch.setattr("ottla.server.znode_client.MAX_WATCHES", 3)
-    raw = served.raw()
+def test_watches_have_a_bound(make_served):
+    raw = make_served(watches=3).raw()
     raw.connect()
     for n in range(4):
         raw.send(encode_request(n, OpCode.EXISTS, PathWatch(f"/{n}", True)))
@@ -260,8 +257,8 @@ def test_watches_have_a_bound(served, monkeypatch):
     assert len(answers) == 3
 
 
-def test_connections_have_a_bound(served, monkeypatch):
-    monkeypatch.setattr(znode_server, "MAX_CONNECTIONS", 2)
+def test_connections_have_a_bound(make_served):
+    served = make_served(connections=2)
     for _ in range(2):
         served.raw().connect()
     assert served.raw().ended
@@ -336,9 +333,8 @@ def test_a_large_message_before_the_credentials_costs_the_connection(make_served
     assert "a message of 5000 bytes" in caplog.text
 
 
-def test_connections_without_credentials_make_room_for_others(make_served, monkeypatch):
-    monkeypatch.setattr(znode_server, "MAX_STRANGERS", 2)
-    served = make_served(digest=DIGEST)
+def test_connections_without_credentials_make_room_for_others(make_served):
+    served = make_served(digest=DIGEST, strangers=2)
     first, second = served.raw(), served.raw()
     for each in (first, second):
         each.connect()
@@ -348,9 +344,8 @@ def test_connections_without_credentials_make_room_for_others(make_served, monke
     assert second.ask(OpCode.PING, Nothing())[0] == ZkError.OK
 
 
-def test_a_connection_that_shows_no_credentials_is_closed_after_a_while(make_served, monkeypatch):
-    monkeypatch.setattr(znode_server, "AUTHENTICATE_S", 0.05)
-    raw = make_served(digest=DIGEST).raw()
+def test_a_connection_that_shows_no_credentials_is_closed_after_a_while(make_served):
+    raw = make_served(digest=DIGEST, authenticate_s=0.05).raw()
     raw.connect()
     assert raw.ended
 

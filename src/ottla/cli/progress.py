@@ -19,12 +19,15 @@ _EVERY_S = 0.2
 class Progress:
     """Counts records and bytes; a `with` statement around the work clears the line at its end."""
 
-    def __init__(self, verb: str, *, shown: bool = True) -> None:
-        """verb: as in "1,000 records read". shown: False when data goes to the same terminal."""
+    def __init__(self, verb: str, *, shown: bool = True, first_after_s: float = _FIRST_AFTER_S) -> None:
+        """verb: as in "1,000 records read". shown: False when data goes to the same terminal.
+
+        first_after_s: work that takes less than this draws no line.
+        """
         self._verb = verb
         self._shown = shown and sys.stderr.isatty() and not given("quiet", False)
         self._began = time.monotonic()
-        self._next = self._began + _FIRST_AFTER_S
+        self._next = self._began + first_after_s
         self._drawn = False
         self.records = 0
         self.bytes = 0

@@ -30,7 +30,7 @@ ANY_NODE: Final = -1
 """Any broker will do."""
 CONTROLLER: Final = -2
 """The broker that the metadata names as controller."""
-_UNKNOWN_TOPIC_PATIENCE_MS: Final = 5_000
+NEW_TOPIC_MS: Final = 5_000
 """A topic that is being created shows up within this time; one that does not was never going to."""
 
 
@@ -41,11 +41,15 @@ class Cluster:
     the first time: then the addresses are probably wrong, and UnreachableError comes at once.
     """
 
-    __slots__ = ("_asked_at", "_bootstrap", "_closed", "_pool", "config", "view")
+    __slots__ = ("_asked_at", "_bootstrap", "_closed", "_new_topic_ms", "_pool", "config", "view")
 
-    def __init__(self, config: ClientConfig) -> None:
-        """Raises ConfigError for addresses that are none; connects to nothing yet."""
+    def __init__(self, config: ClientConfig, new_topic_ms: float = NEW_TOPIC_MS) -> None:
+        """Raises ConfigError for addresses that are none; connects to nothing yet.
+
+        new_topic_ms: how long `topic` waits for one that it creates.
+        """
         self.config = config
+        self._new_topic_ms = new_topic_ms
         self.view: ClusterView = EMPTY
         """The last known metadata; topics are in it once somebody asked for them."""
         self._bootstrap = parse_addresses(config.bootstrap_servers)
@@ -184,7 +188,7 @@ class Cluster:
         if (known := self._fresh(name)) is not None:
             return known
         deadline = deadline or self.deadline()
-        patience = deadline.within_ms(_UNKNOWN_TOPIC_PATIENCE_MS)
+        patience = deadline.within_ms(self._new_topic_ms)
         retries = self.retries(f"metadata of topic {name}", patience if create else deadline)
         while True:
             found = self.refresh((name,), deadline, create=create).topics.get(name)

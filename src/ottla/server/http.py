@@ -71,8 +71,13 @@ Pages = Mapping[str, Callable[[], Awaitable[Page]]]
 class HttpServer:
     """Serves pages on one address."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, pages: Pages) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pages: Pages, wait_s: float = WAIT_S, answer_s: float = ANSWER_S
+    ) -> None:
+        """wait_s, answer_s: how long it waits for the head of a request, and for a client to take the answer."""
         self._loop = loop
+        self._wait_s = wait_s
+        self._answer_s = answer_s
         self._pages = pages
         self.clients = 0
         """Connections that are not closed."""
@@ -102,7 +107,7 @@ class HttpServer:
             return
         writer.transport.set_write_buffer_limits(0)  # so that `drain` ends when all has been taken
         try:
-            await asyncio.wait_for(self._serve(reader, writer), WAIT_S + ANSWER_S)
+            await asyncio.wait_for(self._serve(reader, writer), self._wait_s + self._answer_s)
         except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass  # gone, too slow, or no request at all: nothing is owed
         finally:
@@ -119,7 +124,7 @@ class HttpServer:
             await asyncio.wait_for(reader.read(HEAD_BYTES), LINGER_S)
 
     async def _asked(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
-        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), WAIT_S)
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._wait_s)
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             return _text(400, "this is not HTTP"), False

@@ -31,9 +31,6 @@ SPARE: Final = 48
 TELL_S: Final = 60
 """Between two lines about them."""
 UNLIMITED: Final = 2**31 - 1
-LOOPBACK_RESERVE: Final = 10
-"""Connections of this machine beyond max.connections and max.connections.per.ip: a limit that was set too low, or
-strangers who use it up, never shut out the operator who has to change it."""
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
@@ -55,6 +52,9 @@ class ConnectionLimits(NamedTuple):
     """socket.listen.backlog.size"""
     protected: str = ""
     """The listener that max.connections does not hold: the one between brokers, where clients have another."""
+    loopback_reserve: int = 10
+    """Connections of this machine beyond max.connections and max.connections.per.ip: a limit that was set too low, or
+    strangers who use it up, never shut out the operator who has to change it."""
 
 
 class Quotas:
@@ -74,7 +74,7 @@ class Quotas:
         """Count a connection. Returns the limit that refuses it, None when it is admitted."""
         reached = self._reached(listener, address)
         if reached is not None:
-            if self._beyond >= LOOPBACK_RESERVE or not is_loopback(address):
+            if self._beyond >= self.limits.loopback_reserve or not is_loopback(address):
                 return reached
             self._beyond += 1
         self._by_address[address] = self._by_address.get(address, 0) + 1

@@ -42,8 +42,6 @@ from ottla.znodes.sessions import MAX_PASSWORD, Grant, Watches, negotiated
 from ottla.znodes.store import EmbeddedStore
 from ottla.znodes.tree import Event, EventKind, Refused
 
-MAX_WATCHES: Final = 200_000
-"""Watches of one client; more than any cluster needs, less than memory allows."""
 _CHILDREN, _DATA, _ANY = 1, 2, 3
 """Kinds of watches, as clients name them to take them back."""
 _WRITES: Final = (OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK)
@@ -53,12 +51,21 @@ _WATCHED: Final = (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.G
 
 
 class Limits(NamedTuple):
-    """What a session may ask for."""
+    """What sessions may ask for, and what connections may hold."""
 
     least_timeout_ms: int = 1_000
     most_timeout_ms: int = 60_000
     digest: bytes | None = None
     """`user:password` that a connection shows (`addauth digest`) before it reads or writes; None: all may."""
+    watches: int = 200_000
+    """Watches of one client; more than any cluster needs, less than memory allows."""
+    connections: int = 1_000
+    strangers: int = 100
+    """Connections that have not shown the store's credentials: one more, and the oldest of them is closed."""
+    authenticate_s: float = 60.0
+    """Time for a connection to show them: a person who looks into the store types them."""
+    owed: int = 64 * 1024 * 1024
+    """Bytes that a connection may leave unread before it is closed: answers to MAX_ASKED requests, and watches."""
 
 
 class Wire(NamedTuple):
@@ -274,8 +281,8 @@ class ZnodeClient:
 
     def _watch(self, paths: dict[str, None], path: str) -> None:
         paths[path] = None
-        if self.watches > MAX_WATCHES:
-            self._end(f"more than {MAX_WATCHES} watches")
+        if self.watches > self._limits.watches:
+            self._end(f"more than {self._limits.watches} watches")
 
     def _renew(self, record: SetWatches) -> None:
         """Watch again what a lost connection watched; what changed since `zxid` is told at once."""

@@ -33,17 +33,10 @@ MAX_MESSAGE: Final = 8 * 1024 * 1024
 """Bytes of one message: a multi of some thousand nodes."""
 MAX_CONNECT: Final = 1_024
 """Bytes of the first message, by which a client begins or takes up a session."""
-MAX_CONNECTIONS: Final = 1_000
 MAX_ASKED: Final = 1_000
 """Requests of one connection that wait for their answer before no more is read from it."""
-MAX_OWED: Final = 64 * 1024 * 1024
-"""Bytes that a connection may leave unread before it is closed: answers to MAX_ASKED requests, and watches."""
 CONNECT_S: Final = 10.0
 """Time for a connection to say what it wants."""
-MAX_STRANGERS: Final = 100
-"""Connections that have not shown the store's credentials: one more, and the oldest of them is closed."""
-AUTHENTICATE_S: Final = 60.0
-"""Time for a connection to show them: a person who looks into the store types them."""
 
 
 class ZnodeServer:
@@ -139,7 +132,7 @@ class ZnodeServer:
     def close_oldest_stranger(self) -> None:
         """Connections without credentials never take the places of brokers."""
         strangers = [one for one in self.connections if not one.client.is_trusted]
-        if len(strangers) > MAX_STRANGERS:
+        if len(strangers) > self.limits.strangers:
             strangers[0].close("there are too many connections that have not shown the store's credentials")
 
     def flush_soon(self, connection: ZnodeConnection) -> None:
@@ -149,7 +142,7 @@ class ZnodeServer:
     def status(self) -> Status:
         """For the words that people ask with."""
         clients = [(connection.peer, connection.client) for connection in self.connections]
-        return Status(self.directory, self.port, self.limits, MAX_CONNECTIONS, self.store, clients)
+        return Status(self.directory, self.port, self.limits, self.limits.connections, self.store, clients)
 
 
 class ZnodeConnection(asyncio.Protocol):
@@ -172,15 +165,16 @@ class ZnodeConnection(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else "?"
-        if len(self._server.connections) >= MAX_CONNECTIONS:
-            log.warning("%s: connection refused: there are %d already", self.peer, MAX_CONNECTIONS)
+        limits = self._server.limits
+        if len(self._server.connections) >= limits.connections:
+            log.warning("%s: connection refused: there are %d already", self.peer, limits.connections)
             transport.abort()
             return
         self._transport = transport
-        transport.set_write_buffer_limits(MAX_OWED)
+        transport.set_write_buffer_limits(limits.owed)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._server.connections[self] = None
-        wait_s = CONNECT_S if self.client.is_trusted else AUTHENTICATE_S
+        wait_s = CONNECT_S if self.client.is_trusted else limits.authenticate_s
         self._deadline = self._server.loop.call_later(wait_s, self._too_late)
         self._server.close_oldest_stranger()
 
@@ -203,7 +197,7 @@ class ZnodeConnection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """It does not read what it asks for."""
-        self.close(f"more than {MAX_OWED} bytes are left unread")
+        self.close(f"more than {self._server.limits.owed} bytes are left unread")
 
     @property
     def _open(self) -> bool:
@@ -262,7 +256,8 @@ class ZnodeConnection(asyncio.Protocol):
         if self.client.is_trusted:
             self.close(f"nothing was asked within {CONNECT_S:g} s")
         else:
-            self.close(f"the store's credentials were not shown within {AUTHENTICATE_S:g} s")
+            within = self._server.limits.authenticate_s
+            self.close(f"the store's credentials were not shown within {within:g} s")
 
     # -- out ---------------------------------------------------------------------------------------------------------
 

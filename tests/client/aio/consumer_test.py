@@ -52,6 +52,12 @@ async def some(one: Consumer, count: int) -> list[bytes]:
     return found
 
 
+async def in_poll(one: Consumer) -> None:
+    """Until its thread is in a call."""
+    while not one._blocking._guard._owner:  # noqa: ASYNC110 - seen from the loop
+        await asyncio.sleep(0.001)
+
+
 def numbers(first: int, last: int) -> list[bytes]:
     return [b"%d" % n for n in range(first, last)]
 
@@ -155,7 +161,7 @@ def test_other_calls_do_not_wait_for_a_poll(bench: Bench, run: Run) -> None:
             await one.assign([where])
             assert await some(one, 3) == numbers(0, 3)
             waiting = asyncio.create_task(one.poll(600))
-            await asyncio.sleep(0.1)
+            await in_poll(one)
             assert await one.end_offsets([where]) == {where: 3}
             assert await one.position(where) == 3
             assert not waiting.done()
@@ -223,7 +229,7 @@ def test_closing_ends_a_poll_and_every_thread(bench: Bench, run: Run) -> None:
         await one.subscribe([topic])
         assert await some(one, 1) == numbers(0, 1)
         waiting = asyncio.create_task(one.poll(600))
-        await asyncio.sleep(0.05)
+        await in_poll(one)
         await one.close()
         with pytest.raises(UsageError, match="closed"):
             await waiting

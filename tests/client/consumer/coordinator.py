@@ -6,6 +6,7 @@ Zone: real. A scripted broker that leads one partition without an end, and coord
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -60,11 +61,15 @@ class ScriptedGroup:
             or key in (ApiKey.API_VERSIONS, ApiKey.PRODUCE)  # librdkafka fetches from brokers with it
         }
         self.codes: dict[ApiKey, ErrorCode] = {}
+        self.given: Counter[tuple[ApiKey, ErrorCode]] = Counter()
+        """How often it answered which request with which code."""
         self.assignment: bytes | None = None
         """What every member gets; None: what the leader sends."""
         self.generation = 0
         self.commits: list[tuple[int, str]] = []
         """(generation, member id) of those that were taken."""
+        self.stale = 0
+        """How many of them named another generation than the group had."""
         self._members = 0
         handlers: dict[ApiKey, Callable[[Request], bytes]] = {
             ApiKey.FIND_COORDINATOR: self._find,
@@ -91,7 +96,9 @@ class ScriptedGroup:
         self.broker.close()
 
     def _code(self, key: ApiKey) -> int:
-        return int(self.codes.get(key, ErrorCode.NONE))
+        code = self.codes.get(key, ErrorCode.NONE)
+        self.given[key, code] += 1
+        return int(code)
 
     def _find(self, request: Request) -> bytes:
         code = self._code(ApiKey.FIND_COORDINATOR)
@@ -133,6 +140,7 @@ class ScriptedGroup:
         message: Any = request.message()
         assert isinstance(message, OffsetCommitRequest)
         if not code:
+            self.stale += message.generation_id_or_member_epoch != self.generation
             self.commits.append((message.generation_id_or_member_epoch, message.member_id))
         part = OffsetCommitResponse.OffsetCommitResponsePartition(partition_index=0, error_code=code)
         return request.reply(

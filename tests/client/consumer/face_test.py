@@ -270,22 +270,29 @@ def test_a_string_is_not_a_list_of_topics(consumer: Make, topic: str) -> None:
 def test_two_threads_are_told_apart(consumer: Make, topic: str) -> None:
     reader = consumer(group_id=None)
     reader.assign([TopicPartition(topic, 0)])
-    inside = threading.Event()
 
     def poll() -> None:
-        inside.set()
         with pytest.raises(WakeupError):
             reader.poll(180)
 
     polling = threading.Thread(target=poll)
     polling.start()
-    inside.wait()
-    time.sleep(0.1)
+    while reader._guard._owner != polling.ident:
+        time.sleep(0.001)
     with pytest.raises(UsageError, match="another thread"):
         reader.assignment()
     reader.wakeup()
     polling.join()
     assert reader.assignment()
+
+
+def test_unsubscribe_takes_an_assignment_back(consumer: Make, topic: str) -> None:
+    reader = consumer(group_id=None)
+    reader.assign([TopicPartition(topic, 0)])
+    reader.unsubscribe()
+    assert reader.assignment() == set()
+    with pytest.raises(UsageError, match="nothing is subscribed to or assigned"):
+        reader.poll()
 
 
 def test_a_child_process_cannot_use_it(consumer: Make, topic: str) -> None:

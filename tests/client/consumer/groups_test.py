@@ -128,7 +128,7 @@ def test_a_topic_that_is_deleted_is_given_up(consumer: Make, cluster: Cluster, t
 def test_a_member_that_polls_too_late_comes_back(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, ["x"])
     told: list[str] = []
-    slow = consumer(max_poll_interval_ms=500, session_timeout_ms=6000, enable_auto_commit=False)
+    slow = consumer(max_poll_interval_ms=1_000, session_timeout_ms=6000, enable_auto_commit=False)
     slow.subscribe([topic], on_lost=lambda _: told.append("lost"), on_revoked=lambda _: told.append("revoked"))
     read(slow, 1)
     other = consumer(enable_auto_commit=False)

@@ -332,6 +332,30 @@ def test_what_no_retry_helps_is_told_and_nothing_is_kept(code: ErrorCode) -> Non
     assert machine.failure is None
 
 
+@pytest.mark.parametrize("step", ["coordinator", "join", "sync"])
+def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -> None:
+    code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    machine = begin(EAGER)
+    if step == "coordinator":
+        machine.on_disconnect(1)
+        machine.tick(10)
+        only(machine, FindCoordinator)
+        machine.on_coordinator(10, code)
+    elif step == "join":
+        machine.on_join(1, JoinGroupResponse(error_code=code))
+    else:
+        join(machine, 1, 1)
+        machine.on_sync(2, SyncGroupResponse(error_code=code))
+    failed = only(machine, Failed)
+    assert machine.failure is failed.error
+    assert machine.member == NOBODY
+    machine.tick(1000)
+    assert machine.actions() == []
+    machine.poll(1000)
+    assert machine.actions()[0] == Prepare((), lost=False)
+    assert machine.failure is failed.error, "until it is in"
+
+
 def test_a_refused_commit_of_an_earlier_generation_says_nothing_of_the_present_one() -> None:
     machine = stable(EAGER, T0)
     for code in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_INSTANCE_ID):

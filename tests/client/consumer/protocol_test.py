@@ -24,12 +24,14 @@ from ottla.client.consumer.protocol import (
 from ottla.client.errors import MalformedReplyError
 from ottla.types import TopicPartition
 
-PLACES = st.lists(st.builds(TopicPartition, st.text("abc", min_size=1), st.integers(0, 9)), unique=True).map(
+NAMES = st.text("abc\udcff", min_size=1)
+"""With a byte that is no UTF-8."""
+PLACES = st.lists(st.builds(TopicPartition, NAMES, st.integers(0, 9)), unique=True).map(
     lambda found: tuple(sorted(found))
 )
 WANTED = st.builds(
     Subscription,
-    st.lists(st.text("abc", min_size=1), unique=True).map(lambda found: tuple(sorted(found))),
+    st.lists(NAMES, unique=True).map(lambda found: tuple(sorted(found))),
     st.none() | st.binary(),
     PLACES,
     st.integers(-1, 2**31 - 1),

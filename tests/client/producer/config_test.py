@@ -90,6 +90,7 @@ class Name(str):
         ("acks", np.int64(1), "acks", "1"),
         ("batch.size", np.int32(7), "batch_size", 7),
         ("batch.size", " 7 ", "batch_size", 7),
+        ("batch.size", Name("7"), "batch_size", 7),
         ("batch.size", None, "batch_size", 16_384),
         ("enable.idempotence", np.bool_(False), "enable_idempotence", False),
     ],

@@ -25,6 +25,7 @@ from ottla.client import (
 )
 from ottla.client.admin_transactions import TransactionAdmin
 from ottla.client.aio import Producer as AioProducer
+from ottla.client.producer.transaction import State
 
 pytestmark = MARKS
 AT = 1_700_000_000_000
@@ -83,6 +84,28 @@ def test_flush_waits_for_the_callbacks_of_the_halves_of_a_batch(
     assert sorted(told) == list(range(10))
 
 
+def test_flush_waits_for_the_last_callback_of_a_batch_that_was_split(
+    bench: Bench, producer: Callable[..., Producer]
+) -> None:
+    topic = bench.topic(max_message_bytes="2000")
+    one = producer(linger_ms=1_000)
+    called, over, flushed = threading.Event(), threading.Event(), threading.Event()
+
+    def held(_metadata: object, _error: object) -> None:
+        called.set()
+        over.wait(60)
+
+    sent = [one.send(topic, bytes(1_000), on_delivery=held if number == 9 else None) for number in range(10)]
+    thread = threading.Thread(target=lambda: (one.flush(), flushed.set()))
+    thread.start()
+    assert called.wait(60)
+    assert all(each.done() for each in sent)
+    assert not flushed.wait(0.1)
+    over.set()
+    assert flushed.wait(60)
+    thread.join()
+
+
 @pytest.mark.parametrize("ending", ["close", "with", "error"])
 def test_closing_aborts_the_open_transaction(bench: Bench, ending: str) -> None:
     topic, name = bench.topic(), f"closing-{ending}"
@@ -117,9 +140,55 @@ def test_closing_with_asyncio_aborts_the_open_transaction(bench: Bench) -> None:
     assert "ABORT" in state_of(bench, "closing-aio").upper()
 
 
+def test_nothing_is_begun_while_closing_aborts(bench: Bench) -> None:
+    """What is begun then would stay open: nothing aborts it any more."""
+    topic = bench.topic()
+    one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "closing-late", "max.block.ms": 60_000})
+    one.init_transactions()
+    one.begin_transaction()
+    one.send(topic, b"v").result(60)
+    bench.proxy.hold()
+    closing = threading.Thread(target=one.close)
+    try:
+        closing.start()
+        while one._transactional._state.state is not State.ABORTING:  # type: ignore[union-attr]
+            time.sleep(0.001)
+        with pytest.raises(UsageError, match="closed"):
+            one.begin_transaction()
+        with pytest.raises(UsageError, match="closed"):
+            one.send(topic, b"v")
+    finally:
+        bench.proxy.release()
+    closing.join()
+
+
+def test_nothing_is_begun_while_closing_with_asyncio_aborts(bench: Bench) -> None:
+    topic = bench.topic()
+
+    async def main() -> None:
+        one = aio(bench, transactional_id="closing-late-aio", max_block_ms=60_000)
+        await one.init_transactions()
+        await one.begin_transaction()
+        await one.send_and_wait(topic, b"v")
+        bench.proxy.hold()
+        closing = asyncio.create_task(one.close())
+        try:
+            while one._transactional._state.state is not State.ABORTING:  # type: ignore[union-attr]  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+            with pytest.raises(UsageError, match="closed"):
+                await asyncio.wait_for(one.begin_transaction(), 60)
+            with pytest.raises(UsageError, match="closed"):
+                await one.send(topic, b"v")
+        finally:
+            bench.proxy.release()
+        await closing
+
+    asyncio.run(main())
+
+
 def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     topic = bench.topic()
-    one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "unreachable", "max.block.ms": 300})
+    one = Producer({"bootstrap.servers": bench.bootstrap, "transactional.id": "unreachable"})
     one.init_transactions()
     one.begin_transaction()
     one.send(topic, b"v").result(60)
@@ -127,7 +196,7 @@ def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplo
     bench.proxy.cut()
     try:
         with caplog.at_level(logging.WARNING):
-            one.close()
+            one.close(0.3)
     finally:
         bench.proxy.refuse(refusing=False)
     assert "left to its coordinator" in caplog.text

@@ -121,7 +121,7 @@ def test_short_queues_are_likelier() -> None:
 @pytest.mark.parametrize("delta", [0, 1, 511, 512, -1, 2**40])
 @pytest.mark.parametrize("value", [None, b"", b"v", bytes(511), bytes(512), bytes(70_000)])
 @pytest.mark.parametrize("key", [None, b"", b"key"])
-@pytest.mark.parametrize("headers", [(), (("h", None), ("é", b"1"))])
+@pytest.mark.parametrize("headers", [(), (("h", None), ("é", b"1"), ("\udcff", b""))])
 def test_records_are_encoded_as_the_other_encoder_does(
     delta: int, value: bytes | None, key: bytes | None, headers: tuple[tuple[str, bytes | None], ...]
 ) -> None:
@@ -129,3 +129,8 @@ def test_records_are_encoded_as_the_other_encoder_does(
     both = [Record(0, 2**41, None, None), Record(offset, 2**41 + delta, key, value, headers)]
     expected = bytes(encode_batch(both))
     assert expected.endswith(record_body(offset, delta, key, value, headers))
+
+
+def test_a_header_whose_name_is_no_text_is_refused() -> None:
+    with pytest.raises(UsageError, match="half of a surrogate pair"):
+        record_body(0, 0, None, None, (("\ud83d", b""),))

@@ -247,9 +247,11 @@ def test_asyncio_sends_a_table_at_once(bench: Bench) -> None:
     async def main() -> None:
         async with aio.Producer({"bootstrap.servers": bench.bootstrap}) as one:
             await one.send_and_wait(topic, b"first")
-            await asyncio.sleep(0.1)  # nothing is on its way, so nothing else wakes the sender
+            # Nothing is on its way, so nothing else wakes the sender.
+            while not one._sender.asleep:  # noqa: ASYNC110 - seen from outside
+                await asyncio.sleep(0.001)
             sent = await one.send_table(topic, pa.table(V))
-            assert (await asyncio.wait_for(sent, 20)).rows == 2
+            assert (await asyncio.wait_for(sent, 180)).rows == 2
 
     asyncio.run(main())
 
@@ -266,7 +268,8 @@ def test_asyncio_sends_tables_without_blocking(bench: Bench) -> None:
             await one.send_and_wait(topic, b"first", partition=0)
             bench.proxy.hold()
             task = asyncio.create_task(one.send_table(topic, table))
-            await asyncio.sleep(0.2)
+            while not one._accumulator.memory_waiters:  # noqa: ASYNC110 - seen from outside
+                await asyncio.sleep(0.001)
             assert not task.done()
             bench.proxy.release()
             assert (await (await task)).partitions == {0: (1_000, 1, 1_000), 1: (1_000, 0, 999)}

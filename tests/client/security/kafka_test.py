@@ -123,8 +123,8 @@ def test_what_is_wrong_is_named_at_once(secured: Secured, what: str) -> None:
     with Consumer({**settings, "group.id": "g"}) as consumer:
         consumer.subscribe(["any"])
         with pytest.raises(ClientError, match=text):
-            consumer.poll(20)
-    assert time.monotonic() - began < 25, "nobody waits for max.block.ms"
+            consumer.poll(180)
+    assert time.monotonic() - began < 60, "nobody waits for max.block.ms"
 
 
 def test_a_port_without_tls_is_named(secured: Secured) -> None:
