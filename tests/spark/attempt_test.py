@@ -492,10 +492,9 @@ class _OtherNamesDenied(Claims):
 
 
 def test_a_client_that_may_not_use_the_common_name_claims_under_its_own(bench: Bench) -> None:
-    attempt = bench.attempt()
     claim = Claim(bench.query, 0, "partition", "sink", "mine-")
-    attempt.claims = (claims := _OtherNamesDenied(bench.links(), claim, 0, 60_000, alone=True),)
-    bench.run(attempt, ["one"])
+    claims = _OtherNamesDenied(bench.links(), claim, 0, 60_000, alone=True)
+    claims.write()
     assert claims._name == f"mine-{bench.query}-unit"
     with pytest.raises(ChangedUnit):
         _OtherNamesDenied(bench.links(), claim._replace(unit="batch"), 0, 60_000, alone=True).check()

@@ -32,7 +32,7 @@ LEFT = ("dead", "wakes before", "wakes behind")
 """What a run leaves behind, and whether it comes back before the next run or behind it."""
 
 ONCE, TWICE, UNNOTICED = "", "twice", "unnoticed"
-"""What comes of a change that is not refused: every row once; no row missing; what docs/pyspark.md calls not noticed."""
+"""What comes of a change that is not refused: every row once; none missing; what docs/pyspark.md calls not noticed."""
 CHANGED, UNSTABLE = "ChangedUnit", "UnstableRows"
 """How a change is refused once a task has ended."""
 
