@@ -205,9 +205,9 @@ class Query:
     def __init__(self, topics: Any, safeguards: SinkSafeguards = ALL_ON) -> None:
         self.topics = topics
         self.safeguards = safeguards
-        self.sources = [topics.make(2), topics.make(1)]
-        self.sinks = [topics.make(1), topics.make(1)]
-        self.id = f"query-{self.sources[0]}"
+        self._sources: dict[int, str] = {}
+        self._sinks: dict[int, str] = {}
+        self.id = f"query-{self._source_topic(0)}"
         self.batch = 0
         self._sleepers: list[Sleeper] = []
         self._last: Offset | None = None
@@ -217,14 +217,24 @@ class Query:
         self._ids: set[str] = set()
         self._committed: set[tuple[TopicPartition, int]] = set()
         self._wanted: Counter[str] = Counter()
-        self.more(0)
-        self.more(1)
 
-    def more(self, source: int = 0) -> None:
-        """More records in a source."""
-        name = self.sources[source]
-        for number in range(2 - source):
-            self.topics.put(name, number, [b"x"] * ROWS)
+    def more(self) -> None:
+        """More records in the first source."""
+        for number in range(2):
+            self.topics.put(self._sources[0], number, [b"x"] * ROWS)
+
+    def _source_topic(self, number: int) -> str:
+        """The first has two partitions; the other one is made where it is read."""
+        if number not in self._sources:
+            self._sources[number] = topic = self.topics.make(2 - number)
+            for partition in range(2 - number):
+                self.topics.put(topic, partition, [b"x"] * ROWS)
+        return self._sources[number]
+
+    def _sink_topic(self, number: int) -> str:
+        if number not in self._sinks:
+            self._sinks[number] = self.topics.make(1)
+        return self._sinks[number]
 
     def run(self, version: Version, place: Place | None = None, *, asleep: bool = False) -> None:
         """One batch: the one that was left unfinished, or the next. Raises what its tasks raise.
@@ -259,7 +269,9 @@ class Query:
     def counts(self) -> tuple[list[str], list[str]]:
         """(rows that are missing, rows that are there twice) of all batches that were planned."""
         self._end_what_is_open()
-        found = Counter(value.decode().partition(":")[2] for sink in self.sinks for value in self.topics.values(sink))
+        found = Counter(
+            value.decode().partition(":")[2] for sink in self._sinks.values() for value in self.topics.values(sink)
+        )
         return sorted((self._wanted - found).elements()), sorted((found - self._wanted).elements())
 
     def _end_what_is_open(self) -> None:
@@ -293,13 +305,13 @@ class Query:
         return self._pending
 
     def _source(self, version: Version) -> dict[str, str]:
-        named = ",".join(self.sources[number] for number in version.reads)
+        named = ",".join(self._source_topic(number) for number in version.reads)
         group = f"{self.id}-{version.group}"
         self._groups.add(group)
         return {"subscribe": named, "startingOffsets": "earliest", "kafka.group.id": group}
 
     def _writer(self, version: Version) -> Any:
-        options = {**self.topics.options, "topic": self.sinks[version.topic], "exactlyOnce": version.unit}
+        options = {**self.topics.options, "topic": self._sink_topic(version.topic), "exactlyOnce": version.unit}
         options |= {"sink": version.sink} if version.sink else {}
         options |= {"transactionalIdPrefix": version.prefix} if version.prefix else {}
         if version.foreach:
@@ -363,6 +375,6 @@ class Query:
 
     def _add_partitions(self, version: Version) -> None:
         if version.partitions > self._partitions[version.topic]:
-            name = self.sinks[version.topic]
+            name = self._sink_topic(version.topic)
             values_of(self.topics.admin().create_partitions({name: version.partitions}))
             self._partitions[version.topic] = version.partitions
