@@ -50,6 +50,7 @@ READ = Version()
 WHOLE = Version("batch", "one")
 SHUFFLED = Version(spread="two", adaptive=False)
 UNION = Version(spread="union")
+UNADAPTIVE = Version(adaptive=False)
 FOREACH = Version("partition", foreach=True, sink="counts")
 CHANGES = (
     Change("nothing", READ, READ),
@@ -65,8 +66,8 @@ CHANGES = (
     Change("coalesce", READ, Version(spread="coalesced"), UNSTABLE),
     Change("a shuffle", READ, SHUFFLED, CHANGED),
     Change("no shuffle any more", SHUFFLED, READ, CHANGED),
-    Change("no adaptive execution", READ, Version(adaptive=False)),
-    Change("adaptive execution", Version(adaptive=False), READ),
+    Change("no adaptive execution", READ, UNADAPTIVE),
+    Change("adaptive execution", UNADAPTIVE, READ),
     Change("the number of partitions of a shuffle", SHUFFLED, Version(spread="three", adaptive=False), UNNOTICED),
     Change("partitions of the output", READ, Version(partitions=3)),
     Change("topic of the output", READ, Version(topic=1)),
@@ -153,6 +154,16 @@ def test_a_batch_that_reads_what_the_next_query_does_not_read_is_finished_first(
     assert query.counts() == ([], [])
     with pytest.raises(BadCheckpoint, match="use a new checkpoint directory"):
         query.run(Version(reads=(1,)))
+
+
+def test_a_task_that_reads_other_partitions_than_its_marker_says_is_refused(topics: Any) -> None:
+    """As behind coalesce, without adaptive execution: the rows of the second task would be left out."""
+    query = Query(topics)
+    query.run(UNADAPTIVE, ENDED)
+    with pytest.raises(ChangedUnit, match="other partitions of the source"):
+        query.run(UNADAPTIVE._replace(spread="coalesced"))
+    query.run(UNADAPTIVE)
+    assert query.counts() == ([], [])
 
 
 SAME_NAMES = ("foreachBatch", "no foreachBatch any more")
