@@ -29,7 +29,7 @@ from ottla.spark.sink_options import sink_options
 from ottla.spark.writing import write_batches
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
-from testbench.spark_chaos.cases import CASES, CLUSTER, Case, Run
+from testbench.spark_chaos.cases import CASES, CLUSTER, OTHER_SOURCE, Case
 from testbench.spark_chaos.committed import apart, await_markers, committed, end_what_is_open
 from testbench.spark_chaos.kafka_trio import STATUS, kafka_trio
 from testbench.spark_chaos.query import Plan
@@ -108,7 +108,8 @@ class Bench:
 
     def fill(self) -> None:
         """The source: every number once."""
-        self._make(SOURCE)
+        for topic in (SOURCE, OTHER_SOURCE):
+            self._make(topic)
         options = sink_options({"kafka.bootstrap.servers": self._bootstrap, "topic": SOURCE})
         numbers = pa.array([str(number) for number in range(self._rows)])
         places = pa.array([number % PARTITIONS for number in range(self._rows)], pa.int32())
@@ -117,21 +118,24 @@ class Bench:
     def run(self, number: int, case: Case) -> bool:
         """Whether a case came out as it must; prints it."""
         sink = f"chaos-sink-{number}"
-        self._make(sink)
+        suffixes = {"", *(run.plan.get("suffix", "") for run in case.runs)}
+        for suffix in suffixes:
+            self._make(sink + suffix)
         directory = self._directory / f"case-{number}"
         (directory / "strikes").mkdir(parents=True)
         plan = Plan(self._bootstrap, SOURCE, sink, str(directory), self._rows // 4, **case.plan)
         if case.offsets:
             plan = plan._replace(group=f"chaos-group-{number}")
         begun = time.monotonic()
-        parted = self._runs(plan, case.runs)
+        parted, other = self._runs(plan, case)
         left = sorted(strike.name for strike in plan.strikes.iterdir())
-        missing, twice = self._counts(sink)
-        good = not left and ((missing, twice, parted) == (0, 0, 0)) is case.exact
+        missing, twice = self._counts([sink + suffix for suffix in sorted(suffixes)])
+        good = not left and not other and ((missing, twice, parted) == (0, 0, 0)) is case.exact
+        more = [f"did not hit: {left}"] * bool(left) + [f"not refused: {other}"] * bool(other)
         print(
             f"{'ok ' if good else 'BAD'} {case.name}: {missing} missing, {twice} too many"
             f"{f', group and output apart after {parted} runs' if case.offsets else ''}"
-            f"{f', did not hit: {left}' if left else ''} ({time.monotonic() - begun:.0f} s)",
+            f"{''.join(f', {each}' for each in more)} ({time.monotonic() - begun:.0f} s)",
             flush=True,
         )
         return good
@@ -143,11 +147,12 @@ class Bench:
         if self._standalone is not None:
             self._standalone.stop()
 
-    def _runs(self, plan: Plan, runs: tuple[Run, ...]) -> int:
-        """After how many runs the group was not where the output was."""
+    def _runs(self, plan: Plan, case: Case) -> tuple[int, list[str]]:
+        """After how many runs the group was not where the output was; errors that runs had to end with and did not."""
         beside: list[subprocess.Popen[bytes]] = []
-        apart_after = 0
-        for run in runs:
+        apart_after, other = 0, []
+        for run in case.runs:
+            said = _said(plan)
             for strike in run.strikes:
                 (plan.strikes / strike).touch()
             driver = self._start(plan._replace(**run.plan))
@@ -157,16 +162,18 @@ class Bench:
             else:
                 _end(driver)
             time.sleep(run.wait_s)
-            apart_after += bool(plan.group) and run.look and self._apart(plan)
+            other += [run.refused] if run.refused not in _said(plan)[len(said) :] else []
+            apart_after += bool(plan.group) and run.look and self._apart(plan, behind=case.behind)
         for driver in beside:
             _end(driver)
-        return apart_after
+        return apart_after, other
 
-    def _apart(self, plan: Plan) -> bool:
+    def _apart(self, plan: Plan, *, behind: bool) -> bool:
         """Whether the group stays away from the output. Tasks of a driver that was killed may commit while we look."""
         for _ in range(10):
-            end_what_is_open(self._bootstrap, Path(plan.directory, "checkpoint"), PARTITIONS)
-            if not apart(self._bootstrap, plan.group, SOURCE, plan.sink, lambda number: number % PARTITIONS):
+            end_what_is_open(self._bootstrap, Path(plan.directory, "checkpoint"), 2 * PARTITIONS)
+            found = apart(self._bootstrap, plan.group, SOURCE, plan.sink, lambda number: number % PARTITIONS)
+            if not any(group > rows or not behind for group, rows in found.values()):
                 return False
             time.sleep(0.5)
         return True
@@ -186,11 +193,19 @@ class Bench:
             values_of(Admin(cluster).create_topics([NewTopic(topic, PARTITIONS, self._replicas, {})]))
             cluster.topic(topic, create=True)
 
-    def _counts(self, sink: str) -> tuple[int, int]:
-        await_markers(self._bootstrap, sink, MARKERS_S)
-        found = Counter(committed(self._bootstrap, sink))
+    def _counts(self, sinks: list[str]) -> tuple[int, int]:
+        found: Counter[str] = Counter()
+        for sink in sinks:
+            await_markers(self._bootstrap, sink, MARKERS_S)
+            found.update(committed(self._bootstrap, sink))
         wanted = Counter(f"x-{number}" for number in range(self._rows))
         return (wanted - found).total(), (found - wanted).total()
+
+
+def _said(plan: Plan) -> str:
+    """What the drivers of a case have printed."""
+    log = Path(plan.directory, "driver.log")
+    return log.read_text(errors="replace") if log.exists() else ""
 
 
 def _environment() -> dict[str, str]:

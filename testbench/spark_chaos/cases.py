@@ -18,6 +18,7 @@ SPECULATION: Final = (
     ("spark.speculation.quantile", "0.25"),
     ("spark.speculation.minTaskRuntime", "100ms"),
 )
+OTHER_SOURCE: Final = "chaos-source-b"
 CLUSTER: Final = "cluster"
 """Stands for the standalone cluster: a master and two workers, each with a host of its own."""
 
@@ -32,6 +33,8 @@ class Run(NamedTuple):
     """It goes on while the next one runs."""
     wait_s: float = 0
     """After its end, for tasks that outlive it."""
+    refused: str = ""
+    """The error with which it must end."""
     look: bool = True
     """Whether the group is compared with the output behind it; that ends what its tasks have left open."""
 
@@ -47,11 +50,61 @@ class Case(NamedTuple):
     offsets: bool = False
     """The offsets of the source's group are in the transactions of the rows: after each run the group is where the
     output is."""
+    behind: bool = False
+    """The group may be behind the output, and never ahead of it."""
     exact: bool = True
     """Every row once, and the group with them; otherwise the safeguards are off, and that must not be so."""
 
 
 LAST: Final = Run()
+HALF: Final = Run(("after@1.1=driver",))
+"""Ends when a task of the second batch has committed, and another one perhaps."""
+
+
+def _changed(
+    name: str, then: dict[str, Any], refused: str = "", first: dict[str, Any] | None = None, **more: Any
+) -> Case:
+    """The author changes the query over a batch that is committed in part; where that is refused, back again."""
+    runs = (HALF, Run(plan=then, refused=refused), *([LAST] if refused else []))
+    return Case(f"changed between two runs: {name}", runs, first or {}, **more)
+
+
+CHANGES: Final = (
+    _changed("tasks to a whole batch", {"once": "batch", "shuffle": "1"}, "ChangedUnit"),
+    _changed("a shuffle", {"shuffle": "4", "settings": AQE_OFF}, "ChangedUnit"),
+    _changed("no shuffle", {"shuffle": "", "settings": ()}, "ChangedUnit", {"shuffle": "4", "settings": AQE_OFF}),
+    _changed("the prefix of the names", {"prefix": "other-"}, "ChangedUnit"),
+    _changed("the name of the sink", {"name": "other"}, "ChangedUnit"),
+    _changed("foreachBatch", {"foreach": "append"}, "ChangedUnit"),
+    _changed("another topic", {"suffix": "-b"}),
+    _changed("another expression", {"keyed": True}),
+    _changed("offsets beside the rows", {"offsets": "false"}, offsets=True, behind=True),
+    Case(
+        "changed between two runs: a whole batch to tasks",
+        (Run(("commit@1=driver",)), Run(plan={"once": "auto", "shuffle": ""})),
+        {"once": "batch", "shuffle": "1"},
+    ),
+    Case(
+        "changed between two runs: another query in the same directory",
+        (HALF, Run(plan={"source": OTHER_SOURCE}, refused="BadCheckpoint"), LAST),
+    ),
+    Case(
+        "offsets of a source that a union reads twice: driver killed with part of the tasks committed",
+        (HALF, Run(("after@2.4=driver",)), LAST),
+        {"union": True, "offsets": "auto"},
+        offsets=True,
+        behind=True,
+    ),
+    Case(
+        "foreachBatch with rows that are kept, two writes, one in a thread: driver killed between and behind them",
+        (Run(("between@1=driver",)), Run(("behind@2=driver",)), LAST),
+        {"kept": True},
+    ),
+    Case(
+        "4,200 tasks read beside a task that waits before its end",
+        (Run(("mid@1.1=wait",), {"others": 4_200}),),
+    ),
+)
 
 
 def _at_steps(role: str) -> tuple[str, ...]:
@@ -143,6 +196,7 @@ CASES: Final = (
         ),
         offsets=True,
     ),
+    *CHANGES,
     *(
         Case(f"the {role} is killed in every batch, {when}", (Run(strikes(role)),), brokers=3)
         for role in ROLES

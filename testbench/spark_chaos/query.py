@@ -8,8 +8,13 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from ottla.pipeline.queries import reason_of
+from testbench.spark_chaos.waiting import GO
 
 HERE = "127.0.0.1"
 
@@ -33,6 +38,22 @@ class Plan(NamedTuple):
     """append or update (a count by value): within foreachBatch."""
     group: str = ""
     """The consumer group whose offsets must be in the transactions of the rows."""
+    prefix: str = ""
+    """transactionalIdPrefix."""
+    name: str = ""
+    """The option sink."""
+    offsets: str = "true"
+    """offsetsInTransaction, with a group."""
+    suffix: str = ""
+    """Behind the name of the sink's topic."""
+    keyed: bool = False
+    """Rows have keys: another expression."""
+    union: bool = False
+    """Even and odd numbers are read apart, and united."""
+    kept: bool = False
+    """Within foreachBatch rows are kept and counted, and written by two writes, the second in a thread of its own."""
+    others: int = 0
+    """Tasks that read beside the query while one of its tasks waits."""
     unsafe: str = ""
     """The safeguard that is switched off."""
     settings: tuple[tuple[str, str], ...] = ()
@@ -53,15 +74,31 @@ def start(spark: Any, plan: Plan) -> Any:
     return writer.option("checkpointLocation", f"{plan.directory}/checkpoint").trigger(availableNow=True).start()
 
 
+def read_beside(spark: Any, plan: Plan, query: Any) -> None:
+    """Many tasks that read, once a task of the query waits; then let it go."""
+    while any(plan.strikes.iterdir()) and query.isActive:
+        time.sleep(0.1)
+    options = {"kafka.bootstrap.servers": plan.bootstrap, "subscribe": plan.source, "minPartitions": "600"}
+    rows, done = spark.read.format("ottla").options(**options).load(), 0
+    while done < plan.others and query.isActive:
+        rows.write.format("noop").mode("overwrite").save()
+        done += 600
+    Path(plan.directory, GO).touch()
+
+
 def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
     """Into the product's sink."""
     from testbench.spark_chaos.source import ChaosSource
 
     spark.dataSource.register(ChaosSource)
-    options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink, "exactlyOnce": plan.once}
+    options = {"kafka.bootstrap.servers": plan.bootstrap, "topic": plan.sink + plan.suffix, "exactlyOnce": plan.once}
+    options |= {"transactionalIdPrefix": plan.prefix} if plan.prefix else {}
+    options |= {"sink": plan.name} if plan.name else {}
+    if plan.kept:
+        return rows.writeStream.foreachBatch(_keeping(plan, options))
     options |= {"chaos": str(plan.strikes)} | ({"unsafe": plan.unsafe} if plan.unsafe else {})
     if plan.group:
-        options |= {"offsetsInTransaction": "true", "sourceGroup": plan.group}
+        options |= {"offsetsInTransaction": plan.offsets, "sourceGroup": plan.group}
     if plan.foreach:
 
         def publish(frame: Any, batch: int) -> None:  # noqa: ARG001 - Spark's signature
@@ -73,6 +110,41 @@ def _writer(spark: Any, rows: Any, plan: Plan) -> Any:
     return rows.writeStream.format("ottla_chaos").options(**options)
 
 
+def _keeping(plan: Plan, options: dict[str, str]) -> Callable[[Any, int], None]:
+    """Rows are kept and counted, then written by two writes; points: between them, and behind."""
+    from pyspark import InheritableThread
+
+    from ottla.spark import write_batch
+    from testbench.spark_chaos.source import Strikes
+
+    said = {name: options[name] for name in ("kafka.bootstrap.servers", "topic")}
+    strikes = Strikes(str(plan.strikes), plan.bootstrap, plan.sink)
+
+    def publish(frame: Any, batch: int) -> None:
+        kept = frame.persist()
+        kept.count()
+        even, odd = (kept.where(f"CAST(substr(value, 3) AS INT) % 2 = {half}") for half in (0, 1))
+        write_batch(even, batch, said, sink="even")
+        strikes.at("between", batch)
+        failed: list[Exception] = []
+
+        def write_odd() -> None:
+            try:
+                write_batch(odd, batch, said, sink="odd")
+            except Exception as error:
+                failed.append(error)
+
+        thread = InheritableThread(target=write_odd)
+        thread.start()
+        thread.join()
+        if failed:
+            raise failed[0]
+        strikes.at("behind", batch)
+        kept.unpersist()
+
+    return publish
+
+
 def _rows(spark: Any, plan: Plan) -> Any:
     source = spark.readStream.format("ottla").option("kafka.bootstrap.servers", plan.bootstrap)
     source = source.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", plan.per_batch)
@@ -80,13 +152,16 @@ def _rows(spark: Any, plan: Plan) -> Any:
     if plan.group:
         source = source.option("kafka.group.id", plan.group)
     rows = source.option("subscribe", plan.source).load().selectExpr("CAST(value AS STRING) AS value", *kept)
+    if plan.union:
+        rows = rows.where("CAST(value AS INT) % 8 < 4").union(rows.where("CAST(value AS INT) % 8 >= 4"))
     if plan.shuffle == "value":
         rows = rows.repartition("value")
     elif plan.shuffle:
         rows = rows.repartition(int(plan.shuffle), *(["value"] if plan.shuffle != "1" else []))
     if plan.foreach == "update":
         rows = rows.groupBy("value").count().select("value")
-    return rows.selectExpr("concat('x-', value) AS value", *(["_source"] if kept else []))
+    key = ["value AS key"] if plan.keyed else []
+    return rows.selectExpr("concat('x-', value) AS value", *key, *(["_source"] if kept else []))
 
 
 def main() -> int:
@@ -95,9 +170,12 @@ def main() -> int:
     spark = session(plan)
     Path(plan.directory, "jvm.pid").write_text(str(spark.sparkContext._gateway.proc.pid))
     try:
-        start(spark, plan).awaitTermination()
+        query = start(spark, plan)
+        if plan.others:
+            read_beside(spark, plan, query)
+        query.awaitTermination()
     except Exception as error:
-        print(type(error).__name__, str(error)[:500], flush=True)
+        print(type(error).__name__, reason_of(error)[:500], flush=True)
         return 3
     finally:
         sys.stdout.flush()

@@ -24,6 +24,7 @@ from ottla.spark.sink_options import SinkOptions
 from ottla.spark.source import OttlaSource
 from ottla.spark.writers import BatchWriter, StreamWriter, Written
 from testbench.spark_chaos import brokers
+from testbench.spark_chaos.waiting import GO
 
 
 class Chaos(Exception):
@@ -66,6 +67,9 @@ class Strikes:
         if action == "driver":
             os.kill(int((self.place.parent / "jvm.pid").read_text()), signal.SIGKILL)
             time.sleep(60)
+        if action == "wait":
+            while not (self.place.parent / GO).exists():
+                time.sleep(0.1)
         if action == "executor":
             _kill_executor()
         if action.startswith("sleep"):

@@ -18,11 +18,12 @@ from tests.spark.attempts import Bench, rows
 from ottla.client.admin import Admin
 from ottla.client.admin_types import LATEST, NewTopic, Resource, ResourceType
 from ottla.client.batch_transaction import Links, end, is_fenced
-from ottla.client.errors import ClientError, DeadlineError, values_of
+from ottla.client.errors import ClientError, DeadlineError, refusal, values_of
 from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
 from ottla.server.embedded import EmbeddedBroker
 from ottla.spark.attempt import Attempt, write_turn
-from ottla.spark.claims import Claims
+from ottla.spark.claims import Claim, Claims, claims_of
 from ottla.spark.errors import BadRows, ChangedUnit, Fenced, MarkersGone, StaleDriver
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker
 from ottla.spark.links import kept_links
@@ -425,7 +426,7 @@ def claimed(bench: Bench, unit: str, partition: int = 0, sink: str = "sink") -> 
     """An attempt of a run that writes batch 0 in this unit."""
     attempt = bench.attempt(partition=partition)
     turn = attempt.turn._replace(sink=sink)
-    attempt.claims = Claims(bench.links(), turn, unit, 60_000, alone=True)
+    attempt.claims = claims_of(bench.links(), turn, unit, 60_000, kind="stream", reads=False)
     return attempt
 
 
@@ -471,7 +472,7 @@ def test_of_attempts_that_claim_a_batch_at_the_same_time_all_write_it_in_one_uni
     def claim(number: int) -> str:
         unit = "partition" if number % 2 else "batch"
         try:
-            claimed(bench, unit, number).claims.write()  # type: ignore[union-attr]
+            claimed(bench, unit, number).claims[0].write()
         except (ChangedUnit, StaleDriver, Fenced) as error:
             return type(error).__name__
         return unit
@@ -479,3 +480,21 @@ def test_of_attempts_that_claim_a_batch_at_the_same_time_all_write_it_in_one_uni
     with ThreadPoolExecutor(8) as pool:
         found = Counter(pool.map(claim, range(8)))
     assert found["partition"] == 4, f"a batch that only was claimed as a whole gives way: {found}"
+
+
+class _OtherNamesDenied(Claims):
+    """A client whose ACLs allow names with the query's prefix alone."""
+
+    def _claim(self) -> Claim | None:
+        if self._name != self._own_name:
+            raise refusal(ErrorCode.GROUP_AUTHORIZATION_FAILED, f"positions of group {self._name}")
+        return super()._claim()
+
+
+def test_a_client_that_may_not_use_the_common_name_claims_under_its_own(bench: Bench) -> None:
+    claim = Claim(bench.query, 0, "partition", "sink", "mine-")
+    claims = _OtherNamesDenied(bench.links(), claim, 0, 60_000, alone=True)
+    claims.write()
+    assert claims._name == f"mine-{bench.query}-unit"
+    with pytest.raises(ChangedUnit):
+        _OtherNamesDenied(bench.links(), claim._replace(unit="batch"), 0, 60_000, alone=True).check()

@@ -10,7 +10,10 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from tests.spark.planning import Query, batch, logged, ranges, stream
 
+from ottla.client.batch_transaction import BatchTransaction, Links
 from ottla.client.errors import RefusedError
+from ottla.client.positions import OffsetAndMetadata
+from ottla.client.settings import ClientConfig
 from ottla.spark import readers
 from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss
 from ottla.spark.offsets import PLAN
@@ -350,3 +353,24 @@ def test_a_source_that_is_planned_twice_for_a_batch_holds_its_group(topics: Any)
     with stream(topics, **options) as reader:
         reader.partitions(start, end)
         assert held(reader) is None
+
+
+@pytest.mark.slow
+def test_what_a_driver_that_was_killed_left_open_does_not_keep_the_next_one_waiting(
+    topics: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A transaction with offsets of the group stays open until its time is over."""
+    topic = topics.make()
+    topics.put(topic, 0, [b"a", b"b"])
+    group, links = f"{topic}-readers", Links(ClientConfig(bootstrap_servers=topics.bootstrap))
+    left = BatchTransaction(links, f"{topic}-killed", 60_000)
+    left.fence()
+    left.send_positions(group, {TopicPartition(topic, 0): OffsetAndMetadata(2)})
+    options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
+    with stream(topics, **options, **{"kafka.default.api.timeout.ms": "300"}) as reader:
+        start = logged(reader.initialOffset())
+        end = logged(reader.latestOffset(start, reader.getDefaultReadLimit()))
+        reader.partitions(start, end)
+        assert "cannot be looked at" not in caplog.text
+    left.fence()
+    links.close()

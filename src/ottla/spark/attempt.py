@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
@@ -62,8 +62,8 @@ class Attempt:
         self.has_begun = False
         self.parts: str | None = None
         """What the rows were read from (`parts_of`), for the marker; None where it is not known."""
-        self.claims: Claims | None = None
-        """Of the batch; None: there is no other unit in which it could be written."""
+        self.claims: Sequence[Claims] = ()
+        """Of the batch; none: there is no other way in which it could be written."""
         self._links = links
         self._safeguards = safeguards
         self._demands_offsets = options.once.offsets == "true"
@@ -75,8 +75,9 @@ class Attempt:
     def begin(self) -> Marker | None:
         """Take over; the marker when an earlier attempt has written this turn. Raises StaleDriver, BadCheckpoint,
         ChangedUnit, Fenced and the client's errors."""
-        if self.claims is not None and (whole := self.claims.check()) is not None:
-            return whole
+        for claims in self.claims:
+            if (whole := claims.check()) is not None:
+                return whole
         self.has_begun = True
         if self._safeguards.fence_first:
             self.fence()
@@ -113,8 +114,8 @@ class Attempt:
         """
         if not self.rows and not sources:
             return None
-        if self.claims is not None:
-            self.claims.write()
+        for claims in self.claims:
+            claims.write(has_read=self.parts is not None)
         self._send()
         if self._safeguards.marker_inside:
             self._guarded(self._send_marker)

@@ -1,10 +1,12 @@
-"""What the attempts at one batch agree on before anything of it is committed: its unit, and the sink's name.
+"""What the attempts at one batch agree on before anything of it is committed: its unit, the names of the sink, and
+whether each task reads the rows that it writes.
 
 Zone: real. By partition each task has a marker of its own; a whole batch has one. The markers of one unit say nothing
 of the other: over a batch that is committed in part, a run with another unit would leave rows out or write them twice.
 So the first task that is about to commit writes a claim, a position like a marker, under a transactional id of its own:
 of attempts that claim at the same time one succeeds, and the others read what it wrote. A batch of which no task came
-so far has no claim, and may be written in any unit.
+so far has no claim, and may be written in any unit. The claim has a name without the prefix of the query's other names,
+so that another prefix is noticed.
 """
 
 from __future__ import annotations
@@ -22,9 +24,17 @@ from ottla.client.stable_positions import stable_positions
 from ottla.errors import ErrorCode
 from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, MarkersGone, StaleDriver
 from ottla.spark.exactly_once import MARKER, MARKERS, Marker, Turn, parse_marker
+from ottla.spark.sink_options import PREFIX
 
 PARTITION: Final = "partition"
 BATCH: Final = "batch"
+FOREACH: Final = "foreachBatch"
+"""The batch is handed to a function, whose writes have claims of their own."""
+READ: Final = "read"
+"""Each task reads the rows that it writes."""
+MOVED: Final = "moved"
+"""Rows come to the task that claimed the batch from other tasks."""
+_NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
 _TRIES: Final = 100
 _PAUSE_S: Final = 0.02
 _MARKER_PATIENCE_MS: Final = 10_000
@@ -37,21 +47,27 @@ class Claim(NamedTuple):
     query: str
     batch: int
     unit: str
-    """PARTITION or BATCH."""
+    """PARTITION, BATCH or FOREACH."""
     sink: str
+    prefix: str
+    rows: str = ""
+    """READ or MOVED; empty where neither can be said of all tasks."""
 
 
 class Claims:
     """The claim of the batch of one turn."""
 
-    def __init__(self, links: Links, turn: Turn, unit: str, timeout_ms: int, *, alone: bool) -> None:
-        """alone: the batch has no other sink (`writeStream`), so that another sink's name is a change, too."""
+    def __init__(self, links: Links, claim: Claim, partition: int, timeout_ms: int, *, alone: bool) -> None:
+        """partition: the turn's. alone: the batch has no other sink (`writeStream`), so that another sink's name is a
+        change, too."""
         self._links = links
-        self._turn = turn
-        self._wanted = Claim(turn.query, turn.batch, unit, turn.sink)
+        self._wanted = claim
+        self._turn = Turn(claim.prefix, claim.query, claim.sink, claim.batch, partition)
         self._timeout_ms = timeout_ms
-        self._name = f"{turn.prefix}{turn.query}-unit" if alone else f"{turn.prefix}{turn.query}-{turn.sink}-unit"
-        self._settled = False
+        name = f"{claim.query}-unit" if alone else f"{claim.query}-{claim.sink}-unit"
+        self._name, self._own_name = PREFIX + name, claim.prefix + name
+        self._found: Claim | None = None
+        """The claim of this batch, once it is known that it stays."""
 
     def check(self) -> Marker | None:
         """Before anything is sent. The marker when an earlier run has committed all of the batch in the other unit.
@@ -63,18 +79,29 @@ class Claims:
             return None
         # The earlier run wrote the batch as a whole: its one transaction tells.
         if (marker := self._marker_of_whole_batch()) is None:
-            self.write()  # now: this fences partition 0, which may be the task's own
+            self._write()  # now: this fences partition 0, which may be the task's own
         return marker
 
-    def write(self) -> None:
-        """Before the marker is sent. Raises what `check` raises, and Fenced."""
+    def write(self, *, has_read: bool = True) -> None:
+        """Before the marker is sent. has_read: whether the task has read the rows that it writes. Raises what `check`
+        raises, and Fenced."""
+        if self._wanted.unit == PARTITION and not has_read:
+            self._wanted = self._wanted._replace(rows=MOVED)
+        self._write()
+        assert self._found is not None
+        before, now = self._found.rows, self._wanted.rows
+        if {before, now} == {READ, MOVED}:
+            words = {READ: "rows that are read in the task that writes them", MOVED: "rows of other tasks (a shuffle)"}
+            raise ChangedUnit(_words(self._turn, words[before], words[now]))
+
+    def _write(self) -> None:
         for _ in range(_TRIES):
-            if self._settled or (self._fits(self._read()) and self._settled):
+            if self._found is not None or (self._fits(self._read()) and self._found is not None):
                 return
             try:
                 self._write_once()
             except ClientError as error:
-                if not is_fenced(error):
+                if not is_fenced(error) and not self._is_renamed(error):
                     raise
                 time.sleep(random.random() * _PAUSE_S)
         raise Fenced(f"{self._turn}: other attempts claim the batch all the time; start the query again")
@@ -85,11 +112,11 @@ class Claims:
         if not self._fits(self._read()):
             if self._marker_of_whole_batch() is not None:
                 raise StaleDriver(f"{self._turn}: another driver has committed the whole batch; start the query again")
-        elif self._settled:
+        elif self._found is not None:
             return
         send_marker(transaction, self._name, _position(self._wanted))
         end(self._links, transaction.prepared(), commit=True)
-        self._settled = True
+        self._found = self._wanted
 
     def _fits(self, found: Claim | None) -> bool:
         """False: the batch was claimed as a whole, and this run writes it by partition."""
@@ -101,10 +128,15 @@ class Claims:
                 f"{self._turn}: batch {found.batch} is being written already, by a driver that is ahead of this one. "
                 "Two drivers run on one checkpoint, or the checkpoint was put back; nothing was written"
             )
+        if FOREACH in (found.unit, wanted.unit) and found.unit != wanted.unit:
+            raise ChangedUnit(_words(self._turn, _way(found), _way(wanted)))
         if found.sink != wanted.sink:
             raise ChangedUnit(_words(self._turn, f"sink={found.sink}", f"sink={wanted.sink}"))
+        if found.prefix != wanted.prefix:
+            before, now = (f"transactionalIdPrefix={claim.prefix}" for claim in (found, wanted))
+            raise ChangedUnit(_words(self._turn, before, now))
         if found.unit == wanted.unit:
-            self._settled = True
+            self._found = found
             return True
         if found.unit == PARTITION:
             raise ChangedUnit(_words(self._turn, f"exactlyOnce={found.unit}", f"exactlyOnce={wanted.unit}"))
@@ -120,8 +152,41 @@ class Claims:
         return marker if done else None
 
     def _read(self) -> Claim | None:
+        try:
+            return self._claim()
+        except ClientError as error:
+            if not self._is_renamed(error):
+                raise
+            return self._claim()
+
+    def _claim(self) -> Claim | None:
         groups = self._links.coordinators.groups
         return _parse(stable_positions(groups, self._name, [MARKER]).get(MARKER), self._name)
+
+    def _is_renamed(self, error: ClientError) -> bool:
+        """Take the name with the query's own prefix where the client may not use the other: then a change of the prefix
+        is not noticed."""
+        refused = isinstance(error, RefusedError) and error.code in _NOT_ALLOWED
+        if not refused or self._name == self._own_name:
+            return False
+        self._name = self._own_name
+        return True
+
+
+def claims_of(links: Links, turn: Turn, unit: str, timeout_ms: int, *, kind: str, reads: bool) -> tuple[Claims, ...]:
+    """The claims of a write, in the order in which they are looked at.
+
+    kind: "stream"; "foreach" for a write of a batch that may have several; "job" for one without a batch. reads: every
+    task must have read the rows that it writes.
+    """
+    rows = READ if reads and unit == PARTITION else ""
+    claim = Claim(turn.query, turn.batch, unit, turn.sink, turn.prefix, rows)
+    alone = kind == "stream"
+    own = Claims(links, claim, turn.partition, timeout_ms, alone=alone)
+    if kind != "foreach":
+        return (own,)
+    batch = claim._replace(unit=FOREACH, sink="", prefix=PREFIX, rows="")
+    return Claims(links, batch, turn.partition, timeout_ms, alone=True), own
 
 
 def send_marker(transaction: BatchTransaction, name: str, position: OffsetAndMetadata) -> None:
@@ -145,8 +210,13 @@ def _words(turn: Turn, before: str, now: str) -> str:
     )
 
 
+def _way(claim: Claim) -> str:
+    return "foreachBatch" if claim.unit == FOREACH else "writeStream of this format"
+
+
 def _position(claim: Claim) -> OffsetAndMetadata:
-    metadata = json.dumps({"q": claim.query, "u": claim.unit, "s": claim.sink}, separators=(",", ":"))
+    said = {"q": claim.query, "u": claim.unit, "s": claim.sink, "x": claim.prefix, "r": claim.rows}
+    metadata = json.dumps(said, separators=(",", ":"))
     return OffsetAndMetadata(claim.batch + 1, -1, metadata)
 
 
@@ -155,7 +225,8 @@ def _parse(found: OffsetAndMetadata | None, name: str) -> Claim | None:
         return None
     try:
         said = json.loads(found.metadata)
-        return Claim(str(said["q"]), found.offset - 1, str(said["u"]), str(said["s"]))
+        texts = (str(said[name]) for name in ("u", "s", "x", "r"))
+        return Claim(str(said["q"]), found.offset - 1, *texts)
     except (ValueError, TypeError, KeyError):
         raise BadCheckpoint(
             f"group {name} has a position of {MARKERS} that this version of the sink did not write: "

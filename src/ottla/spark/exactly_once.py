@@ -102,6 +102,11 @@ def already_written(turn: Turn, marker: Marker | None) -> bool:
     return marker.batch == turn.batch
 
 
+def is_adaptive_off(get: Callable[[str], str | None], *, streaming: bool) -> bool:
+    """Whether Spark keeps the partitions behind a shuffle as they are. `get`: Spark's settings as a task sees them."""
+    return any(get(name) == "false" for name in (ADAPTIVE, ADAPTIVE_STREAMS)[: 2 if streaming else 1])
+
+
 def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, parts: int) -> None:
     """Whether rows come in the same partitions when a batch is run again. Raises UnstableRows.
 
@@ -110,8 +115,7 @@ def check_rows_are_stable(get: Callable[[str], str | None], *, streaming: bool, 
     sizes that it measures in each run; what a partition has committed then says nothing about the rows that come in it.
     Several: `coalesce` has put them together, and may put others together when its number is changed.
     """
-    off = [name for name in (ADAPTIVE, ADAPTIVE_STREAMS)[: 2 if streaming else 1] if get(name) == "false"]
-    if off or parts == 1:
+    if parts == 1 or is_adaptive_off(get, streaming=streaming):
         return
     why = (
         "the rows were not read from topics in the task that writes them, so there may be a shuffle, and adaptive "

@@ -13,10 +13,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin_groups import GroupAdmin, GroupOffset
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
-from ottla.client.errors import ClientError, UnsupportedVersionError, first_error, values_of
+from ottla.client.errors import ClientError, DeadlineError, UnsupportedVersionError, first_error, values_of
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
@@ -81,14 +81,29 @@ class GroupOffsets:
 
     def hold(self, begins: Offsets, ends: Offsets) -> None:
         """Keep tasks from moving the group as far as these ends: several of them read these partitions. Raises
-        ClientError: then they could move it past records of which nothing is committed."""
-        present = self.committed(begins)
+        ClientError: then they could move it past records of which nothing is committed.
+
+        A transaction that stays open is of a driver that was killed: if it is still committed, its rows are, too.
+        """
+        try:
+            present = self.committed(begins, Deadline.after_ms(_PATIENCE_MS))
+        except DeadlineError:
+            present = self._in_sight(begins)
         self._mark({where: present.get(where, OffsetAndMetadata(begin)) for where, begin in begins.items()}, ends)
 
     def release(self, ends: Offsets) -> None:
-        """Undo `hold` for these ends: the plan of the query was changed since. Raises ClientError."""
-        present = self.committed(ends)
+        """Undo `hold` for these ends: the plan of the query was changed since. Raises ClientError.
+
+        Transactions that are open are not waited for: one of a driver that was killed stays open until its time is
+        over, and a task that was held has no offsets in its own.
+        """
+        present = self._in_sight(ends)
         self._mark({where: at for where, at in present.items() if held_until(at) == ends[where]}, {})
+
+    def _in_sight(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What is committed by now, whatever open transactions are about to change."""
+        found = self._admin.group_offsets(self._group)
+        return {where: OffsetAndMetadata(*at) for where in places if isinstance(at := found.get(where), GroupOffset)}
 
     def _mark(self, positions: Mapping[TopicPartition, OffsetAndMetadata], ends: Offsets) -> None:
         wanted = {where: hold(at, ends.get(where)) for where, at in positions.items()}

@@ -21,9 +21,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from ottla.client.batch_transaction import Links, Prepared, abort_quietly, end, is_fenced
 from ottla.client.errors import ClientError
 from ottla.spark.attempt import Attempt, make_markers, write_turn
-from ottla.spark.claims import Claims
+from ottla.spark.claims import Claims, claims_of
 from ottla.spark.errors import ChangedUnit, Fenced, NotOnePartition
-from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable, parts_of
+from ottla.spark.exactly_once import Marker, Turn, check_rows_are_stable, is_adaptive_off, parts_of
 from ottla.spark.links import kept_links
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
@@ -83,8 +83,7 @@ class _Writer:
         whole = self._scope is Scope.BATCH
         attempt = self._attempt(links, turn)
         if self.safeguards.one_unit:
-            unit, alone = self._scope.value, self.streaming
-            attempt.claims = Claims(links, turn, unit, self._options.once.timeout_ms, alone=alone)
+            attempt.claims = self._claims(links, task, turn)
 
         def found() -> Positions:
             if not whole:
@@ -111,6 +110,13 @@ class _Writer:
         if outcome is not None and not whole:
             attempt.commit(outcome)
         return Written(attempt.rows, outcome if whole else None)
+
+    def _claims(self, links: Links, task: Task, turn: Turn) -> tuple[Claims, ...]:
+        assert self._scope is not None
+        once = self._options.once
+        kind = "stream" if self.streaming else "foreach" if once.job is None else "job"
+        reads = not once.stable_rows and not is_adaptive_off(task.get, streaming=self.streaming)
+        return claims_of(links, turn, self._scope.value, once.timeout_ms, kind=kind, reads=reads)
 
     def _check_rows(self, task: Task) -> None:
         """When the first rows are there."""

@@ -1,0 +1,380 @@
+"""A query that its author changes between two runs. Spark's part is played by the test; the source that plans, the sink
+that writes, and the broker are real.
+
+A run stops at a place that the test chooses. What it leaves behind is dead, or a zombie that wakes up later.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.streaming.datasource import ReadAllAvailable
+from tests.spark.planning import Offset, logged, stream
+
+from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.batch_transaction import BatchTransaction, Links, Prepared
+from ottla.client.errors import ClientError, values_of
+from ottla.client.settings import ClientConfig
+from ottla.spark.attempt import Attempt
+from ottla.spark.errors import ChangedUnit, Fenced, StaleDriver
+from ottla.spark.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, Marker, Turn
+from ottla.spark.readers import Part
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink_options import sink_options
+from ottla.spark.source_positions import COLUMN, Noted
+from ottla.spark.tasks import Task
+from ottla.spark.writers import BatchWriter, StreamWriter, Written
+from ottla.spark.writing import write_batches
+from ottla.types import TopicPartition
+
+ROWS = 3
+WAKE_S = 60.0
+"""The longest that a zombie sleeps: a test that forgets it ends."""
+LATE = (Fenced, StaleDriver, ChangedUnit, ClientError)
+"""What a zombie may be told."""
+
+
+class Version(NamedTuple):
+    """What the author wrote."""
+
+    unit: str = "auto"
+    """The option exactlyOnce."""
+    spread: str = "read"
+    """How rows come to tasks, one of SPREADS."""
+    adaptive: bool = True
+    """Adaptive execution, Spark's default."""
+    sink: str = ""
+    prefix: str = ""
+    topic: int = 0
+    """Which of the topics is written."""
+    partitions: int = 1
+    """Of the topic that is written: more are made."""
+    text: str = "a"
+    """What the expression puts before each value."""
+    offsets: str = "auto"
+    group: str = "readers"
+    reads: tuple[int, ...] = (0,)
+    """Which of the topics are read."""
+    foreach: bool = False
+    """By write_batch within foreachBatch."""
+
+
+class Place(NamedTuple):
+    """Where a run of a batch stops."""
+
+    name: str
+    tasks: tuple[str, ...] = ()
+    """How far each task comes, of those that begin: begun (the id is taken), prepared (all is in the transaction), or
+    ended."""
+    driver: str = ""
+    """How far the driver comes: all (every task has ended), committed (its own commit is through), or logged (Spark has
+    noted that the batch is finished)."""
+
+
+class Died(BaseException):
+    """The process was killed: nothing is tidied up."""
+
+
+class _Stopped(Attempt):
+    """An attempt with points between its steps."""
+
+    at: Callable[[str], None]
+
+    def begin(self) -> Marker | None:
+        done = super().begin()
+        self.at("begun")
+        return done
+
+    def prepare(self, sources: Any = None) -> Prepared | None:
+        prepared = super().prepare(sources)
+        self.at("prepared")
+        return prepared
+
+
+class _Points:
+    """The same writers, with attempts that stop."""
+
+    at: Callable[[str], None]
+    _options: Any
+    safeguards: SinkSafeguards
+
+    def _attempt(self, links: Links, turn: Turn) -> Attempt:
+        attempt = _Stopped(links, self._options, turn, self.safeguards)
+        attempt.at = self.at
+        return attempt
+
+
+class _StreamWriter(_Points, StreamWriter):
+    pass
+
+
+class _BatchWriter(_Points, BatchWriter):
+    pass
+
+
+class Rows(NamedTuple):
+    """What a task gets."""
+
+    parts: list[Part]
+    """What it has read itself; nothing behind a shuffle."""
+    rows: list[tuple[TopicPartition, int]]
+
+
+def _read(scans: list[list[Part]]) -> list[Rows]:
+    return [Rows([part], rows_of(part)) for part in scans[0]]
+
+
+def _coalesced(scans: list[list[Part]]) -> list[Rows]:
+    return [Rows(scans[0], [row for part in scans[0] for row in rows_of(part)])]
+
+
+def _shuffled(number: int) -> Callable[[list[list[Part]]], list[Rows]]:
+    def spread(scans: list[list[Part]]) -> list[Rows]:
+        rows = [row for part in scans[0] for row in rows_of(part)]
+        return [Rows([], rows[task::number]) for task in range(number)]
+
+    return spread
+
+
+def _union(scans: list[list[Part]]) -> list[Rows]:
+    """Even offsets, then odd ones."""
+    return [
+        Rows([part], [row for row in rows_of(part) if row[1] % 2 == half])
+        for half, parts in enumerate(scans)
+        for part in parts
+    ]
+
+
+SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
+    "read": _read,
+    "coalesced": _coalesced,
+    "one": _shuffled(1),
+    "two": _shuffled(2),
+    "three": _shuffled(3),
+    "union": _union,
+}
+
+
+def rows_of(part: Part) -> list[tuple[TopicPartition, int]]:
+    """The records of a range."""
+    wanted = part.range
+    return [(wanted.where, offset) for offset in range(wanted.start, wanted.end)]
+
+
+class Sleeper:
+    """A task or a driver that is asleep; `wake` lets it go on to its end."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], None]) -> None:
+        """work: takes what it has to call where it sleeps."""
+        self._reached, self._woken = threading.Event(), threading.Event()
+        self._errors: list[BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+        assert self._reached.wait(WAKE_S)
+        assert not self._errors, self._errors
+
+    def wake(self) -> None:
+        self._woken.set()
+        self._thread.join(WAKE_S)
+        assert not self._thread.is_alive()
+        for error in self._errors:
+            assert isinstance(error, LATE), error
+
+    def _run(self, work: Callable[[Callable[[], None]], None]) -> None:
+        try:
+            work(self._sleep)
+        except BaseException as error:
+            self._errors.append(error)
+        finally:
+            self._reached.set()
+
+    def _sleep(self) -> None:
+        self._reached.set()
+        assert self._woken.wait(WAKE_S)
+
+
+class Query:
+    """A checkpoint, its topics, and the runs over it."""
+
+    def __init__(self, topics: Any, safeguards: SinkSafeguards = ALL_ON) -> None:
+        self.topics = topics
+        self.safeguards = safeguards
+        self._sources: dict[int, str] = {}
+        self._sinks: dict[int, str] = {}
+        self.id = f"query-{self._source_topic(0)}"
+        self.batch = 0
+        self._sleepers: list[Sleeper] = []
+        self._last: Offset | None = None
+        self._pending: tuple[Offset, Offset] | None = None
+        self._partitions = [1, 1]
+        self._groups: set[str] = set()
+        self._ids: set[str] = set()
+        self._committed: set[tuple[TopicPartition, int]] = set()
+        self._wanted: Counter[str] = Counter()
+
+    def more(self) -> None:
+        """More records in the first source."""
+        for number in range(2):
+            self.topics.put(self._sources[0], number, [b"x"] * ROWS)
+
+    def _source_topic(self, number: int) -> str:
+        """The first has two partitions; the other one is made where it is read."""
+        if number not in self._sources:
+            self._sources[number] = topic = self.topics.make(2 - number)
+            for partition in range(2 - number):
+                self.topics.put(topic, partition, [b"x"] * ROWS)
+        return self._sources[number]
+
+    def _sink_topic(self, number: int) -> str:
+        if number not in self._sinks:
+            self._sinks[number] = self.topics.make(1)
+        return self._sinks[number]
+
+    def run(self, version: Version, place: Place | None = None, *, asleep: bool = False) -> None:
+        """One batch: the one that was left unfinished, or the next. Raises what its tasks raise.
+
+        place: where the run stops. asleep: what it leaves behind are zombies, which `wake` lets go on.
+        """
+        self._add_partitions(version)
+        with stream(self.topics, **self._source(version)) as reader:
+            start, end = self._next(reader)
+            scans = [list(reader.partitions(start, end)) for _ in range(2 if version.spread == "union" else 1)]
+        writer, messages = self._writer(version), []
+        tasks = SPREADS[version.spread](scans)
+        for number, rows in enumerate(tasks):
+            stop = "ended" if place is None or place.driver else (*place.tasks, *[""] * len(tasks))[number]
+            if stop:
+                messages.append(self._task(version, writer, number, rows, stop, asleep=asleep))
+        if place is not None and not place.driver:
+            return
+        if place is not None and place.driver == "all":
+            if asleep:
+                self._sleepers.append(Sleeper(lambda sleep: (sleep(), self._commit(writer, messages, tasks))))
+            return
+        self._commit(writer, messages, tasks)
+        if place is None or place.driver == "logged":
+            self._pending, self._last, self.batch = None, end, self.batch + 1
+
+    def wake(self) -> None:
+        """Let everything that is asleep go on to its end."""
+        while self._sleepers:
+            self._sleepers.pop().wake()
+
+    def counts(self) -> tuple[list[str], list[str]]:
+        """(rows that are missing, rows that are there twice) of all batches that were planned."""
+        self._end_what_is_open()
+        found = Counter(
+            value.decode().partition(":")[2] for sink in self._sinks.values() for value in self.topics.values(sink)
+        )
+        return sorted((self._wanted - found).elements()), sorted((found - self._wanted).elements())
+
+    def _end_what_is_open(self) -> None:
+        """As the coordinator does after a while. What is open hides from readers what comes behind it."""
+        links = Links(ClientConfig(bootstrap_servers=self.topics.bootstrap))
+        try:
+            for name in self._ids:
+                BatchTransaction(links, name, 60_000).fence()
+        finally:
+            links.close()
+
+    def ahead(self) -> list[TopicPartition]:
+        """Partitions of the source where a group is past rows that are not committed."""
+        found = []
+        for group in self._groups:
+            for where, at in GroupAdmin(self.topics.cluster).group_offsets(group).items():
+                done = next(offset for offset in count() if (where, offset) not in self._committed)
+                if isinstance(at, GroupOffset) and at.offset > done:
+                    found.append(where)
+        return found
+
+    def _next(self, reader: Any) -> tuple[Offset, Offset]:
+        """The offsets of the batch, which are logged before it begins."""
+        if self._pending is None:
+            start = self._last if self._last is not None else logged(reader.initialOffset())
+            end = logged(reader.latestOffset(start, ReadAllAvailable()))
+            self._pending = start, end
+            rows = [row for part in reader.partitions(start, end) for row in rows_of(part)]
+            self._wanted.update(f"{where}-{offset}" for where, offset in rows)
+            reader._scanned = None  # Spark plans once
+        return self._pending
+
+    def _source(self, version: Version) -> dict[str, str]:
+        named = ",".join(self._source_topic(number) for number in version.reads)
+        group = f"{self.id}-{version.group}"
+        self._groups.add(group)
+        return {"subscribe": named, "startingOffsets": "earliest", "kafka.group.id": group}
+
+    def _writer(self, version: Version) -> Any:
+        options = {**self.topics.options, "topic": self._sink_topic(version.topic), "exactlyOnce": version.unit}
+        options |= {"sink": version.sink} if version.sink else {}
+        options |= {"transactionalIdPrefix": version.prefix} if version.prefix else {}
+        if version.foreach:
+            options = {"sink": "sink", **options}
+        else:
+            options |= {"offsetsInTransaction": version.offsets, "sourceGroup": f"{self.id}-{version.group}"}
+        writer = (_BatchWriter if version.foreach else _StreamWriter)(sink_options(options))
+        writer.safeguards = self.safeguards
+        return writer
+
+    def _task(self, version: Version, writer: Any, number: int, rows: Rows, stop: str, *, asleep: bool) -> Any:
+        """What the task tells the driver, if it comes to its end."""
+
+        def dies(point: str) -> None:
+            if point == stop:
+                raise Died
+
+        def sleeps(sleep: Callable[[], None]) -> None:
+            self._write(version, writer, number, rows, lambda point: sleep() if point == stop else None)
+
+        if asleep and stop != "ended":
+            self._sleepers.append(Sleeper(sleeps))
+            return None
+        try:
+            return self._write(version, writer, number, rows, dies)
+        except Died:
+            return None
+
+    def _write(self, version: Version, writer: Any, number: int, rows: Rows, at: Callable[[str], None]) -> Written:
+        if writer._scope is None:
+            return Written(write_batches(writer._options, [self._encoded(version, rows)]))
+        adaptive = str(version.adaptive).lower()
+        settings = {QUERY: self.id, BATCH: str(self.batch), ADAPTIVE: adaptive, ADAPTIVE_STREAMS: adaptive}
+        cluster = self.topics.cluster.view.cluster_id
+        notes = [Noted(cluster, part.group, part.range.where, part.range.end) for part in rows.parts]
+        task, mine = Task(number, settings.get, lambda: notes), copy.copy(writer)
+        mine.at = at
+        turn, links = mine._turn(task), Links(writer._options.client)
+        self._ids.add(turn.name)
+        try:
+            written = mine._write(links, task, turn, iter([self._encoded(version, rows)]))
+        finally:
+            links.close()
+        if written.prepared is None:
+            self._committed.update(rows.rows)
+        return written  # type: ignore[no-any-return]
+
+    def _encoded(self, version: Version, rows: Rows) -> pa.RecordBatch:
+        values = [f"{version.text}:{where}-{offset}" for where, offset in rows.rows]
+        columns = {"value": pa.array(values, pa.string())}
+        if version.unit == "batch":
+            made = [{"topic": where.topic, "partition": where.partition, "offset": at} for where, at in rows.rows]
+            kinds = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
+            columns[COLUMN] = pa.array(made, pa.struct(kinds))
+        return pa.record_batch(columns)
+
+    def _commit(self, writer: Any, messages: Sequence[Any], tasks: Sequence[Rows]) -> None:
+        writer.commit(messages, *([self.batch] if writer.streaming else []))
+        for rows in tasks:
+            self._committed.update(rows.rows)
+
+    def _add_partitions(self, version: Version) -> None:
+        if version.partitions > self._partitions[version.topic]:
+            name = self._sink_topic(version.topic)
+            values_of(self.topics.admin().create_partitions({name: version.partitions}))
+            self._partitions[version.topic] = version.partitions
