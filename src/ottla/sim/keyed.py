@@ -5,10 +5,12 @@ Zone: deterministic.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
+from ottla.record.errors import CorruptRecord
 from ottla.sim.catalog import Catalog, Role, Topic
 from ottla.sim.entropy import Stream
 from ottla.sim.history import History, Passage, Write, packed, unpacked
@@ -112,7 +114,8 @@ class Scan:
             row = response.responses[0].partitions[0]
             if row.error_code == 0:
                 self.high_watermark = row.high_watermark
-                got = isinstance(row.records, memoryview) and self._take(row.records)
+                with contextlib.suppress(CorruptRecord):  # `readers` look at bytes, and tell of damage
+                    got = isinstance(row.records, memoryview) and self._take(row.records)
             elif row.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 self._forget()
         self._wire.timeline.after(1 if got else AGAIN_NS, "scan", self.go_on)
