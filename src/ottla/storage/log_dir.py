@@ -280,7 +280,7 @@ class LogDir:
             self._home.disk.make_dir(str(tp))
             log = open_log(self._home, tp, str(tp), config, Found(clean=True))
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
             raise
         log.topic_id = topic_id
         log.write_metadata()
@@ -322,7 +322,7 @@ class LogDir:
         try:
             self._home.disk.rename(directory, target)
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
             raise
 
     # -- names that come again -----------------------------------------------------------------------------------------
@@ -466,7 +466,7 @@ class LogDir:
             try:
                 self._seal()
             except Failure as error:
-                failure = error
+                failure = error.as_value()
         if failure is not None:
             self._home.failed(failure)
             _logger.warning("%s is not marked as cleanly stopped, its next start recovers: %s", self.name, failure)

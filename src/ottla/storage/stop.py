@@ -62,7 +62,7 @@ class Stop:
             try:
                 log.cleaning.settle()
             except Failure as failure:
-                barrier.fail(failure)
+                barrier.fail(failure.as_value())
             if log.stop(barrier):
                 self._unsynced.append(log)
                 self._write_out(log)
@@ -74,7 +74,7 @@ class Stop:
             if log.write_out():
                 self._written.append(log)
         except Failure as failure:
-            self._failure = self._failure or failure
+            self._failure = self._failure or failure.as_value()
 
     def _sync(self) -> None:
         if len(self._written) <= SYNCED_ALONE:

@@ -41,7 +41,7 @@ class Trimming:
         try:
             self._drop_first(log, count)
         except Failure as failure:
-            raise self._home.refusal(failure) from failure
+            raise self._home.refusal(failure.as_value()) from failure
         return count
 
     def needs_flush(self, now: Instant) -> bool:
@@ -108,7 +108,7 @@ class Trimming:
             for segment in gone:
                 retire(self._home, segment, log.config.file_delete_delay_ms)
         except Failure as failure:
-            self._home.failed(failure)
+            self._home.failed(failure.as_value())
         self._home.disk.sync_dir(log.directory, self._names_gone)
 
     def _names_gone(self, outcome: object) -> None:
