@@ -9,6 +9,7 @@ import pytest
 from tests.cluster.conftest import make
 
 from ottla.cluster.metadata_handlers import MAX_AUTO_CREATED, MAX_NAMED
+from ottla.cluster.topic_bytes import TopicForm
 from ottla.errors import ApiError, ErrorCode
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -235,3 +236,48 @@ def test_a_failing_disk_gives_no_producer_ids(node):
     node.drive.capacity = node.drive.used_bytes() + 10
     answer = node.ask(InitProducerIdRequest(transactional_id=None), 4)
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+# -- what Metadata costs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[int]:
+    """How many partitions were encoded, one number for each time."""
+    counts: list[int] = []
+    encode = TopicForm.encode_partitions
+
+    def counted(self, partitions):
+        counts.append(len(partitions))
+        return encode(self, partitions)
+
+    monkeypatch.setattr(TopicForm, "encode_partitions", counted)
+    return counts
+
+
+def test_metadata_of_many_named_topics_is_a_join_of_what_is_kept(node, encoded):
+    topics = [make(node, f"t{number}", 10) for number in range(12)]
+    named = MetadataRequest(topics=[Asked(name=topic.name) for topic in topics])
+    by_id = MetadataRequest(topics=[Asked(name=None, topic_id=topic.topic_id) for topic in topics])
+    everything = MetadataRequest(topics=None, include_cluster_authorized_operations=True)
+    for request, version in ((named, 12), (by_id, 12), (everything, 8)):
+        before = len(encoded)
+        first = node.ask(request, version)
+        assert encoded[before:] == ([10] * 12 if request is not by_id else [])
+        assert node.ask(request, version) == first
+        assert len(encoded) == (before + 12 if request is not by_id else before)
+
+
+def test_metadata_after_a_change_encodes_what_changed(node, encoded):
+    for number in range(12):
+        make(node, f"t{number}", 10)
+    request = MetadataRequest(topics=None)
+    node.ask(request, 12)
+    encoded.clear()
+    make(node, "new", 3)
+    node.wait(lambda done: node.topics.delete("t5", 1000, done))
+    assert len(node.ask(request, 12).topics) == 12
+    assert encoded == [3]
+    kept = node.cluster.kept_topics.size
+    node.wait(lambda done: node.topics.delete("t6", 1000, done))
+    assert node.cluster.kept_topics.size < kept

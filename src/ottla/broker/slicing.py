@@ -215,7 +215,10 @@ class SlicedRequests:
                 if response is None:
                     return error
             before = joined.size
-            joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
+            if type(response) is InPieces:
+                yield from _add_pieces(joined, response)
+            else:
+                joined.add(response)  # type: ignore[arg-type]  # a part is never answered with an Encoded response
             yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
         return Encoded(joined.parts())
 
@@ -270,6 +273,16 @@ def _joining(context: Context, response: InPieces) -> Steps:
             response.on_dropped()
 
 
+def _add_pieces(joined: Joined, response: InPieces) -> Generator[int, None, None]:
+    """Take the answer of one part, where it is made in pieces."""
+    try:
+        for piece in response.pieces:
+            joined.add(piece)
+            yield PART_US
+    finally:
+        response.pieces.close()
+
+
 def _costing(steps: Generator[None, None, Any], cost: int) -> Generator[int, None, Any]:
     while True:
         try:
@@ -287,4 +300,5 @@ def _keep_once(request: Any, name: str, key: Callable[[Any], object]) -> Iterato
         for element in chunk:
             seen.setdefault(key(element), element)
         yield len(chunk)
-    setattr(request, name, list(seen.values()))
+    if len(seen) < len(getattr(request, name)):
+        setattr(request, name, list(seen.values()))
