@@ -8,8 +8,9 @@ from __future__ import annotations
 import pytest
 from tests.cluster.conftest import make
 
-from ottla.cluster.metadata_handlers import MAX_AUTO_CREATED, MAX_NAMED
+from ottla.cluster.metadata_handlers import MAX_AWAITED, MAX_NAMED
 from ottla.cluster.topic_bytes import TopicForm
+from ottla.cluster.topic_requests import MAX_BEGUN
 from ottla.errors import ApiError, ErrorCode
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -95,14 +96,23 @@ def test_metadata_creates_internal_topics_as_they_have_to_be(node):
 
 
 @pytest.mark.slow
-def test_a_million_names_do_not_become_a_million_topics(node):
-    names = [Asked(name=f"n{number}") for number in range(MAX_NAMED)]
-    assert isinstance(node.ask(MetadataRequest(topics=[*names, Asked(name="x")]), 12), ApiError)
-    assert node.cluster.image.topics == {}
-    answer = node.ask(MetadataRequest(topics=names[:1000]), 12)
-    assert len(node.cluster.image.topics) == MAX_AUTO_CREATED
-    assert len(answer.topics) == 1000
-    assert answer.topics[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_many_missing_names_do_not_become_as_many_topics(node):
+    names = [Asked(name=f"n{number}") for number in range(1_000)]
+    answer = node.ask(MetadataRequest(topics=names), 12)
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes == [ErrorCode.LEADER_NOT_AVAILABLE] * MAX_BEGUN + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 900
+    assert len(node.cluster.image.topics) == MAX_BEGUN, "they were created after the answer"
+    again = node.ask(MetadataRequest(topics=names[: MAX_BEGUN + 20]), 12)
+    assert [topic.error_code for topic in again.topics] == [0] * MAX_BEGUN + [ErrorCode.LEADER_NOT_AVAILABLE] * 20
+    assert len(node.cluster.image.topics) == MAX_BEGUN + 20
+
+
+def test_few_missing_topics_are_there_in_the_answer(node):
+    names = [Asked(name=f"n{number}") for number in range(MAX_AWAITED)]
+    assert not any(topic.error_code for topic in node.ask(MetadataRequest(topics=names), 12).topics)
+
+
+def test_descriptions_of_too_many_names_are_refused(node):
     asked = [DescribeTopicPartitionsRequest.TopicRequest(name=f"n{number}") for number in range(MAX_NAMED + 1)]
     assert isinstance(node.ask(DescribeTopicPartitionsRequest(topics=asked), 0), ApiError)
 

@@ -29,10 +29,10 @@ from ottla.wire.messages import (
 )
 from ottla.wire.slices import Joined
 
-MAX_AUTO_CREATED: Final = 100
-"""Topics that one Metadata request may create; a client asks again for the rest."""
+MAX_AWAITED: Final = 10
+"""Missing topics up to which a request is answered when they are created; with more the answer does not wait."""
 MAX_NAMED: Final = 20_000
-"""Topics that one request may name: answering takes the loop's time. Asking for all topics is not bounded by it."""
+"""Topics that one DescribeTopicPartitions may name; Metadata is handled in parts, however many it names."""
 HOLD_MS: Final = 100
 """How long an answer waits for the next leader: with a store on this machine that takes less."""
 _CACHED_TOPICS: Final = 8
@@ -84,6 +84,9 @@ class MetadataHandlers:
     def metadata(self, context: Context, request: MetadataRequest) -> _Answer | None:
         """Brokers and topics; missing topics are created first when request and broker allow it.
 
+        Where many are missing the answer says LEADER_NOT_AVAILABLE of those whose creation has begun, and
+        UNKNOWN_TOPIC_OR_PARTITION of the others: clients ask again for both.
+
         A client whose leader has died asks before the controller knows. Told the old leader it would believe that, and
         not ask again for long: so an answer about a leader that has just fallen silent waits a little for the next one,
         and then says that there is none.
@@ -102,34 +105,31 @@ class MetadataHandlers:
 
     def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
         missing = self._to_create(names, context.api_version, request) if names else []
-        if missing:
-            gather: Gather[TopicImage | ApiError] = Gather(
-                lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
-            )
-            for name in missing:
-                slot = gather.slot()
-                if name in INTERNAL_TOPICS[:2]:
-                    self._topics.internal(name, slot)
-                else:
-                    self._topics.find_or_create(TopicSpec(name), slot)
-            gather.close()
-            return None
-        return self._answer(context, request, names, {})
+        if context.is_part or len(missing) > MAX_AWAITED:
+            begun = dict.fromkeys(self._topics.begin(missing), ErrorCode.LEADER_NOT_AVAILABLE) if missing else {}
+            return self._answer(context, request, names, begun)
+        if not missing:
+            return self._answer(context, request, names, {})
+        gather: Gather[TopicImage | ApiError] = Gather(
+            lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
+        )
+        for name in missing:
+            slot = gather.slot()
+            if name in INTERNAL_TOPICS[:2]:
+                self._topics.internal(name, slot)
+            else:
+                self._topics.find_or_create(TopicSpec(name), slot)
+        gather.close()
+        return None
 
     def _to_create(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
-        """Names that this request may bring to life, at most MAX_AUTO_CREATED."""
+        """Names that this request may bring to life."""
         if not self._cluster.config.auto_create_topics_enable:
             return []
         if version >= 4 and not request.allow_auto_topic_creation:
             return []
         topics = self._cluster.image.topics
-        found: list[str] = []
-        for name in names:
-            if name not in topics and _is_name(name):
-                found.append(name)
-                if len(found) == MAX_AUTO_CREATED:
-                    break
-        return found
+        return [name for name in names if name not in topics and _is_name(name)]
 
     def _answer(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
@@ -347,7 +347,6 @@ def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
     """Names asked for, each once; None: all topics (in version 0 an empty list says that)."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
-    _check_count(len(request.topics))
     for topic in request.topics:
         if topic.name is None and topic.topic_id == ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for without name and id")
