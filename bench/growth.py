@@ -17,12 +17,13 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bench.growth_bad import BAD_SWEEPS
 from bench.growth_cluster import CLUSTER_SWEEPS
 from bench.growth_report import Results
 from bench.growth_rows import SWEEPS, Sweep
 from bench.growth_work import Bench
 
-ALL: tuple[Sweep, ...] = (*SWEEPS, *CLUSTER_SWEEPS)
+ALL: tuple[Sweep, ...] = (*SWEEPS, *CLUSTER_SWEEPS, *BAD_SWEEPS)
 
 
 def parse(arguments: list[str]) -> argparse.Namespace:

@@ -45,8 +45,9 @@ class Bench(NamedTuple):
     say: Callable[[str], None]
 
     @contextmanager
-    def node(self) -> Iterator[Worked]:
+    def node(self, settings: dict[str, str] | None = None) -> Iterator[Worked]:
         """A running node with the victim's topic; it ends with the block."""
+        settings = SETTINGS | (settings or {})
         for number in itertools.count():
             place = self.directory / f"{self.peer}-{number}"
             if not place.exists():
@@ -54,9 +55,9 @@ class Bench(NamedTuple):
         place.mkdir(parents=True)
         node: Node
         if self.peer == "ottla":
-            node = OttlaNode(place / "data", SETTINGS)
+            node = OttlaNode(place / "data", settings)
         else:
-            node = KafkaNode(place, settings=SETTINGS, heap=KAFKAS_HEAP)
+            node = KafkaNode(place, settings=settings, heap=KAFKAS_HEAP)
         with node:
             worked = Worked(node, self)
             try:
@@ -71,6 +72,7 @@ class Worked:
 
     def __init__(self, node: Node, bench: Bench) -> None:
         self.node = node
+        self.is_quick = bench.is_quick
         self._say = bench.say
         self._settle_s = 0.3 if bench.is_quick else SETTLE_S
         self._link: Link | None = None
@@ -124,16 +126,7 @@ class Worked:
 
     def create(self, names: list[str], partitions: int = 1, configs: dict[str, str] | None = None) -> None:
         """Create topics in one request. Raises BenchError."""
-        setting = m.CreateTopicsRequest.CreatableTopicConfig
-        settings = [setting(name=key, value=value) for key, value in (configs or {}).items()]
-        asked = [
-            m.CreateTopicsRequest.CreatableTopic(
-                name=name, num_partitions=partitions, replication_factor=1, configs=settings
-            )
-            for name in names
-        ]
-        answer: Any = self.link.ask(m.CreateTopicsRequest(topics=asked, timeout_ms=PATIENCE_MS), 5)
-        _check(each.error_code for each in answer.topics)
+        create_on(self.link, names, partitions, configs)
 
     def fill(self, topics: int, partitions: int = 1) -> None:
         """Bring the node to so many other topics of so many partitions each."""
@@ -151,8 +144,7 @@ class Worked:
 
     def delete(self, name: str) -> None:
         """Delete a topic."""
-        answer: Any = self.link.ask(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=PATIENCE_MS), 5)
-        _check(each.error_code for each in answer.responses)
+        delete_on(self.link, name)
 
     def grow(self, name: str, count: int) -> None:
         """Bring a topic to so many partitions."""
@@ -186,6 +178,22 @@ class Worked:
         self.link.send(frame)
         self.link.receive()
         return time.perf_counter() - begin
+
+
+def create_on(link: Link, names: list[str], partitions: int = 1, configs: dict[str, str] | None = None) -> None:
+    """Create topics by one request on a connection. Raises BenchError."""
+    setting = m.CreateTopicsRequest.CreatableTopicConfig
+    settings = [setting(name=key, value=value) for key, value in (configs or {}).items()]
+    new = m.CreateTopicsRequest.CreatableTopic
+    asked = [new(name=name, num_partitions=partitions, replication_factor=1, configs=settings) for name in names]
+    answer: Any = link.ask(m.CreateTopicsRequest(topics=asked, timeout_ms=PATIENCE_MS), 5)
+    _check(each.error_code for each in answer.topics)
+
+
+def delete_on(link: Link, name: str) -> None:
+    """Delete a topic by a request on a connection. Raises BenchError."""
+    answer: Any = link.ask(m.DeleteTopicsRequest(topic_names=[name], timeout_ms=PATIENCE_MS), 5)
+    _check(each.error_code for each in answer.responses)
 
 
 def batch_of(size: int, producer_id: int = -1) -> bytes:

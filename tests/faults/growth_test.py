@@ -1,6 +1,6 @@
 """The sweeps of growth, in sizes that say whether they run, not what they cost.
 
-Zone: real.
+Zone: real. The long dose is `bench/growth.py`; of bad input alone `bench/growth.py --no-kafka --rows churn names`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bench.growth_work import Point
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("row", ["create", "metadata-all", "roll", "start"])
+@pytest.mark.parametrize("row", ["create", "metadata-all", "roll", "start", "churn", "names"])
 def test_a_sweep_runs_and_is_written_down(tmp_path, row) -> None:
     assert main(["--quick", "--no-kafka", "--rows", row, "--out", str(tmp_path)]) == 0
     text = (tmp_path / "GROWTH.md").read_text()
