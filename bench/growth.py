@@ -17,6 +17,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from testbench.apache_kafka.packages import BenchError
+from testbench.process import NodeError
+
 from bench.growth_bad import BAD_SWEEPS
 from bench.growth_cluster import CLUSTER_SWEEPS
 from bench.growth_report import Results
@@ -63,12 +66,20 @@ def main(arguments: list[str]) -> int:
     """Run the sweeps."""
     options = parse(arguments)
     results = Results(options.out, [row for sweep in ALL for row in sweep.rows])
+    failed: list[str] = []
     for sweep in ALL:
         if options.rows is None or any(row.key in options.rows for row in sweep.rows):
             for peer in ("ottla",) if options.no_kafka else ("ottla", "kafka"):
-                measure(sweep, peer, options, results)
+                try:
+                    measure(sweep, peer, options, results)
+                except (BenchError, NodeError, OSError) as error:  # the other sweeps are measured all the same
+                    failed.append(f"{sweep.rows[0].key} on {peer}")
+                    print(f"{failed[-1]} failed: {error}", flush=True)
     results.write()
     print(f"over a limit: {', '.join(results.over) or 'none'}", flush=True)
+    if failed:
+        print(f"failed: {', '.join(failed)}", flush=True)
+        return 1
     return 1 if results.over and not options.quick else 0
 
 

@@ -23,6 +23,8 @@ SETTLE_S = 2.0
 PATIENCE_MS = 120_000
 FILL = 500
 """Topics, or partitions, that one request creates where a node is filled."""
+_NOT_YET = {3, 5, 6}
+"""Errors of a partition that was created a moment ago: it is not known yet, or has no leader."""
 SETTINGS = {"auto.create.topics.enable": "false"}
 
 
@@ -163,11 +165,17 @@ class Worked:
     # -- records -------------------------------------------------------------------------------------------------
 
     def produce(self, topic: str, partitions: range, batch: bytes) -> None:
-        """The same batch into some partitions, acks=1."""
+        """The same batch into some partitions, acks=1; again while they are still being made. Raises BenchError."""
         data = [m.ProduceRequest.PartitionProduceData(index=each, records=batch) for each in partitions]
         topics = [m.ProduceRequest.TopicProduceData(name=topic, partition_data=data)]
-        answer: Any = self.link.ask(m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), 9)
-        _check(each.error_code for response in answer.responses for each in response.partition_responses)
+        until = time.monotonic() + 30
+        while True:
+            answer: Any = self.link.ask(m.ProduceRequest(acks=1, timeout_ms=30_000, topic_data=topics), 9)
+            codes = [each.error_code for response in answer.responses for each in response.partition_responses]
+            if not set(codes) & _NOT_YET or time.monotonic() > until:
+                break
+            time.sleep(0.05)
+        _check(iter(codes))
 
     def metadata(self, names: list[str] | None) -> float:
         """Ask for topics; returns the seconds until the answer, which is not decoded."""
