@@ -37,9 +37,9 @@ lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
 	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
 
-bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS and SPARK.md
+bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, SPARK and GROWTH.md
 	@testbench/setup
-	@bad=0; for part in run coordinators storage cluster clients spark; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+	@bad=0; for part in run coordinators storage cluster clients spark growth; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
 
 soak: MINUTES = 120
 soak: $(VENV)/.test  ## two hours of mixed load on three brokers with faults (MINUTES=, RATE=, SEED=; needs root)

@@ -50,6 +50,8 @@ CONTAINED = "please report this"
 GROWTH_MAX = 512 * 1024 * 1024
 """Resident memory over that of the first look, bytes: what one bomb of each codec leaves in the allocator,
 and the groups and topics of a stream."""
+PER_REPLICA = 32 * 1024
+"""Bytes that one replica of a partition may take besides; its memory does not go back to the system with it."""
 LOG_LINES_PER_CASE = 3
 CORPUS_MIN = 2_000
 """The named cases are fewer than this, and always run, however little time there is."""
@@ -78,6 +80,7 @@ class Fuzz:
         self.rng = random.Random(seed)
         self.grammar = grammar()
         self.cases = self.answers = self.closes = 0
+        self.replicas = 0
         self.slowest_s = 0.0
         self.control = socket.create_connection(("127.0.0.1", node.port))
         self.control.settimeout(PATIENCE_S)
@@ -221,8 +224,19 @@ class Fuzz:
         if complaints:
             raise Broken("; ".join(complaints[:3]) + "\n" + self.node.tail())
         self.peak = max(getattr(self, "peak", 0), self.node.resident_bytes())
-        if hasattr(self, "rss") and self.peak - self.rss > GROWTH_MAX:
-            raise Broken(f"resident memory grew from {self.rss >> 20} to {self.peak >> 20} MiB")
+        if hasattr(self, "rss") and self.peak - self.rss > GROWTH_MAX + self.replicas * PER_REPLICA:
+            self.replicas = max(self.replicas, self._count_replicas())
+            if self.peak - self.rss > GROWTH_MAX + self.replicas * PER_REPLICA:
+                text = f"resident memory grew from {self.rss >> 20} to {self.peak >> 20} MiB"
+                raise Broken(f"{text}, with {self.replicas} replicas of partitions")
+
+    def _count_replicas(self) -> int:
+        """Replicas of all partitions that there are: a request may create a topic of 10,000."""
+        self.control.sendall(hostile_cases.request(3, 1, struct.pack(">i", -1)))
+        frame = self._frame(self.control)
+        assert frame is not None, "no answer to Metadata"
+        answer, _ = decode(messages.MetadataResponse, 1, memoryview(frame), 4)
+        return sum(len(each.replica_nodes) for topic in answer.topics for each in topic.partitions)
 
     def check_service(self) -> None:
         """An ordinary client writes and reads. Raises Broken."""

@@ -91,6 +91,13 @@ def test_a_change_of_one_topic_costs_the_same_beside_many(nodes) -> None:
     assert all(many <= few + SLACK for few, many in grown.values()), grown
 
 
+def test_a_name_is_compared_with_those_that_it_could_be_mistaken_for_only(nodes) -> None:
+    few, many = nodes
+    for name in ("some.name_of-a.topic", "a_b"):
+        costs = settled(Node.create, few, name), settled(Node.create, many, name)
+        assert costs[1] <= costs[0] + SLACK, name
+
+
 def test_in_sync_replicas_are_looked_at_only_where_a_partition_has_others(nodes) -> None:
     steps = [count_steps(lambda node=node: node.pass_ms(40_000)) for node in nodes]
     assert steps[1] <= steps[0] + SLACK

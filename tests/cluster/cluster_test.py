@@ -246,6 +246,21 @@ def test_names_that_are_fine():
     check_collision("ab", ["a.b"])
 
 
+@pytest.mark.parametrize("others", [2, 100], ids=["compared", "looked up"])
+def test_names_that_differ_in_dots_and_underscores_only_collide(others):
+    there = {"a.b_c": None, **{f"other-{each}": None for each in range(others)}}
+    check_collision("a.b_c", there)
+    check_collision("a.b.d", there)
+    check_collision("a.bc", there)
+    for name in ("a.b.c", "a_b_c", "a_b.c"):
+        with pytest.raises(ApiError):
+            check_collision(name, there)
+    long = "_".join("x" * 100)
+    check_collision(long, there)
+    with pytest.raises(ApiError):
+        check_collision(long, {**there, long.replace("_", "."): None})
+
+
 def test_two_creations_at_once_share_or_conflict(node):
     told = []
     node.topics.find_or_create(TopicSpec("t"), told.append)

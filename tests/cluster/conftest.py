@@ -12,13 +12,14 @@ from tests.handnode import Node as HandNode
 
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError
-from ottla.requests import Context, Encoded
+from ottla.requests import Context, Encoded, InPieces
 from ottla.seams import Failure
 from ottla.sim.machine import Death
 from ottla.sim.world import SECOND
 from ottla.types import Endpoint
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.slices import Joined
 
 
 class Asker(NamedTuple):
@@ -137,10 +138,23 @@ class Node(HandNode):
         (response,) = box
         if isinstance(response, ApiError):
             return response
+        if isinstance(response, InPieces):
+            response = joined(api, version, response)
         content = b"".join(response.parts) if isinstance(response, Encoded) else encode_bytes(response, version)
         answer, end = decode(api.response, version, memoryview(bytearray(content)))
         assert end == len(content)
         return answer
+
+
+def joined(api, version: int, response: InPieces) -> Encoded:
+    """A response that is made in pieces, as the dispatch joins it."""
+    whole = Joined(api.response, version, response.path)
+    for piece in response.pieces:
+        whole.add(piece)
+    encoded = Encoded(whole.parts())
+    if response.keep is not None:
+        response.keep(encoded)
+    return encoded
 
 
 @pytest.fixture

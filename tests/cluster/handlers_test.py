@@ -8,7 +8,9 @@ from __future__ import annotations
 import pytest
 from tests.cluster.conftest import make
 
-from ottla.cluster.metadata_handlers import MAX_AUTO_CREATED, MAX_NAMED
+from ottla.cluster.metadata_handlers import MAX_AWAITED, MAX_NAMED
+from ottla.cluster.topic_bytes import TopicForm
+from ottla.cluster.topic_requests import MAX_BEGUN
 from ottla.errors import ApiError, ErrorCode
 from ottla.wire.messages import (
     ApiVersionsRequest,
@@ -94,14 +96,23 @@ def test_metadata_creates_internal_topics_as_they_have_to_be(node):
 
 
 @pytest.mark.slow
-def test_a_million_names_do_not_become_a_million_topics(node):
-    names = [Asked(name=f"n{number}") for number in range(MAX_NAMED)]
-    assert isinstance(node.ask(MetadataRequest(topics=[*names, Asked(name="x")]), 12), ApiError)
-    assert node.cluster.image.topics == {}
-    answer = node.ask(MetadataRequest(topics=names[:1000]), 12)
-    assert len(node.cluster.image.topics) == MAX_AUTO_CREATED
-    assert len(answer.topics) == 1000
-    assert answer.topics[-1].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+def test_many_missing_names_do_not_become_as_many_topics(node):
+    names = [Asked(name=f"n{number}") for number in range(1_000)]
+    answer = node.ask(MetadataRequest(topics=names), 12)
+    codes = [topic.error_code for topic in answer.topics]
+    assert codes == [ErrorCode.LEADER_NOT_AVAILABLE] * MAX_BEGUN + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 900
+    assert len(node.cluster.image.topics) == MAX_BEGUN, "they were created after the answer"
+    again = node.ask(MetadataRequest(topics=names[: MAX_BEGUN + 20]), 12)
+    assert [topic.error_code for topic in again.topics] == [0] * MAX_BEGUN + [ErrorCode.LEADER_NOT_AVAILABLE] * 20
+    assert len(node.cluster.image.topics) == MAX_BEGUN + 20
+
+
+def test_few_missing_topics_are_there_in_the_answer(node):
+    names = [Asked(name=f"n{number}") for number in range(MAX_AWAITED)]
+    assert not any(topic.error_code for topic in node.ask(MetadataRequest(topics=names), 12).topics)
+
+
+def test_descriptions_of_too_many_names_are_refused(node):
     asked = [DescribeTopicPartitionsRequest.TopicRequest(name=f"n{number}") for number in range(MAX_NAMED + 1)]
     assert isinstance(node.ask(DescribeTopicPartitionsRequest(topics=asked), 0), ApiError)
 
@@ -235,3 +246,48 @@ def test_a_failing_disk_gives_no_producer_ids(node):
     node.drive.capacity = node.drive.used_bytes() + 10
     answer = node.ask(InitProducerIdRequest(transactional_id=None), 4)
     assert answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+
+
+# -- what Metadata costs ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[int]:
+    """How many partitions were encoded, one number for each time."""
+    counts: list[int] = []
+    encode = TopicForm.encode_partitions
+
+    def counted(self, partitions):
+        counts.append(len(partitions))
+        return encode(self, partitions)
+
+    monkeypatch.setattr(TopicForm, "encode_partitions", counted)
+    return counts
+
+
+def test_metadata_of_many_named_topics_is_a_join_of_what_is_kept(node, encoded):
+    topics = [make(node, f"t{number}", 10) for number in range(12)]
+    named = MetadataRequest(topics=[Asked(name=topic.name) for topic in topics])
+    by_id = MetadataRequest(topics=[Asked(name=None, topic_id=topic.topic_id) for topic in topics])
+    everything = MetadataRequest(topics=None, include_cluster_authorized_operations=True)
+    for request, version in ((named, 12), (by_id, 12), (everything, 8)):
+        before = len(encoded)
+        first = node.ask(request, version)
+        assert encoded[before:] == ([10] * 12 if request is not by_id else [])
+        assert node.ask(request, version) == first
+        assert len(encoded) == (before + 12 if request is not by_id else before)
+
+
+def test_metadata_after_a_change_encodes_what_changed(node, encoded):
+    for number in range(12):
+        make(node, f"t{number}", 10)
+    request = MetadataRequest(topics=None)
+    node.ask(request, 12)
+    encoded.clear()
+    make(node, "new", 3)
+    node.wait(lambda done: node.topics.delete("t5", 1000, done))
+    assert len(node.ask(request, 12).topics) == 12
+    assert encoded == [3]
+    kept = node.cluster.kept_topics.size
+    node.wait(lambda done: node.topics.delete("t6", 1000, done))
+    assert node.cluster.kept_topics.size < kept

@@ -15,6 +15,7 @@ from typing import Final
 from ottla.changes import changes_state
 from ottla.cluster.configs import Layers, keeping_records, resolve, usable_layers
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, Delta, PartitionImage, TopicImage
+from ottla.cluster.topic_bytes import KeptTopics
 from ottla.cluster.updates import updated
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
@@ -48,6 +49,7 @@ class Cluster:
         """This broker as it is registered; epoch -1 while it is not."""
         self.expected: tuple[str, ...] = ()
         """Topics that were there when this broker joined."""
+        self.kept_topics = KeptTopics()
         self._static = config
         self._purgatory = purgatory
         self._overrides: dict[str, Mapping[str, str]] = {}
@@ -93,11 +95,9 @@ class Cluster:
     def _is_doubted(self, topic: TopicImage) -> bool:
         return any(partition.leader in self._silent for partition in topic.partitions)
 
-    @property
-    def certain(self) -> ClusterImage:
-        """The image without the leaders that have just fallen silent."""
-        doubted = [topic for topic in self.image.topics.values() if self._silent and self._is_doubted(topic)]
-        return self.image.with_topics(*(_without_leaders(topic, self._silent) for topic in doubted))
+    def without_silent_leaders(self, topic: TopicImage) -> TopicImage:
+        """A topic without the leaders that have just fallen silent; the same one if it has none."""
+        return _without_leaders(topic, self._silent) if self._silent and self._is_doubted(topic) else topic
 
     # -- settings ----------------------------------------------------------------------------------------------
 
@@ -206,6 +206,7 @@ class Cluster:
 
     def _change(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
+        self.kept_topics.forget((*delta.deleted, *delta.changed), image.topics)
         self.on_change(delta)
         self._purgatory.check(_IMAGE)
 

@@ -6,11 +6,12 @@ Encoded answers to the questions that come again and again are kept as long as t
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
+from ottla.cluster.topic_bytes import TopicSlices
 from ottla.cluster.topic_requests import TopicRequests
 from ottla.cluster.topics import TopicSpec, check_name
 from ottla.errors import ApiError, ErrorCode
@@ -18,7 +19,6 @@ from ottla.gather import Gather
 from ottla.requests import Context, Encoded, InPieces, Parts, handles
 from ottla.types import ZERO_UUID
 from ottla.wire.apis import ApiKey
-from ottla.wire.codec import encode_bytes
 from ottla.wire.messages import (
     DescribeClusterRequest,
     DescribeClusterResponse,
@@ -27,11 +27,12 @@ from ottla.wire.messages import (
     MetadataRequest,
     MetadataResponse,
 )
+from ottla.wire.slices import Joined
 
-MAX_AUTO_CREATED: Final = 100
-"""Topics that one Metadata request may create; a client asks again for the rest."""
+MAX_AWAITED: Final = 10
+"""Missing topics up to which a request is answered when they are created; with more the answer does not wait."""
 MAX_NAMED: Final = 20_000
-"""Topics that one request may name: answering takes the loop's time. Asking for all topics is not bounded by it."""
+"""Topics that one DescribeTopicPartitions may name; Metadata is handled in parts, however many it names."""
 HOLD_MS: Final = 100
 """How long an answer waits for the next leader: with a store on this machine that takes less."""
 _CACHED_TOPICS: Final = 8
@@ -50,14 +51,12 @@ _NOT_ASKED: Final = -(2**31)
 
 _Topic = MetadataResponse.MetadataResponseTopic
 _Answer = MetadataResponse | Encoded | InPieces
-_PATH: Final = ("topics", "partitions")
-_PIECE: Final = 250
-"""Topics and partitions above which all of them are described in several turns, so many in each."""
+_PATH: Final = ("topics",)
 _CacheKey = tuple[int, str, tuple[str, ...] | None, bool]
 
 
 def _by_name(topic: MetadataRequest.MetadataRequestTopic) -> object:
-    return topic.name, topic.topic_id
+    return topic.topic_id if topic.name is None else topic.name
 
 
 class MetadataHandlers:
@@ -80,10 +79,13 @@ class MetadataHandlers:
         resource="Topic",
         operation="Describe",
         also=(("Topic", "Create"),),
-        parts=Parts(cost_us=20, request=(("topics",),), response=(("topics",),), once=_by_name),
+        parts=Parts(cost_us=4, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def metadata(self, context: Context, request: MetadataRequest) -> _Answer | None:
         """Brokers and topics; missing topics are created first when request and broker allow it.
+
+        Where many are missing the answer says LEADER_NOT_AVAILABLE of those whose creation has begun, and
+        UNKNOWN_TOPIC_OR_PARTITION of the others: clients ask again for both.
 
         A client whose leader has died asks before the controller knows. Told the old leader it would believe that, and
         not ask again for long: so an answer about a leader that has just fallen silent waits a little for the next one,
@@ -103,78 +105,104 @@ class MetadataHandlers:
 
     def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
         missing = self._to_create(names, context.api_version, request) if names else []
-        if missing:
-            gather: Gather[TopicImage | ApiError] = Gather(
-                lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
-            )
-            for name in missing:
-                slot = gather.slot()
-                if name in INTERNAL_TOPICS[:2]:
-                    self._topics.internal(name, slot)
-                else:
-                    self._topics.find_or_create(TopicSpec(name), slot)
-            gather.close()
-            return None
-        return self._answer(context, request, names, {})
+        if context.is_part or len(missing) > MAX_AWAITED:
+            begun = dict.fromkeys(self._topics.begin(missing), ErrorCode.LEADER_NOT_AVAILABLE) if missing else {}
+            return self._answer(context, request, names, begun)
+        if not missing:
+            return self._answer(context, request, names, {})
+        gather: Gather[TopicImage | ApiError] = Gather(
+            lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
+        )
+        for name in missing:
+            slot = gather.slot()
+            if name in INTERNAL_TOPICS[:2]:
+                self._topics.internal(name, slot)
+            else:
+                self._topics.find_or_create(TopicSpec(name), slot)
+        gather.close()
+        return None
 
     def _to_create(self, names: Sequence[str], version: int, request: MetadataRequest) -> list[str]:
-        """Names that this request may bring to life, at most MAX_AUTO_CREATED."""
+        """Names that this request may bring to life."""
         if not self._cluster.config.auto_create_topics_enable:
             return []
         if version >= 4 and not request.allow_auto_topic_creation:
             return []
         topics = self._cluster.image.topics
-        found: list[str] = []
-        for name in names:
-            if name not in topics and _is_name(name):
-                found.append(name)
-                if len(found) == MAX_AUTO_CREATED:
-                    break
-        return found
+        return [name for name in names if name not in topics and _is_name(name)]
 
     def _answer(
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
     ) -> _Answer | None:
-        by_id = [topic.topic_id for topic in request.topics or () if topic.name is None]
-        plain = not context.is_part and not by_id and not refused and not request.include_cluster_authorized_operations
-        if self._cluster.is_doubtful(names):
-            return self._response(context, request, names, by_id, refused, self._cluster.certain)
+        key = self._cache_key(context, request, names, refused)
+        if key is None:
+            return self._described(context, request, names, refused, None)
         image = self._cluster.image
-        if not plain and names is None and _is_large(image):
-            return InPieces(_PATH, self._pieces(context, request, image))
-        if not plain or (names is not None and len(names) > _CACHED_TOPICS):
-            return self._response(context, request, names, by_id, refused, image)
         if image.epoch != self._cache_epoch or len(self._cache) >= _CACHE_ENTRIES:
             self._cache.clear()
             self._cache_epoch = image.epoch
-        wanted = None if names is None else tuple(names)
-        key = (context.api_version, context.peer.listener, wanted, request.include_topic_authorized_operations)
         cached = self._cache.get(key)
-        if cached is None and names is None and _is_large(image):
-            return self._shared_pieces(context, request, image, key)
-        if cached is None:
-            content = encode_bytes(self._response(context, request, names, by_id, refused, image), context.api_version)
-            cached = Encoded((content,))
-            if len(content) <= _CACHED_BYTES:
-                self._cache[key] = cached
-        return cached
+        if cached is not None:
+            return cached
+        waiting = self._building.get((image.epoch, key))
+        if waiting is None:
+            return self._described(context, request, names, refused, key)
+        waiting.append((context, request))
+        return None
 
-    def _shared_pieces(
-        self, context: Context, request: MetadataRequest, image: ClusterImage, key: _CacheKey
-    ) -> InPieces | None:
+    def _cache_key(
+        self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
+    ) -> _CacheKey | None:
+        """What the whole answer is kept under; None: it is not kept."""
+        if context.is_part or refused or request.include_cluster_authorized_operations:
+            return None
+        if names is not None and (len(names) > _CACHED_TOPICS or _ids(request)):
+            return None
+        if self._cluster.is_doubtful(names):
+            return None
+        wanted = None if names is None else tuple(names)
+        return context.api_version, context.peer.listener, wanted, request.include_topic_authorized_operations
+
+    def _described(
+        self,
+        context: Context,
+        request: MetadataRequest,
+        names: list[str] | None,
+        refused: dict[str, ErrorCode],
+        key: _CacheKey | None,
+    ) -> _Answer:
+        """The answer where one slice is enough for it, else the way to make it in slices."""
+        image = self._cluster.image
+        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
+        form = self._cluster.kept_topics.form(context.api_version, context.peer.listener, operations, image.brokers)
+        wanted = image.topics.values() if names is None else _found(image, names, _ids(request), refused)
+        slices = TopicSlices(form, wanted, self._cluster.without_silent_leaders)
+        first = self._with_topics(context, request, slices.take(), image)
+        if not slices.is_over:
+            pieces = self._pieces(context, request, first, slices, image)
+            return InPieces(_PATH, pieces) if key is None else self._shared(pieces, image, key)
+        if context.is_part:
+            return first
+        joined = Joined(MetadataResponse, context.api_version, _PATH)
+        joined.add(first)
+        encoded = Encoded(joined.parts())
+        if key is not None:
+            self._keep(key, encoded)
+        return encoded
+
+    def _keep(self, key: _CacheKey, encoded: Encoded) -> None:
+        if sum(len(part) for part in encoded.parts if isinstance(part, bytes)) <= _CACHED_BYTES:
+            self._cache[key] = encoded
+
+    def _shared(self, pieces: Generator[MetadataResponse, None, None], image: ClusterImage, key: _CacheKey) -> InPieces:
         """One client's answer is made in pieces; those that ask the same meanwhile wait for it."""
         building = (image.epoch, key)
-        waiting = self._building.get(building)
-        if waiting is not None:
-            waiting.append((context, request))
-            return None
         waiting = self._building[building] = []
 
         def keep(encoded: Encoded) -> None:
             del self._building[building]
-            size = sum(len(part) for part in encoded.parts if isinstance(part, bytes))
-            if self._cache_epoch == image.epoch and size <= _CACHED_BYTES:
-                self._cache[key] = encoded
+            if self._cache_epoch == image.epoch:
+                self._keep(key, encoded)
             for other, _ in waiting:
                 other.reply(encoded)
 
@@ -183,58 +211,34 @@ class MetadataHandlers:
             for other, its in waiting:  # the first one's answer is made, the others wait for that
                 self._reply_later(other, its)
 
-        return InPieces(_PATH, self._pieces(context, request, image), keep, on_dropped)
+        return InPieces(_PATH, pieces, keep, on_dropped)
 
     def _reply_later(self, context: Context, request: MetadataRequest) -> None:
-        answer = self._answer(context, request, None, {})
+        answer = self._answer(context, request, _wanted_names(context.api_version, request), {})
         if answer is not None:
             context.reply(answer)
 
     def _pieces(
-        self, context: Context, request: MetadataRequest, image: ClusterImage
-    ) -> Generator[MetadataResponse, None, None]:
-        """All topics, a few hundred partitions at a time; one with more is cut."""
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
-        batch: list[_Topic] = []
-        room = _PIECE
-        for topic in image.topics.values():
-            for begin in range(0, max(1, len(topic.partitions)), _PIECE):
-                cut = topic.partitions[begin : begin + _PIECE]
-                batch.append(_described(topic, image, context, operations, cut))
-                room -= 1 + len(cut)
-                if room <= 0:
-                    yield self._with_topics(context, request, batch, image)
-                    batch, room = [], _PIECE
-        yield self._with_topics(context, request, batch, image)
-
-    def _response(
         self,
         context: Context,
         request: MetadataRequest,
-        names: list[str] | None,
-        by_id: list[bytes],
-        refused: dict[str, ErrorCode],
+        first: MetadataResponse,
+        slices: TopicSlices,
         image: ClusterImage,
-    ) -> MetadataResponse:
-        operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else _NOT_ASKED
-        listed = image.topics if names is None else names
-        topics = [_named(name, context, operations, refused, image) for name in listed]
-        for topic_id in dict.fromkeys(by_id):
-            found = image.topic_by_id(topic_id)
-            if found is None:
-                topics.append(_Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id))
-            else:
-                topics.append(_described(found, image, context, operations))
-        return self._with_topics(context, request, topics, image)
+    ) -> Generator[MetadataResponse, None, None]:
+        yield first
+        while not slices.is_over:
+            yield self._with_topics(context, request, slices.take(), image)
 
     def _with_topics(
-        self, context: Context, request: MetadataRequest, topics: list[_Topic], image: ClusterImage
+        self, context: Context, request: MetadataRequest, topics: list[bytes], image: ClusterImage
     ) -> MetadataResponse:
+        """A response, or a piece of it; its topics are encoded already."""
         return MetadataResponse(
             brokers=_brokers(self._cluster.told_brokers, context.peer.listener),
             cluster_id=image.cluster_id,
             controller_id=_controller(image),
-            topics=topics,
+            topics=topics,  # type: ignore[arg-type]  # `Joined` takes elements that are bytes
             cluster_authorized_operations=(
                 CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else _NOT_ASKED
             ),
@@ -343,7 +347,6 @@ def _wanted_names(version: int, request: MetadataRequest) -> list[str] | None:
     """Names asked for, each once; None: all topics (in version 0 an empty list says that)."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
-    _check_count(len(request.topics))
     for topic in request.topics:
         if topic.name is None and topic.topic_id == ZERO_UUID:
             raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is asked for without name and id")
@@ -389,73 +392,27 @@ def _brokers(brokers: Mapping[int, BrokerImage], listener: str) -> list[Metadata
     return found
 
 
-def _named(name: str, context: Context, operations: int, refused: dict[str, ErrorCode], image: ClusterImage) -> _Topic:
-    found = image.topics.get(name)
-    if found is not None:
-        return _described(found, image, context, operations)
-    if not _is_name(name):
-        return _Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
-    code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return _Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+def _ids(request: MetadataRequest) -> list[bytes]:
+    """Ids of topics that are asked for without their name, each once."""
+    return list(dict.fromkeys(topic.topic_id for topic in request.topics or () if topic.name is None))
 
 
-def _is_large(image: ClusterImage) -> bool:
-    topics = image.topics
-    return len(topics) > _PIECE or sum(len(topic.partitions) for topic in topics.values()) > _PIECE
-
-
-def _described(
-    topic: TopicImage,
-    image: ClusterImage,
-    context: Context,
-    operations: int,
-    some: Sequence[PartitionImage] | None = None,
-) -> _Topic:
-    """With some of its partitions; None: with all."""
-    return _Topic(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        is_internal=topic.is_internal,
-        partitions=[
-            _described_partition(partition, image, context)
-            for partition in (topic.partitions if some is None else some)
-        ],
-        topic_authorized_operations=operations,
-    )
-
-
-def _described_partition(
-    partition: PartitionImage, image: ClusterImage, context: Context
-) -> MetadataResponse.MetadataResponsePartition:
-    code, leader = _leader(partition, image, context)
-    replicas, isr = list(partition.replicas), list(partition.isr)
-    if context.api_version == 0:  # it has no offline replicas: what cannot be reached is left out, with an error
-        replicas, isr = _reachable(replicas, image), _reachable(isr, image)
-        if code == ErrorCode.NONE and (len(replicas) < len(partition.replicas) or len(isr) < len(partition.isr)):
-            code = ErrorCode.REPLICA_NOT_AVAILABLE
-    return MetadataResponse.MetadataResponsePartition(
-        error_code=code,
-        partition_index=partition.partition,
-        leader_id=leader,
-        leader_epoch=partition.leader_epoch,
-        replica_nodes=replicas,
-        isr_nodes=isr,
-        offline_replicas=_offline(partition, image),
-    )
-
-
-def _leader(partition: PartitionImage, image: ClusterImage, context: Context) -> tuple[ErrorCode, int]:
-    """The leader's number, -1 with an error when there is none that the asker could reach."""
-    broker = image.brokers.get(partition.leader)
-    if broker is None:
-        return ErrorCode.LEADER_NOT_AVAILABLE, NO_LEADER
-    if broker.endpoint(context.peer.listener) is None:
-        return (ErrorCode.LEADER_NOT_AVAILABLE if context.api_version < 6 else ErrorCode.LISTENER_NOT_FOUND), NO_LEADER
-    return ErrorCode.NONE, partition.leader
-
-
-def _reachable(replicas: Sequence[int], image: ClusterImage) -> list[int]:
-    return [broker for broker in replicas if broker in image.brokers]
+def _found(
+    image: ClusterImage, names: Sequence[str], ids: Sequence[bytes], refused: Mapping[str, ErrorCode]
+) -> Iterator[TopicImage | _Topic]:
+    """The topics of these names and ids, or the errors that take their place."""
+    for name in names:
+        found = image.topics.get(name)
+        if found is not None:
+            yield found
+        elif not _is_name(name):
+            yield _Topic(error_code=ErrorCode.INVALID_TOPIC_EXCEPTION, name=name)
+        else:
+            code = refused.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            yield _Topic(error_code=code, name=name, is_internal=name in INTERNAL_TOPICS)
+    for topic_id in ids:
+        known = image.topic_by_id(topic_id)
+        yield known or _Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
 
 
 def _offline(partition: PartitionImage, image: ClusterImage) -> list[int]:

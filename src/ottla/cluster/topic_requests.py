@@ -7,13 +7,20 @@ that come to life because somebody asked for them: those of auto.create.topics.e
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.controller.controller import Controller
 from ottla.cluster.controller.seat import ControllerSeat
-from ottla.cluster.image import CONSUMER_OFFSETS, NO_LEADER, SHARE_GROUP_STATE, ClusterImage, TopicImage
+from ottla.cluster.image import (
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+    NO_LEADER,
+    SHARE_GROUP_STATE,
+    ClusterImage,
+    TopicImage,
+)
 from ottla.cluster.outcomes import Answer
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError, ErrorCode
@@ -25,11 +32,15 @@ logger = logging.getLogger(__name__)
 
 MAX_TOPICS_BEING_CREATED: Final = 1000
 """Topics on their way; more are refused with a retriable error."""
+MAX_BEGUN: Final = 100
+"""Topics that are being created in bulk at a time; the others are begun when they are asked for again."""
 IMAGE_MS: Final = 5000
 """How long an answer waits for this broker's own image to show what the controller has confirmed."""
 CREATE_MS: Final = 10_000
 """Time for the creation of a topic that nobody named a time for."""
 _CREATE_VERSION: Final = 5
+_BULK_LANE: Final = "topics"
+"""A connection of its own: what else is asked of the controller does not wait behind a hundred topics."""
 _PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 """Errors of a creation that say nothing about the topic."""
 
@@ -44,6 +55,8 @@ class TopicRequests:
         self._peers = peers
         self._is_alone = is_alone
         self._wanted: dict[str, list[Answer[TopicImage]]] = {}
+        self._begun: dict[str, None] = {}
+        """Topics that are being created in bulk, without anything that waits for them."""
         self._warned_about_replicas = False
 
     @property
@@ -143,6 +156,33 @@ class TopicRequests:
             self._wanted[spec.name] = [done]
             self._want(spec)
 
+    def begin(self, names: Sequence[str]) -> Collection[str]:
+        """Begin to create missing topics through one CreateTopics request; nothing waits for the outcome.
+
+        Returns the names that are being created, by this or an earlier request; at most MAX_BEGUN are at once.
+        """
+        node = self._cluster.image.controller_id
+        if node not in self._cluster.image.brokers:
+            return ()
+        new = [name for name in names if name not in self._begun and name not in self._wanted]
+        new = new[: MAX_BEGUN - len(self._begun)]
+        if new:
+            self._begun.update(dict.fromkeys(new))
+            request = _request(*map(self._spec, new))
+            self._peers.ask(
+                node, request, _CREATE_VERSION, CREATE_MS, lambda answer: self._ended(new, answer), _BULK_LANE
+            )
+        return [name for name in names if name in self._begun or name in self._wanted]
+
+    def _spec(self, name: str) -> TopicSpec:
+        return self._internal_spec(name) if name in INTERNAL_TOPICS[:2] else TopicSpec(name)
+
+    def _ended(self, names: Sequence[str], answer: CreateTopicsResponse | Failure) -> None:
+        for name in names:
+            del self._begun[name]
+        if isinstance(answer, Failure):
+            logger.warning("creating %d topics that Metadata named failed: %s; clients ask again", len(names), answer)
+
     def _want(self, spec: TopicSpec) -> None:
         office = self._seat.controller
         if office is not None:
@@ -232,15 +272,18 @@ def not_controller(controller_id: int) -> ApiError:
     return ApiError(ErrorCode.NOT_CONTROLLER, f"this broker is not the controller, {where}")
 
 
-def _request(spec: TopicSpec) -> CreateTopicsRequest:
+def _request(*specs: TopicSpec) -> CreateTopicsRequest:
     setting = CreateTopicsRequest.CreatableTopicConfig
-    topic = CreateTopicsRequest.CreatableTopic(
-        name=spec.name,
-        num_partitions=spec.partitions,
-        replication_factor=spec.replication_factor,
-        configs=[setting(name=name, value=value) for name, value in spec.configs.items()],
-    )
-    return CreateTopicsRequest(topics=[topic], timeout_ms=CREATE_MS)
+    topics = [
+        CreateTopicsRequest.CreatableTopic(
+            name=spec.name,
+            num_partitions=spec.partitions,
+            replication_factor=spec.replication_factor,
+            configs=[setting(name=name, value=value) for name, value in spec.configs.items()],
+        )
+        for spec in specs
+    ]
+    return CreateTopicsRequest(topics=topics, timeout_ms=CREATE_MS)
 
 
 def _told(answer: CreateTopicsResponse | Failure) -> ApiError | None:

@@ -7,7 +7,8 @@ each one atomic multi. Only the head of a creation or growth decides; states tha
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from typing import Final, NamedTuple
 
 from ottla.cluster.image import ClusterImage, PartitionImage, TopicImage
@@ -63,14 +64,28 @@ def check_name(name: str) -> None:
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name[:MAX_NAME]!r} {problem}")
 
 
-def check_collision(name: str, others: Iterable[str]) -> None:
-    """Raise ApiError when another topic differs only in '.' and '_': metric names could not tell them apart."""
-    if "." not in name and "_" not in name:
+def check_collision(name: str, others: Collection[str]) -> None:
+    """Raise ApiError when another topic differs only in '.' and '_': metric names could not tell them apart.
+
+    With few such letters their combinations are looked up, whose number does not depend on how many topics there are.
+    """
+    pieces = re.split(r"[._]", name)
+    if len(pieces) == 1:
         return
-    plain = name.replace(".", "_")
-    for other in others:
-        if other != name and other.replace(".", "_") == plain:
+    if len(others) < 1 << (len(pieces) - 1):
+        plain = name.replace(".", "_")
+        found = [other for other in others if other.replace(".", "_") == plain]
+    else:
+        found = [each for each in _respelled(pieces) if each in others]
+    for other in found:
+        if other != name:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r} collides with {other!r}")
+
+
+def _respelled(pieces: Sequence[str]) -> Iterator[str]:
+    """All names of these pieces with '.' or '_' between them."""
+    for letters in product("._", repeat=len(pieces) - 1):
+        yield pieces[0] + "".join(letter + piece for letter, piece in zip(letters, pieces[1:], strict=True))
 
 
 def check_new(spec: TopicSpec, image: ClusterImage) -> None:

@@ -87,6 +87,8 @@ def _merged(state: _Topic, present: TopicImage | None, make: MakeTopic) -> Topic
     before = () if present is None else present.partitions
     partitions = tuple(_partitions(before, {one.partition_index: one for one in state.partition_states}))
     if present is not None:
+        if partitions == present.partitions:
+            return present  # what was made of its partitions is still right
         return present._replace(partitions=partitions)
     return make(state.topic_name, state.topic_id, partitions)
 

@@ -180,7 +180,10 @@ class Joined:
         """Bytes so far."""
 
     def add(self, response: Message) -> None:
-        """Take the arrays of one more response. The head of the first counts, or of the first that is an error."""
+        """Take the arrays of one more response. The head of the first counts, or of the first that is an error.
+
+        Elements of the last array may be bytes: they are encoded already.
+        """
         mark = len(self._pieces)
         head, tail = self._ends(0, response)
         failed = bool(getattr(response, "error_code", 0))
@@ -226,7 +229,10 @@ class Joined:
         if depth + 1 == len(self._levels):
             pieces: list[bytes] = []
             for item in items:
-                self._leaf(item, [], pieces, pieces.append)
+                if type(item) is bytes:
+                    pieces.append(item)
+                else:
+                    self._leaf(item, [], pieces, pieces.append)
             counter[1] += len(items)
             self._put(b"".join(pieces))
             return

@@ -1,0 +1,101 @@
+"""The sweep of bench/growth.py on three brokers: n partitions with three replicas, and one change beside them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+
+from testbench.apache_kafka.broker import cpu_seconds
+from testbench.apache_kafka.packages import BenchError
+
+from bench import clusters
+from bench.clusters import Cluster
+from bench.growth_rows import CONSTANT, LINEAR, Row, Sweep
+from bench.growth_work import Bench, Point
+
+WIDE = "wide"
+
+
+def three(bench: Bench, sizes: tuple[float, ...]) -> Iterator[Point]:
+    """A topic is created, a broker is lost, the controller is lost: CPU of the brokers that live, and the time."""
+    for size in map(int, sizes):
+        directory = bench.directory / f"{bench.peer}-{size}"
+        make = clusters.ottla_embedded if bench.peer == "ottla" else clusters.kafka
+        cluster = make(directory, None if bench.peer == "ottla" else clusters.KAFKA_FAILOVER)
+        try:
+            cluster.make_topic(WIDE, size)
+            bench.say(f"{size:,} partitions are made")
+            time.sleep(1 if bench.is_quick else 10)
+            yield from _created(cluster, size)
+            yield from _lost(cluster, size, bench)
+        finally:
+            cluster.stop()
+
+
+def _created(cluster: Cluster, size: int) -> Iterator[Point]:
+    cpu, taken = _cost(cluster.pids, lambda: cluster.make_topic("one", 1))
+    yield Point("three-create", size, cpu * 1000)
+    yield Point("three-create-time", size, taken * 1000)
+
+
+def _lost(cluster: Cluster, size: int, bench: Bench) -> Iterator[Point]:
+    """First a broker that is not the controller, then the controller; each comes back in between."""
+    for key in ("three-broker", "three-controller"):
+        seen = cluster.look(WIDE)
+        assert seen is not None, "no broker answers"
+        controller = seen.controller_id
+        dead = controller if key == "three-controller" else next(each for each in (1, 2, 3) if each != controller)
+        broker = cluster.brokers[dead - 1]
+        others = [each.pid for each in cluster.brokers if each is not broker]
+
+        def lose(dead: int = dead) -> None:
+            cluster.brokers[dead - 1].kill()
+            _await_leaders(cluster, dead)
+
+        cpu, taken = _cost(others, lose)
+        yield Point(key, size, cpu)
+        yield Point(f"{key}-time", size, taken)
+        bench.say("the lost broker comes back")
+        broker.start()
+        cluster.await_whole(WIDE)
+
+
+def _await_leaders(cluster: Cluster, dead: int) -> None:
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        seen = cluster.look(WIDE, 1)
+        if seen is not None and all(each.leader not in (dead, -1) for each in seen.topics[WIDE].partitions.values()):
+            return
+        time.sleep(0.02)
+    raise BenchError(f"{cluster.name}: partitions without a leader 120 s after broker {dead} died")
+
+
+def _cost(pids: list[int], act: Callable[[], object]) -> tuple[float, float]:
+    """CPU seconds of these processes, and seconds, of what is done."""
+    before, begin = sum(map(cpu_seconds, pids)), time.monotonic()
+    act()
+    return sum(map(cpu_seconds, pids)) - before, time.monotonic() - begin
+
+
+CLUSTER_SWEEPS = (
+    Sweep(
+        (
+            Row(
+                "three-create",
+                "a topic created beside n, three brokers",
+                "ms of CPU",
+                CONSTANT,
+                None,
+                None,
+            ),
+            Row("three-create-time", "the same", "ms until it is in sync", CONSTANT, None, None),
+            Row("three-broker", "a broker of three lost, n partitions", "s of CPU", LINEAR, None, None),
+            Row("three-broker-time", "the same", "s until all have leaders", None, None, None),
+            Row("three-controller", "the controller lost, n partitions", "s of CPU", LINEAR, None, None),
+            Row("three-controller-time", "the same", "s until all have leaders", None, None, None),
+        ),
+        (200, 2_000),
+        (6,),
+        three,
+    ),
+)

@@ -1,0 +1,130 @@
+"""The table of GROWTH.md, from what is kept in growth.json."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from bench.growth_rows import CONSTANT, Row
+from bench.growth_work import Point
+from bench.report import number
+
+HEAD = """# Results: growth
+
+Written by `bench/growth.py`; do not edit. Each row is measured at several sizes n. The exponent is the slope of the
+cost over n, both as logarithms: 0 is a cost that does not depend on n, 1 one that is linear; what must not grow may
+cost twice as much as at the smallest n, too. Costs per element have a goal instead. Beside it another client produces
+one small batch every 5 ms with acks=1: its longest wait in ms. Kafka is Apache Kafka 4.4.0, where it was measured:
+above 5,000 partitions it was not. Rows may be of different runs.
+
+Machine: {machine}. Load average: {load}. Written {when}.
+
+| what | unit | n | Ottla | exponent | limit | goal | longest wait | Kafka | its exponent | its wait | verdict |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+"""
+Points = dict[str, dict[str, list[list[float | None]]]]
+"""Row → peer → [size, cost, wait] in the order of sizes."""
+
+
+class Results:
+    """What was measured so far, in this run and in earlier ones."""
+
+    def __init__(self, directory: Path, rows: Iterable[Row]) -> None:
+        self._directory = directory
+        self._rows = list(rows)
+        self._file = directory / "growth.json"
+        self._points: Points = json.loads(self._file.read_text())["rows"] if self._file.exists() else {}
+        self._begun: set[tuple[str, str]] = set()
+        self.over: list[str] = []
+        """Rows of this run that are over a limit."""
+
+    def add(self, peer: str, point: Point) -> None:
+        """Keep a point, and write everything down; the first of a row drops those of an earlier run."""
+        row = self._points.setdefault(point.row, {})
+        if (point.row, peer) not in self._begun:
+            self._begun.add((point.row, peer))
+            row[peer] = []
+        row[peer].append([point.size, point.cost, point.wait_ms])
+        self.write()
+
+    def write(self) -> None:
+        """GROWTH.md and growth.json."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        text = HEAD.format(
+            machine=f"{os.cpu_count()} cores, Python {platform.python_version()}, Linux {platform.release()}",
+            load=f"{os.getloadavg()[0]:.1f}",
+            when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        )
+        (self._directory / "GROWTH.md").write_text(text + "".join(map(self._line, self._rows)))
+        self._file.write_text(json.dumps({"rows": self._points}, indent=1) + "\n")
+        begun = {row for row, peer in self._begun if peer == "ottla"}
+        self.over = [row.key for row in self._rows if row.key in begun and self.verdict(row) == "over"]
+
+    def verdict(self, row: Row) -> str:
+        """Whether it is within its limits."""
+        points = self._points.get(row.key, {}).get("ottla", [])
+        if not points:
+            return "not measured"
+        slope = exponent(points)
+        waits = [wait for _, _, wait in points if wait is not None]
+        is_over = (
+            (row.exponent is not None and slope is not None and slope > row.exponent and _grew(row, points))
+            or (row.goal is not None and max(cost or 0.0 for _, cost, _ in points) > row.goal)
+            or (row.wait is not None and bool(waits) and max(waits) > row.wait)
+        )
+        return "over" if is_over else "within"
+
+    def _line(self, row: Row) -> str:
+        measured = self._points.get(row.key, {})
+        own, kafka = measured.get("ottla", []), measured.get("kafka", [])
+        cells: list[Any] = [
+            row.title,
+            row.unit,
+            " / ".join(f"{size or 0:,g}" for size, _, _ in own) or "–",
+            _costs(own),
+            _slope(own),
+            "–" if row.exponent is None else f"≤ {row.exponent:g}",
+            "–" if row.goal is None else f"≤ {row.goal:g}",
+            _waits(own) + ("" if row.wait is None else f" (≤ {row.wait:g})"),
+            _costs(kafka),
+            _slope(kafka),
+            _waits(kafka),
+            f"**{self.verdict(row)}**",
+        ]
+        return "| " + " | ".join(cells) + " |\n"
+
+
+def _grew(row: Row, points: list[list[float | None]]) -> bool:
+    """Whether a cost that must not grow is more than twice that of the smallest size; for others: yes."""
+    first, last = points[0][1] or 0.0, points[-1][1] or 0.0
+    return row.exponent != CONSTANT or last > 2 * first
+
+
+def exponent(points: list[list[float | None]]) -> float | None:
+    """The slope of cost over size, both as logarithms, by least squares; None: less than two sizes."""
+    logs = [(math.log(size), math.log(max(cost, 1e-6))) for size, cost, _ in points if size and cost is not None]
+    if len(logs) < 2:
+        return None
+    middle_x, middle_y = (sum(each) / len(logs) for each in zip(*logs, strict=True))
+    spread = sum((x - middle_x) ** 2 for x, _ in logs)
+    return sum((x - middle_x) * (y - middle_y) for x, y in logs) / spread if spread else None
+
+
+def _costs(points: list[list[float | None]]) -> str:
+    return " / ".join(number(cost) for _, cost, _ in points) or "–"
+
+
+def _waits(points: list[list[float | None]]) -> str:
+    waits = [wait for _, _, wait in points if wait is not None]
+    return number(max(waits)) if waits else "–"
+
+
+def _slope(points: list[list[float | None]]) -> str:
+    slope = exponent(points)
+    return "–" if slope is None else f"{slope:.2f}"

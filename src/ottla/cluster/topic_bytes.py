@@ -1,0 +1,274 @@
+"""Topics as answers of Metadata describe them, encoded; the bytes of each topic are kept until it changes.
+
+Zone: deterministic. An answer is a join of byte strings, made a slice at a time. The bytes of a topic depend on its
+partitions, on the brokers that live, and on the form that is asked for: version, listener, and whether operations are
+told. A change of one topic drops the bytes of that topic only, a change of the brokers those of all.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from ottla.cluster.image import NO_LEADER, BrokerImage, PartitionImage, TopicImage
+from ottla.errors import ErrorCode
+from ottla.wire.codec import compile_portion
+from ottla.wire.messages import MetadataResponse
+from ottla.wire.primitives import uvarint
+from ottla.wire.schema import Encoder
+
+MAX_KEPT: Final = 16 << 20
+"""Bytes of memory that the bytes of topics may take, of all forms together."""
+_ENTRY: Final = 200
+"""Bytes of memory of one entry besides the topic's bytes."""
+_MAX_TAILS: Final = 10_000
+SLICE: Final = 20_000
+"""Cost of a slice, in tenths of a microsecond."""
+_JOINED, _MADE, _PARTITION = 3, 40, 6
+"""Cost of a topic whose bytes are kept, of one that is encoded, and of each of its partitions."""
+_AT_ONCE: Final = 1_000
+"""Partitions that are encoded without a look at the cost."""
+_FLEXIBLE_SINCE, _EPOCHS_SINCE, _OFFLINE_SINCE, _LISTENER_ERROR_SINCE = 9, 7, 5, 6
+
+Described = MetadataResponse.MetadataResponseTopic
+Replicas = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Replicas of a partition, those in sync, and those that are offline."""
+
+
+class KeptTopics:
+    """The bytes of topics in the forms that were asked for."""
+
+    def __init__(self) -> None:
+        self._brokers: Mapping[int, BrokerImage] = {}
+        self._forms: dict[tuple[int, str, int], TopicForm] = {}
+        self.size = 0
+        """Bytes of memory, estimated."""
+
+    def form(self, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]) -> TopicForm:
+        """Topics as that version describes them to those that came through the listener, with these operations."""
+        if brokers is not self._brokers:
+            if brokers != self._brokers:
+                self._drop_all()
+            self._brokers = brokers
+        key = (version, listener, operations)
+        form = self._forms.get(key)
+        if form is None:
+            form = self._forms[key] = TopicForm(self, version, listener, operations, brokers)
+        return form
+
+    def _drop_all(self) -> None:
+        for form in self._forms.values():
+            form.clear()
+            form.is_current = False
+        self._forms.clear()
+        self.size = 0
+
+    def forget(self, names: Iterable[str], topics: Mapping[str, TopicImage]) -> None:
+        """Drop the bytes of topics that changed, or are not among `topics` any more."""
+        for name in names:
+            present = topics.get(name)
+            for form in self._forms.values():
+                form.forget(name, present)
+
+    def make_room(self, form: TopicForm) -> bool:
+        """Whether another topic may be kept in a form: the bytes of other forms go first."""
+        if self.size <= MAX_KEPT:
+            return True
+        for other in self._forms.values():
+            if other is not form:
+                self.size -= other.clear()
+        return self.size <= MAX_KEPT
+
+
+class TopicForm:
+    """How topics are encoded in one form, and the bytes of those that were encoded."""
+
+    def __init__(
+        self, owner: KeptTopics, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]
+    ) -> None:
+        self._owner = owner
+        self._version = version
+        self._operations = operations
+        self._brokers = brokers
+        self._is_flexible = version >= _FLEXIBLE_SINCE
+        hidden = ErrorCode.LISTENER_NOT_FOUND if version >= _LISTENER_ERROR_SINCE else ErrorCode.LEADER_NOT_AVAILABLE
+        self._leaders = {
+            node: (0, node) if broker.endpoint(listener) is not None else (int(hidden), NO_LEADER)
+            for node, broker in brokers.items()
+        }
+        """Error and leader that are told, by the leader."""
+        self._tails: dict[Replicas, tuple[int, bytes]] = {}
+        """The end of a partition: the error of replicas that are left out, and the bytes of the lists of replicas."""
+        self._head, self._tail, self._whole = _encoders(version)
+        self._kept: dict[str, tuple[Sequence[PartitionImage], bytes]] = {}
+        self.is_current = True
+        """Whether the brokers are still those; if not, nothing more is kept."""
+
+    # -- what is kept --------------------------------------------------------------------------------------------
+
+    def find(self, topic: TopicImage) -> bytes | None:
+        """The bytes of a topic as it is now, if they are kept."""
+        kept = self._kept.get(topic.name)
+        return kept[1] if kept is not None and kept[0] is topic.partitions else None
+
+    def keep(self, topic: TopicImage, content: bytes) -> None:
+        """Keep the bytes of a topic while there is room."""
+        if not topic.partitions or not self.is_current:
+            return  # another topic of that name without partitions could not be told from it
+        self.forget(topic.name, None)
+        if self._owner.make_room(self):
+            self._kept[topic.name] = (topic.partitions, content)
+            self._owner.size += len(content) + _ENTRY
+
+    def forget(self, name: str, present: TopicImage | None) -> None:
+        """Drop the bytes of a topic, unless they are those of `present`."""
+        kept = self._kept.get(name)
+        if kept is not None and (present is None or kept[0] is not present.partitions):
+            del self._kept[name]
+            self._owner.size -= len(kept[1]) + _ENTRY
+
+    def clear(self) -> int:
+        """Drop everything; returns how many bytes of memory that were."""
+        freed = sum(len(content) + _ENTRY for _, content in self._kept.values())
+        self._kept.clear()
+        return freed
+
+    # -- encoding ------------------------------------------------------------------------------------------------
+
+    def encode_partitions(self, partitions: Iterable[PartitionImage]) -> bytes:
+        """Partitions, one after the other."""
+        tails, leaders, absent = self._tails, self._leaders, (int(ErrorCode.LEADER_NOT_AVAILABLE), NO_LEADER)
+        pack = _PACK_EPOCH if self._version >= _EPOCHS_SINCE else _pack_old
+        found = []
+        for number, leader, epoch, replicas, isr, _, _, _, offline in partitions:
+            key = (replicas, isr, offline)
+            short, tail = tails.get(key) or self._add_tail(key)
+            code, told = leaders.get(leader, absent)
+            found.append(pack(code or short, number, told, epoch) + tail)
+        return b"".join(found)
+
+    def encode_topic(self, topic: TopicImage, partitions: bytes) -> bytes:
+        """A topic around its partitions."""
+        described = Described(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            is_internal=topic.is_internal,
+            topic_authorized_operations=self._operations,
+        )
+        pieces: list[bytes] = []
+        self._head(described, [], pieces, pieces.append)
+        pieces.append(self._count(len(topic.partitions)))
+        pieces.append(partitions)
+        self._tail(described, [], pieces, pieces.append)
+        return b"".join(pieces)
+
+    def encode_error(self, topic: Described) -> bytes:
+        """A topic that cannot be described."""
+        pieces: list[bytes] = []
+        self._whole(topic, [], pieces, pieces.append)
+        return b"".join(pieces)
+
+    def _count(self, count: int) -> bytes:
+        return uvarint(count + 1) if self._is_flexible else count.to_bytes(4, "big")
+
+    def _add_tail(self, key: Replicas) -> tuple[int, bytes]:
+        replicas, isr, offline = key
+        away = [broker for broker in replicas if broker not in self._brokers or broker in offline]
+        short = 0
+        if self._version == 0:  # it has no offline replicas: what cannot be reached is left out, with an error
+            shown = [broker for broker in replicas if broker in self._brokers]
+            in_sync = [broker for broker in isr if broker in self._brokers]
+            if len(shown) < len(replicas) or len(in_sync) < len(isr):
+                short = int(ErrorCode.REPLICA_NOT_AVAILABLE)
+            tail = self._numbers(shown) + self._numbers(in_sync)
+        else:
+            tail = self._numbers(replicas) + self._numbers(isr)
+        if self._version >= _OFFLINE_SINCE:
+            tail += self._numbers(away)
+        if self._is_flexible:
+            tail += b"\0"
+        if len(self._tails) >= _MAX_TAILS:
+            self._tails.clear()
+        self._tails[key] = short, tail
+        return short, tail
+
+    def _numbers(self, numbers: Sequence[int]) -> bytes:
+        return self._count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
+
+
+class TopicSlices:
+    """Encodes topics, and errors in place of topics, a slice at a time."""
+
+    def __init__(
+        self, form: TopicForm, wanted: Iterable[TopicImage | Described], shown: Callable[[TopicImage], TopicImage]
+    ) -> None:
+        """shown: a topic as clients are to see it now; where that is another one its bytes are not kept."""
+        self._form = form
+        self._wanted: Iterator[TopicImage | Described] = iter(wanted)
+        self._shown = shown
+        self._long: tuple[TopicImage, bool] | None = None
+        """A topic that is being encoded, and whether its bytes are to be kept."""
+        self._done: list[bytes] = []
+        """Partitions of that, a thousand each."""
+        self.is_over = False
+        """Whether everything was taken."""
+
+    def take(self) -> list[bytes]:
+        """The next elements, up to the cost of a slice; maybe none, while a topic with many partitions is encoded."""
+        out: list[bytes] = []
+        room = SLICE
+        while room > 0 and not self.is_over:
+            room -= self._begin(out) if self._long is None else self._go_on(out)
+        return out
+
+    def _begin(self, out: list[bytes]) -> int:
+        """Look at the next topic: take its bytes if they are kept. Returns the cost."""
+        topic = next(self._wanted, None)
+        if topic is None:
+            self.is_over = True
+            return 0
+        if isinstance(topic, Described):
+            out.append(self._form.encode_error(topic))
+            return _MADE
+        shown = self._shown(topic)
+        kept = self._form.find(shown)
+        if kept is not None:
+            out.append(kept)
+        else:
+            self._long = shown, shown is topic
+        return _JOINED
+
+    def _go_on(self, out: list[bytes]) -> int:
+        """Encode the next partitions of the topic at hand; returns the cost."""
+        assert self._long is not None
+        topic, is_kept = self._long
+        begin = len(self._done) * _AT_ONCE
+        some = topic.partitions[begin : begin + _AT_ONCE]
+        self._done.append(self._form.encode_partitions(some))
+        if begin + len(some) == len(topic.partitions):
+            content = self._form.encode_topic(topic, b"".join(self._done))
+            if is_kept:
+                self._form.keep(topic, content)
+            out.append(content)
+            self._long, self._done = None, []
+        return _MADE + _PARTITION * len(some)
+
+
+@cache
+def _encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
+    """What a topic has in front of its partitions, what it has behind them, and a whole topic."""
+    return (
+        compile_portion(MetadataResponse, version, Described, "partitions", "head"),
+        compile_portion(MetadataResponse, version, Described, "partitions", "tail"),
+        compile_portion(MetadataResponse, version, Described, "", "function"),
+    )
+
+
+_PACK_EPOCH: Final = struct.Struct(">hiii").pack
+_PACK_PLAIN: Final = struct.Struct(">hii").pack
+
+
+def _pack_old(code: int, number: int, leader: int, _epoch: int) -> bytes:
+    return _PACK_PLAIN(code, number, leader)
