@@ -152,6 +152,7 @@ def test_an_assignment_that_cannot_be_read_is_none_and_costs_no_rebalance() -> N
     machine.prepared(1, ())
     machine.actions()
     join(machine, 1, 2)
+    machine.on_sync(1, SyncGroupResponse(assignment=encode_assignment([T0])))
     assert machine.failure is None
 
 
@@ -329,7 +330,10 @@ def test_what_no_retry_helps_is_told_and_nothing_is_kept(code: ErrorCode) -> Non
     only(machine, Join)
     assert (machine.failure is None) == (code is ErrorCode.FENCED_INSTANCE_ID)
     join(machine, 1000, 7)
+    assert (machine.failure is None) == (code is ErrorCode.FENCED_INSTANCE_ID)
+    machine.on_sync(1000, SyncGroupResponse(assignment=encode_assignment([T0])))
     assert machine.failure is None
+    assert machine.committing == machine.member == Member(7, "me")
 
 
 @pytest.mark.parametrize("step", ["coordinator", "join", "sync"])
@@ -353,7 +357,12 @@ def test_a_refusal_before_it_is_in_is_kept_until_a_poll_tries_again(step: str) -
     assert machine.actions() == []
     machine.poll(1000)
     assert machine.actions()[0] == Prepare((), lost=False)
-    assert machine.failure is failed.error, "until it is in"
+    machine.on_coordinator(1000)
+    machine.prepared(1000, ())
+    only(machine, Join)
+    join(machine, 1000, 7)
+    assert machine.failure is failed.error, "until it has its assignment"
+    assert machine.committing == NOBODY
 
 
 def test_a_refused_commit_of_an_earlier_generation_says_nothing_of_the_present_one() -> None:

@@ -183,7 +183,7 @@ class Group:
     def member(self) -> Member:
         """For commits."""
         with self._lock:
-            return self._machine.member
+            return self._machine.committing
 
     def send(
         self, key: ApiKey, build: Callable[[], Message], response: type[Any], at_most: int, answered: Answered

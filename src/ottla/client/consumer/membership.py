@@ -87,7 +87,7 @@ class Membership:
         self.owned: tuple[TopicPartition, ...] = ()
         """What the application has."""
         self.failure: ClientError | None = None
-        """Why the group refused it, until it is taken in or the application acts; `poll` raises it each time."""
+        """Why the group refused it, until it is assigned or the application acts; `poll` raises it each time."""
         self._topics: tuple[str, ...] = ()
         self._actions: list[Action] = []
         self._coordinator = False
@@ -156,6 +156,11 @@ class Membership:
     @property
     def _is_out_for_good(self) -> bool:
         return isinstance(self.failure, RefusedError) and self.failure.code in _FOR_GOOD
+
+    @property
+    def committing(self) -> Member:
+        """In whose name commits are made; NOBODY while it tries again after a refusal, until it has its assignment."""
+        return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
 
     def prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
         """The application has given up what it had to, and owns this still."""
@@ -418,7 +423,6 @@ class Membership:
         self._last_answer = now
         self._next_heartbeat = now + self.settings.heartbeat_interval
         self._handover.clear()
-        self.failure = None
         if answer.leader != answer.member_id:
             self._sync(now, {})
             return
@@ -459,6 +463,7 @@ class Membership:
 
         One that cannot be decoded is none: the member stays in the group with nothing, and `poll` says why.
         """
+        self.failure = None
         try:
             partitions = decode_assignment(assignment)
         except MalformedReplyError as error:
