@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.spark.authors import Place, Query, Version
 
-from ottla.spark.errors import BadCheckpoint, ChangedUnit, UnstableRows
+from ottla.spark.errors import BadCheckpoint, ChangedUnit, OffsetsOutside, StaleDriver, UnstableRows
 from ottla.spark.safeguards import SinkSafeguards
 from ottla.types import TopicPartition
 
@@ -164,6 +164,22 @@ def test_a_task_that_reads_other_partitions_than_its_marker_says_is_refused(topi
         query.run(UNADAPTIVE._replace(spread="coalesced"))
     query.run(UNADAPTIVE)
     assert query.counts() == ([], [])
+
+
+def test_a_driver_that_is_behind_the_claim_of_another_is_refused(topics: Any) -> None:
+    """Nothing of the later batch is committed yet, so no marker tells of it."""
+    query = Query(topics)
+    query.batch = 1
+    query.run(READ, Place("claimed", ("prepared",)))
+    query.batch = 0
+    with pytest.raises(StaleDriver, match="batch 1 is being written already"):
+        query.run(READ)
+
+
+def test_offsets_that_are_demanded_of_a_union_are_refused(topics: Any) -> None:
+    query = Query(topics)
+    with pytest.raises(OffsetsOutside, match="read in several places"):
+        query.run(UNION._replace(offsets="true"))
 
 
 SAME_NAMES = ("foreachBatch", "no foreachBatch any more")
