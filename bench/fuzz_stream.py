@@ -38,6 +38,8 @@ KEPT: Final = 12
 FRESH: Final = 0.2
 """Share of the requests that are drawn anew; the others are taken from those drawn before."""
 POOL: Final = 3000
+SHOWN: Final = 20_000
+"""Hexadecimal digits of a request and its answer that are shown when something is found."""
 _TELLS: Final = {
     ApiKey.JOIN_GROUP, ApiKey.FETCH, ApiKey.INIT_PRODUCER_ID, ApiKey.METADATA, ApiKey.CREATE_TOPICS,
     ApiKey.LIST_GROUPS, ApiKey.FIND_COORDINATOR, ApiKey.LIST_TRANSACTIONS,
@@ -118,6 +120,7 @@ class _Lane:
 
     def __init__(self, port: int, lot: Sequence[tuple[int, int, bytes]]) -> None:
         self.asked = deque((at, key, version) for at, (key, version, _) in enumerate(lot))
+        self.lot = lot
         self.data = bytearray()
         self.sock = socket.create_connection(("127.0.0.1", port), 10)
         self.sock.setblocking(False)
@@ -205,7 +208,12 @@ class Stream:
                 break
             self.answers += 1
             at = struct.unpack_from(">i", lane.data, pos + 4)[0]
-            self._take(*self._count(lane, at), bytes(lane.data[pos + 4 : end]))
+            frame = bytes(lane.data[pos + 4 : end])
+            try:
+                self._take(*self._count(lane, at), frame)
+            except ValueError as error:
+                asked = lane.lot[at][2].hex() if 0 <= at < len(lane.lot) else "none"
+                raise ValueError(f"{error}\nrequest {asked[:SHOWN]}\nanswer {frame.hex()[:SHOWN]}") from None
             pos = end
         del lane.data[:pos]
         return True
