@@ -116,7 +116,7 @@ def test_defects_cost_requests_and_the_broker_only_inside_a_change():
         stopped += result.faults.get("defect inside a change", 0)
         kinds.update(kind for kind in result.faults if kind.startswith("defect in a"))
     assert stopped > 0
-    assert kinds == {
+    assert kinds >= {
         "defect in a request",
         "defect in a look",
         "defect in an alarm",
