@@ -10,6 +10,7 @@ from typing import NamedTuple
 import pytest
 from tests.handnode import Node as HandNode
 
+from ottla.cluster.topic_bytes import TopicForm
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError
 from ottla.requests import Context, Encoded, InPieces
@@ -171,3 +172,17 @@ def make(node, name, partitions=1, configs=()):
     """A topic, as the broker that it is asked for makes it."""
     spec = TopicSpec(name, partitions, 1, configs=dict(configs))
     return node.wait(lambda done: node.topics.create(spec, False, 1000, done))
+
+
+@pytest.fixture
+def encoded(monkeypatch) -> list[int]:
+    """How many partitions were encoded, one number for each time."""
+    counts: list[int] = []
+    encode = TopicForm.encode_partitions
+
+    def counted(self, partitions):
+        counts.append(len(partitions))
+        return encode(self, partitions)
+
+    monkeypatch.setattr(TopicForm, "encode_partitions", counted)
+    return counts

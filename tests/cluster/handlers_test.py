@@ -9,7 +9,6 @@ import pytest
 from tests.cluster.conftest import make
 
 from ottla.cluster.metadata_handlers import MAX_AWAITED, MAX_NAMED
-from ottla.cluster.topic_bytes import TopicForm
 from ottla.cluster.topic_requests import MAX_BEGUN
 from ottla.errors import ApiError, ErrorCode
 from ottla.wire.messages import (
@@ -249,20 +248,6 @@ def test_a_failing_disk_gives_no_producer_ids(node):
 
 
 # -- what Metadata costs ---------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def encoded(monkeypatch) -> list[int]:
-    """How many partitions were encoded, one number for each time."""
-    counts: list[int] = []
-    encode = TopicForm.encode_partitions
-
-    def counted(self, partitions):
-        counts.append(len(partitions))
-        return encode(self, partitions)
-
-    monkeypatch.setattr(TopicForm, "encode_partitions", counted)
-    return counts
 
 
 def test_metadata_of_many_named_topics_is_a_join_of_what_is_kept(node, encoded):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.cluster.image import BrokerImage, PartitionImage, TopicImage
-from ottla.cluster.topic_bytes import MAX_KEPT, SLICE, KeptTopics, TopicForm, TopicSlices
+from ottla.cluster.topic_bytes import MAX_KEPT, SLICE, KeptTopics, TopicSlices
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.types import Endpoint
@@ -28,20 +28,6 @@ NOT_ASKED = -(2**31)
 def topic(name: str, count: int, **changed) -> TopicImage:
     partitions = tuple(PartitionImage(number, 1, 7, (1, 2), (1, 2))._replace(**changed) for number in range(count))
     return TopicImage(name, name.encode().ljust(16, b"."), partitions, {}, TopicConfig())
-
-
-@pytest.fixture
-def encoded(monkeypatch) -> list[int]:
-    """How many partitions were encoded, one number for each time."""
-    counts: list[int] = []
-    encode = TopicForm.encode_partitions
-
-    def counted(self, partitions):
-        counts.append(len(partitions))
-        return encode(self, partitions)
-
-    monkeypatch.setattr(TopicForm, "encode_partitions", counted)
-    return counts
 
 
 def slices_of(kept: KeptTopics, topics, version: int = 12, operations: int = NOT_ASKED, brokers=BROKERS, shown=None):

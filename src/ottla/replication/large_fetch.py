@@ -1,10 +1,10 @@
-"""A Fetch of many partitions, in slices: no turn decodes or looks at more than some of them.
+"""A Fetch of many partitions, in slices: no turn decodes, reads or answers more than MANY of them.
 
-Zone: deterministic. What is not here is answered with an error at once, and kept as bytes of the answer; of the others
-there is no more than this broker hosts. So is an answer of many partitions, and what a small request of a session with
-many finds to look at. A large request waits for its first byte only, so that its partitions are not
-read over and over. One with partitions that are not here gets no session, and a session that such a request continues
-ends with FETCH_SESSION_ID_NOT_FOUND: its reader begins a new one.
+Zone: deterministic. Partitions that this broker does not host are answered with an error while the request is decoded,
+and kept as bytes of the answer. A small request reads in slices, too, when its session has many partitions with news,
+and any answer about many partitions is made in slices. A large request waits for its first byte only, so that its
+partitions are not read again and again. A request that names partitions which are not here gets no session; a session
+that it continues ends with FETCH_SESSION_ID_NOT_FOUND, and the reader begins a new one.
 """
 
 from __future__ import annotations
