@@ -55,6 +55,8 @@ def test_purge_refuses_a_topic_that_is_not_for_dead_letters(ottla) -> None:
     assert refused.exit_code == 1
     assert "orders is not named like a dead-letter topic" in refused.stderr
     assert ottla("consume", "orders", "--from-beginning", "-e").stdout == "1\n"
+    assert ottla("dlq", "purge", "orders", "--dry-run").exit_code == 0  # which deletes nothing
+    assert ottla("consume", "orders", "--from-beginning", "-e").stdout == "1\n"
     assert ottla("dlq", "purge", "orders", "--yes", "--any-name").exit_code == 0
 
 

@@ -181,7 +181,7 @@ def purge(name: str, dry_run: bool, any_name: bool, whose: str, output: str, **c
     from ottla.retry.dead import is_dead_topic
 
     select = _select(**choice)
-    if not is_dead_topic(name) and not any_name:
+    if not (is_dead_topic(name) or any_name or dry_run):
         raise CommandFailed(
             f"{name} is not named like a dead-letter topic, and purge would delete its records. "
             "Check the name; if it is one, add --any-name"
