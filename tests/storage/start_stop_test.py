@@ -12,12 +12,13 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
-from ottla.seams import Failure
+from ottla.seams import Failure, Kind
 from ottla.sim.drive import JournalLoss
 from ottla.sim.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.storage.checkpoints import format_epochs
+from ottla.storage.due_files import PAUSE_NS
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.load_progress import LOGS_PER_LINE
 from ottla.storage.stop import SYNCED_ALONE
@@ -37,6 +38,15 @@ class Counted(DriveFaults):
 
     def check(self, operation: DiskOperation, path: str) -> None:
         self.seen[operation, path] += 1
+        super().check(operation, path)
+
+
+class NoRoomForEpochs(DriveFaults):
+    """The drive is full when leader epochs are to be written."""
+
+    def check(self, operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.REPLACE and path.endswith(EPOCHS[4:]):
+            raise Failure(Kind.FULL, path)
         super().check(operation, path)
 
 
@@ -140,7 +150,7 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
         tp = TopicPartition("t", partition)
         log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
-    sim.settle()
+    shelf.write_due_files(20)
     sim.kill()
     seen = counted()
     again = shelf.again()
@@ -162,6 +172,94 @@ def test_what_was_found_after_a_kill_and_answered_survives_a_power_cut(sim, kit)
     assert again.log.recovery_point == again.log.sync_awaited == 3
     sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
     assert again.again().log.end_offset == 3
+
+
+def lead_and_write(sim, kit, epoch: int = 1):
+    """Logs in which a leader of an epoch has written one batch."""
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log.lead(epoch)
+        kit.append(log, kit.batch(1), epoch, sim.clock.now())
+    return shelf
+
+
+def written_epochs(seen: Counter) -> set[str]:
+    return {path for kind, path in seen if kind is DiskOperation.REPLACE and path.endswith(EPOCHS[4:])}
+
+
+def test_epochs_that_begin_in_many_logs_come_to_their_files_one_by_one(sim, kit, counted) -> None:
+    seen = counted()
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    assert len(written_epochs(seen)) == 1
+    for count in (2, 3, 4):
+        sim.advance(PAUSE_NS // 1_000_000)
+        shelf.manager.on_time()
+        sim.settle()
+        assert len(written_epochs(seen)) == count
+    shelf.write_due_files(MANY)
+    assert len(written_epochs(seen)) == MANY
+    assert {sim.contents(path) for path in written_epochs(seen)} == {format_epochs([EpochEntry(1, 0)])}
+
+
+def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_records(sim, kit) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    path = f"{last.directory}/leader-epoch-checkpoint"
+    assert not sim.disk.exists(path)
+    flushed = kit.Answers()
+    last.flush(flushed)
+    sim.settle()
+    assert flushed == [last.recovery_point] == [1]
+    assert sim.contents(path) == format_epochs([EpochEntry(1, 0)])
+
+
+def test_a_flush_whose_epochs_cannot_be_written_moves_no_recovery_point(sim, kit) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    before = last.recovery_point
+    sim.disk.faults = NoRoomForEpochs()
+    flushed = kit.Answers()
+    last.flush(flushed)
+    sim.settle()
+    assert isinstance(flushed[0], Failure)
+    assert last.recovery_point == before
+    sim.disk.faults = DriveFaults()
+    last.flush(flushed)
+    sim.settle()
+    assert flushed[1] == last.recovery_point == 1
+    assert last.epochs_file.is_due is False
+
+
+@pytest.mark.parametrize("death", [Death.KILL, Death.POWER_LOSS])
+def test_epochs_that_had_not_come_to_their_files_are_found_in_the_batches(sim, kit, death) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    sim.restart(death)
+    again = shelf.again()
+    for log in again.manager.logs():
+        expected = ((1, 0),) if log.end_offset else ()
+        assert log.epochs.entries == expected
+    if death is Death.KILL:
+        assert {log.end_offset for log in again.manager.logs()} == {1}
+
+
+def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, counted) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    seen = counted()
+    sim.disk.faults.syncs_all = True
+    assert shelf.stop() is None
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and path]
+    assert len(synced) < 10
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    again = shelf.again()
+    for log in again.manager.logs():
+        assert sim.contents(f"{log.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
+        assert log.epochs.entries == ((1, 0),)
 
 
 @pytest.mark.parametrize("is_one_call", [True, False])
@@ -223,7 +321,7 @@ def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, 
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=2)
     shelf.put(kit.batch(1), epoch=3)
-    sim.settle()
+    shelf.write_due_files(3)
     whole = sim.contents(LOG)
     sim.kill()
     sim.overwrite(LOG, whole[: len(whole) // 3 + 10])
