@@ -118,7 +118,6 @@ class LogFiles:
         self.producers = producers
         producers.attach(home.expiry)
         self.lack: Lack | None = None  # of what had been durable in it; None: nothing, or it is excused
-        self.closed = False
         self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
         self.removable_below = UNBOUNDED
         """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
@@ -130,13 +129,12 @@ class LogFiles:
         self._trimming = Trimming(home, self)
         self._reader = Reader(segments, self._tail, home.scan)
         self.epochs_file = EpochsFile(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
-        self._flush = Flush(
-            home, tp, segments, min(recovery_point, end_offset), lambda: self.end_offset, self.epochs_file.write_jobs
-        )
+        point, jobs = min(recovery_point, end_offset), self.epochs_file.write_jobs
+        self._flush = Flush(home, tp, segments, point, lambda: self.end_offset, jobs)
         self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
-        self.epochs_stale = False
-        """Whether the file has others: epochs without records are not written, since a start would not believe them,
+        self.closed = self.epochs_stale = False
+        """The latter: whether the file has others: epochs without records are not written, since a start would not believe them,
         and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._save_epochs)
         self.configure(config)
