@@ -105,9 +105,7 @@ class LogFiles:
     ) -> None:
         """A log over what was found (or created) on the disk; the last segment is appendable already."""
         self._home = home
-        self.tp = tp
-        self.directory = directory
-        self.topic_id = topic_id
+        self.tp, self.directory, self.topic_id = tp, directory, topic_id
         self.segments = segments
         self.start_offset = start_offset
         """The first offset that can be read."""
@@ -133,8 +131,9 @@ class LogFiles:
         self._flush = Flush(home, tp, segments, point, lambda: self.end_offset, jobs)
         self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
-        self.closed = self.epochs_stale = False
-        """The latter: whether the file has others: epochs without records are not written, since a start would not believe them,
+        self.closed = False
+        self.epochs_stale = False
+        """Whether the file has others: epochs without records are not written, since a start would not believe them,
         and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
         self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._save_epochs)
         self.configure(config)
