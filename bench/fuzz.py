@@ -33,7 +33,7 @@ from testbench.cluster import OttlaUp
 from testbench.ottla_node import OttlaNode
 
 from bench import hostile_cases, hostile_sets
-from bench.fuzz_stream import Stream
+from bench.fuzz_stream import Stream, keep
 from bench.hostile_cases import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
@@ -180,9 +180,13 @@ class Fuzz:
         served = 0 if key == 18 and version not in range(5) else version
         view = memoryview(frame)
         try:
-            answer, _ = decode(api.response, served, view, response_body_pos(key, served, view))
+            answer, end = decode(api.response, served, view, response_body_pos(key, served, view))
         except MalformedMessage as error:
-            raise Broken(f"{case.name}: the answer to {api.name} {version} cannot be decoded: {error}") from None
+            text = f"{case.name}: the answer to {api.name} {version} cannot be decoded: {error}"
+            raise Broken(f"{text}\n{keep(case.data, frame)}") from None
+        if end != len(frame):
+            text = f"{case.name}: the answer to {api.name} {version} has {len(frame) - end} bytes too many"
+            raise Broken(f"{text}\n{keep(case.data, frame)}")
         if case.outcome == REFUSED and answer.responses[0].partition_responses[0].error_code == 0:
             raise Broken(f"{case.name}: the batch was accepted")
 
