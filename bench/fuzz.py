@@ -7,7 +7,8 @@ First every named case of bench/hostile_cases.py and hostile_sets.py, then mutat
 and message sets, drawn from the seed, and between them streams of extreme, stateful requests (fuzz_stream.py). With
 several brokers (`ottla up --brokers N`) streams only, to all of them.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
-an answer that cannot be decoded (all bytes of it are kept in files), memory that grows beyond all bounds, or a control client that waits too long.
+an answer that cannot be decoded (all its bytes are kept in a file), memory that grows beyond all bounds, or a control
+client that waits too long.
 """
 
 from __future__ import annotations
