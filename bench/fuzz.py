@@ -7,7 +7,8 @@ First every named case of bench/hostile_cases.py and hostile_sets.py, then mutat
 and message sets, drawn from the seed, and between them streams of extreme, stateful requests (fuzz_stream.py). With
 several brokers (`ottla up --brokers N`) streams only, to all of them.
 Exit code 1, with the case that did it, on: a traceback in the broker's log, a dead broker, no answer and no close,
-an answer that cannot be decoded, memory that grows beyond all bounds, or a control client that waits too long.
+an answer that cannot be decoded (all its bytes are kept in a file), memory that grows beyond all bounds, or a control
+client that waits too long.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from testbench.cluster import OttlaUp
 from testbench.ottla_node import OttlaNode
 
 from bench import hostile_cases, hostile_sets
-from bench.fuzz_stream import Stream
+from bench.fuzz_stream import Stream, keep
 from bench.hostile_cases import ANSWERED, CLOSED, EITHER, REFUSED, Case
 from ottla.record import batch as batches
 from ottla.wire import messages
@@ -180,9 +181,13 @@ class Fuzz:
         served = 0 if key == 18 and version not in range(5) else version
         view = memoryview(frame)
         try:
-            answer, _ = decode(api.response, served, view, response_body_pos(key, served, view))
+            answer, end = decode(api.response, served, view, response_body_pos(key, served, view))
         except MalformedMessage as error:
-            raise Broken(f"{case.name}: the answer to {api.name} {version} cannot be decoded: {error}") from None
+            text = f"{case.name}: the answer to {api.name} {version} cannot be decoded: {error}"
+            raise Broken(f"{text}\n{keep(case.data, frame)}") from None
+        if end != len(frame):
+            text = f"{case.name}: the answer to {api.name} {version} has {len(frame) - end} bytes too many"
+            raise Broken(f"{text}\n{keep(case.data, frame)}")
         if case.outcome == REFUSED and answer.responses[0].partition_responses[0].error_code == 0:
             raise Broken(f"{case.name}: the batch was accepted")
 

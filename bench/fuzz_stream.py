@@ -12,9 +12,11 @@ import random
 import select
 import socket
 import struct
+import tempfile
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
@@ -68,6 +70,17 @@ _ORDERS: Final = {
     ApiKey.UPDATE_METADATA,
 }
 """Orders of a controller: left out with several brokers, which take them from each other."""
+
+
+def keep(request: bytes, answer: bytes) -> str:
+    """Write all bytes of a finding to files; what to show of it."""
+    names = []
+    for kind, content in (("request", request), ("answer", answer)):
+        with tempfile.NamedTemporaryFile(prefix="ottla-fuzz-", suffix=f".{kind}", delete=False) as file:
+            file.write(content)
+        names.append(Path(file.name))
+    shown = f"request {request.hex()[:SHOWN]}\nanswer {answer.hex()[:SHOWN]}"
+    return f"all bytes are in {names[0]} and {names[1]}\n{shown}"
 
 
 class Known:
@@ -212,8 +225,8 @@ class Stream:
             try:
                 self._take(*self._count(lane, at), frame)
             except ValueError as error:
-                asked = lane.lot[at][2].hex() if 0 <= at < len(lane.lot) else "none"
-                raise ValueError(f"{error}\nrequest {asked[:SHOWN]}\nanswer {frame.hex()[:SHOWN]}") from None
+                asked = lane.lot[at][2] if 0 <= at < len(lane.lot) else b""
+                raise ValueError(f"{error}\n{keep(asked, frame)}") from None
             pos = end
         del lane.data[:pos]
         return True
@@ -234,9 +247,11 @@ class Stream:
             return
         view = memoryview(frame)
         try:
-            answer, _ = decode(API_TABLE[key].response, version, view, response_body_pos(key, version, view))
+            answer, end = decode(API_TABLE[key].response, version, view, response_body_pos(key, version, view))
         except MalformedMessage as error:
             raise ValueError(f"the answer to {API_TABLE[key].name} {version} cannot be decoded: {error}") from None
+        if end != len(view):
+            raise ValueError(f"the answer to {API_TABLE[key].name} {version} has {len(view) - end} bytes too many")
         if key in _TELLS:
             self._known.learn(answer)
 

@@ -181,6 +181,20 @@ def test_a_large_fetch_of_what_is_not_here_gets_no_session(node) -> None:
     assert node.ask(asked, 12).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
 
 
+@pytest.mark.parametrize("version", [12, 17])
+def test_a_log_that_parts_is_told_of_in_an_answer_about_many_partitions(node, version) -> None:
+    node.produce("t", b"here")
+    asked = fetch_of(("absent", range(1_100)), ("t", [0]))
+    for topic in asked.topics:
+        topic.topic_id = node.topic_id("t") if topic.topic == "t" else b"absent".ljust(16)
+    asked.topics[1].partitions[0].fetch_offset = 9
+    asked.topics[1].partitions[0].last_fetched_epoch = 0
+    answer = node.ask(asked, version)
+    assert sum(len(topic.partitions) for topic in answer.responses) == 1_101
+    diverging = answer.responses[-1].partitions[0].diverging_epoch
+    assert (diverging.epoch, diverging.end_offset) == (0, 1)
+
+
 def test_a_reader_that_goes_during_its_large_fetch_leaves_nothing(node) -> None:
     node.create("wide", 2 * HOSTED)
     asked = fetch_of(("wide", range(2 * HOSTED)), max_wait_ms=60_000)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import random
+import tempfile
 
 import pytest
 from bench.fuzz import Broken, Fuzz, fuzzing
+from bench.fuzz_stream import SHOWN, keep
 from bench.hostile_cases import ANSWERED, CLOSED, REFUSED, Case, corpus, good_batch, produce
 from bench.hostile_cases import PLAIN as TOPIC
 
@@ -48,6 +50,16 @@ def test_the_corpus_is_what_it_says() -> None:
     assert len(cases) > 1_500
     assert len({case.name for case in cases}) > 1_400
     assert {case.outcome for case in cases} >= {ANSWERED, CLOSED, REFUSED}
+
+
+def test_all_bytes_of_a_finding_are_kept(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shown = keep(b"request", bytes(SHOWN))
+    assert "72657175657374" in shown
+    assert len(shown) < SHOWN + 500
+    kept = {each.suffix: each.read_bytes() for each in tmp_path.iterdir()}
+    assert kept == {".request": b"request", ".answer": bytes(SHOWN)}
+    assert all(str(each) in shown for each in tmp_path.iterdir())
 
 
 def test_the_fuzzer_notices_a_broker_that_misbehaves(node) -> None:

@@ -15,8 +15,8 @@ from tests.peak import peak_of
 
 from ottla.seams import Part, Region
 from ottla.wire import hot
-from ottla.wire.codec import decode, encode_bytes
-from ottla.wire.errors import MalformedMessage
+from ottla.wire.codec import decode, encode, encode_bytes
+from ottla.wire.errors import ImpossibleLength, MalformedMessage
 from ottla.wire.limits import ALLOWANCE, AMPLIFICATION
 from ottla.wire.messages import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
 from ottla.wire.primitives import uvarint
@@ -339,6 +339,19 @@ def test_regions_are_parts_and_counted_by_their_size() -> None:
         data = memory(head) + bytes(20_000) + memory(tail)
         first, second = decode(FetchResponse, version, data)[0].responses[0].partitions
         assert (first.records, second.records) == (bytes(20_000), None)
+
+
+@pytest.mark.parametrize("size", [-1, -2, -13, -20_000])
+def test_a_region_of_less_than_nothing_is_refused(size: int) -> None:
+    """-1 is how null is written, and -13 would be 115 as a varint's first byte."""
+    region = Region(None, 0, size, 0)  # type: ignore[arg-type]  # the file is not looked at
+    for version in FetchResponse.VERSIONS:
+        row = (0, 0, 5, 5, 0, None, -1, region)
+        topic = FetchResponse.FetchableTopicResponse(topic="t", partitions=[declared(row)])
+        with pytest.raises(ImpossibleLength):
+            hot.encode_fetch(version)([("t", bytes(16), [row])], 0, 0, 0)
+        with pytest.raises(ImpossibleLength):
+            encode(FetchResponse(responses=[topic]), version)
 
 
 @pytest.mark.parametrize("version", range(5, 14))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.codec import decode, encode, encode_bytes
 from ottla.wire.errors import MalformedMessage
 from ottla.wire.hot import MANY, ManyPartitions, decode_fetch, decode_produce, encode_fetch
 from ottla.wire.many import FetchPieces, FetchWalk, ProduceWalk, read_chunks
@@ -127,3 +127,18 @@ def test_an_answer_in_pieces_is_the_whole_one(version: int) -> None:
     body = b"".join(pieces.body(7 if version >= 7 else 0))
     assert body == b"".join(encode_fetch(version)(topics, 0, 0, 7))
     assert decode(FetchResponse, version, body)[1] == len(body)
+
+
+@pytest.mark.parametrize("version", FetchResponse.VERSIONS)
+def test_topics_of_an_answer_that_are_encoded_already_count(version: int) -> None:
+    """Those with current leaders or diverging epochs, which the declared message encodes."""
+    rows = [(number, 3, 1, 2, 0, None, -1, b"r" * number) for number in range(3)]
+    topics = [("" if version >= 13 else f"t{number}", number.to_bytes(16, "big"), rows) for number in range(260)]
+    whole = b"".join(encode_fetch(version)(topics, 0, 0, 0))
+    response, _ = decode(FetchResponse, version, whole)
+    pieces = FetchPieces(version)
+    for begin, end in ((0, 2), (2, 130), (130, 260)):
+        pieces.add(topics[begin : begin + 1])
+        declared = FetchResponse(responses=response.responses[begin + 1 : end])
+        pieces.add_encoded(encode(declared, version), len(declared.responses))
+    assert b"".join(pieces.body(0)) == whole

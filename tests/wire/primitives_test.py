@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.wire.errors import MalformedMessage
+from ottla.wire.errors import ImpossibleLength, MalformedMessage
 from ottla.wire.primitives import UVARINT, read_string_length, read_uvarint, skip_tags, uvarint, write_tags
 
 NUMBERS = st.integers(0, 2**31 - 1) | st.sampled_from([0, 127, 128, 16383, 16384, 2097151, 2097152, 2**28, 2**31 - 1])
@@ -26,6 +26,12 @@ def test_uvarint_round_trip(value: int, rest: bytes) -> None:
     data = uvarint(value)
     assert data == by_the_book(value)
     assert read_uvarint(memoryview(b"x" + data + rest), 1) == (value, 1 + len(data))
+
+
+@pytest.mark.parametrize("value", [-1, -13, -127, -128, -129, -(2**31)])
+def test_a_length_that_there_is_not_is_refused(value: int) -> None:
+    with pytest.raises(ImpossibleLength):
+        uvarint(value)
 
 
 def test_one_byte_varints() -> None:

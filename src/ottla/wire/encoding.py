@@ -22,7 +22,7 @@ from typing import Final
 
 from ottla.seams import Part, Region
 from ottla.wire import primitives
-from ottla.wire.errors import FieldNotInVersion
+from ottla.wire.errors import FieldNotInVersion, refuse_length
 from ottla.wire.layout import Scope
 from ottla.wire.schema import NUMBERS, Field, StructType, struct_class
 
@@ -249,8 +249,10 @@ class EncoderSource:
 
 
 def size_of(part: Part) -> int:
-    """Bytes of a part of a message."""
-    return part.size if isinstance(part, Region) else len(part)
+    """Bytes of a part of a message. Raises ImpossibleLength for a Region that has less than none."""
+    if not isinstance(part, Region):
+        return len(part)
+    return part.size if part.size >= 0 else refuse_length(part.size)
 
 
 def gather(pieces: list[bytes]) -> None:

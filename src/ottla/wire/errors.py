@@ -22,6 +22,16 @@ class FieldNotInVersion(Exception):
     "not ignorable" fields). Choose a newer version, or leave the field at its default."""
 
 
+class ImpossibleLength(ValueError):
+    """A defect of ours: a length below 0 was to be written. Bytes that look like another length, or like null, would
+    cost the reader the whole message."""
+
+
+def refuse_length(length: int) -> NoReturn:
+    """Raise ImpossibleLength."""
+    raise ImpossibleLength(f"a length of {length} was to be written")
+
+
 def fail(field: str, why: object = "bad length or null") -> NoReturn:
     """Raise MalformedMessage about one field; `why` is a text, or the length that was found."""
     raise MalformedMessage(f"{field}: {why if isinstance(why, str) else f'impossible length {why}'}")

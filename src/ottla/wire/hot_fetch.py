@@ -12,10 +12,10 @@ from typing import Final, NamedTuple
 
 from ottla.seams import Part, Region
 from ottla.wire.codec import decode
-from ottla.wire.errors import MalformedMessage, fail
+from ottla.wire.errors import MalformedMessage, fail, refuse_length
 from ottla.wire.limits import ALLOWANCE, AMPLIFICATION
 from ottla.wire.messages import FetchRequest as Declared
-from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
+from ottla.wire.primitives import UVARINT, read_uvarint, skip_tags, uvarint
 
 Wanted = tuple[str | bytes, int, int, int, int, int, int]
 """(topic name, or topic id from v13; partition; current leader epoch; fetch offset; last fetched epoch; log start
@@ -299,9 +299,11 @@ def _plain_response(version: int) -> Callable[[Answers, int, int, int], list[Par
                     pieces.append(_pack_v5(partition, code, high, stable, start, -1, size))
                 else:
                     pieces.append(_pack_v4(partition, code, high, stable, -1, size))
-                if records is not None and size:
-                    parts += (b"".join(pieces), records)
+                if size > 0:
+                    parts += (b"".join(pieces), records)  # type: ignore[arg-type]  # None has no size
                     pieces = []
+                elif size and records is not None:
+                    refuse_length(size)
         if pieces:
             parts.append(b"".join(pieces))
         return parts
@@ -338,9 +340,11 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
 
     def encode(topics: Answers, throttle_ms: int, error: int, session_id: int) -> list[Part]:
         parts: list[Part] = []
-        pieces = [top(throttle_ms, error, session_id), uvarint(len(topics) + 1)]
+        count = len(topics) + 1
+        pieces = [top(throttle_ms, error, session_id), UVARINT[count] if count < 128 else uvarint(count)]
         for name, topic_id, answers in topics:
-            pieces += (topic_id if by_id else _compact_text(name), uvarint(len(answers) + 1))
+            count = len(answers) + 1
+            pieces += (topic_id if by_id else _compact_text(name), UVARINT[count] if count < 128 else uvarint(count))
             for partition, code, high, stable, start, aborted, preferred, records in answers:
                 if not aborted:
                     none = 0 if aborted is None else 1
@@ -352,15 +356,17 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
                     pieces.append(b"\0\0")  # no records, no tags
                     continue
                 size = records.size if isinstance(records, Region) else len(records)
-                if 126 < size < 16383:  # as `uvarint` does; a call less where there is something to read
-                    pieces.append(bytes((size + 1 & 127 | 128, size + 1 >> 7)))
-                else:
-                    pieces.append(uvarint(size + 1))
-                if size:
+                if size > 0:
+                    if 126 < size < 16383:  # as `uvarint` does; a call less where there is something to read
+                        pieces.append(bytes((size + 1 & 127 | 128, size + 1 >> 7)))
+                    else:
+                        pieces.append(uvarint(size + 1))
                     parts += (b"".join(pieces), records)
                     pieces = [b"\0"]
+                elif size:
+                    refuse_length(size)
                 else:
-                    pieces.append(b"\0")
+                    pieces.append(b"\1\0")  # empty, no tags
             pieces.append(b"\0")
         pieces.append(b"\0")
         parts.append(b"".join(pieces))

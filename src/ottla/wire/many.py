@@ -294,11 +294,11 @@ class FetchPieces:
     def add(self, topics: Answers) -> None:
         """Encode these and keep the bytes."""
         if topics:
-            self._topics += len(topics)
             self.add_encoded(self._encode(topics, 0, 0, 0), len(topics))
 
     def add_encoded(self, parts: list[Part], topics: int) -> None:
-        """Keep what is between head and tail of a body with so many topics."""
+        """Keep what is between head and tail of a body with so many topics, and count them."""
+        self._topics += topics
         before = 10 + len(uvarint(topics + 1)) if self._flexible else self._empty
         first = parts[0]
         assert isinstance(first, bytes), "the head is written"

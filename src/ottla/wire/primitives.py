@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from ottla.wire.errors import MalformedMessage, fail
+from ottla.wire.errors import MalformedMessage, fail, refuse_length
 from ottla.wire.limits import MAX_LENGTH, MAX_STRING, MAX_TAGS
 
 Buffer = bytes | bytearray | memoryview
 """What is read from."""
 
 UVARINT: Final = tuple(bytes((n,)) for n in range(128))
-"""The one-byte varints, by value."""
+"""The one-byte varints, by value. What may be negative goes through `uvarint`: an index below 0 counts from the end."""
 
 
 def read_uvarint(buffer: Buffer, pos: int) -> tuple[int, int]:
@@ -47,10 +47,15 @@ def read_string_length(buffer: Buffer, pos: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """The unsigned varint encoding of 0 ≤ value ≤ 2^31-1: 1 to 5 bytes, 7 bits each, lowest first."""
-    if value < 128:
+    """The unsigned varint encoding of 0 ≤ value ≤ 2^31-1: 1 to 5 bytes, 7 bits each, lowest first.
+
+    Raises ImpossibleLength for one below 0.
+    """
+    if -1 < value < 128:
         return UVARINT[value]
     if value < 16384:
+        if value < 0:
+            refuse_length(value)
         return bytes((value & 127 | 128, value >> 7))
     if value < 2097152:
         return bytes((value & 127 | 128, value >> 7 & 127 | 128, value >> 14))
