@@ -277,14 +277,6 @@ class Shelf:
         assert len(answers) == 1
         return answers[0]
 
-    def write_due_files(self, count: int) -> None:
-        """Let so much time pass that this many files are written in their turn."""
-        for _ in range(count + 1):
-            self.world.settle()
-            self.world.advance(100)
-            self.manager.on_time()
-        self.world.settle()
-
     def stop(self) -> object:
         answers = Answers()
         self.manager.stop(answers)

@@ -28,7 +28,6 @@ def filled(kit, count: int, broker: BrokerConfig = ROUNDS):
         log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 0, world.clock.now())
         log.high_watermark = 1
-    shelf.write_due_files(count)
     pass_minutes(shelf, 3)
     return shelf
 

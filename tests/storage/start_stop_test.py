@@ -18,7 +18,6 @@ from ottla.sim.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.inode import LossPattern
 from ottla.sim.machine import Death
 from ottla.storage.checkpoints import format_epochs
-from ottla.storage.due_files import PAUSE_NS
 from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.load_progress import LOGS_PER_LINE
 from ottla.storage.stop import SYNCED_ALONE
@@ -82,7 +81,7 @@ def test_a_log_that_is_led_and_not_written_writes_no_leader_epoch(sim, kit, coun
 
 
 @pytest.mark.parametrize("after", ["clean stop", "kill"])
-def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted, after) -> None:
+def test_a_flush_brings_the_leader_epoch_of_its_records_to_the_file(sim, kit, counted, after) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
     sim.settle()
@@ -97,7 +96,7 @@ def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted,
     assert not seen
     again.put(kit.batch(1), kit.batch(1), epoch=2)
     assert len(again.log.segments) == 1
-    sim.settle()
+    again.flush()
     assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(2, 1)])
 
 
@@ -150,7 +149,7 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
         tp = TopicPartition("t", partition)
         log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
-    shelf.write_due_files(20)
+    sim.settle()
     sim.kill()
     seen = counted()
     again = shelf.again()
@@ -188,19 +187,11 @@ def written_epochs(seen: Counter) -> set[str]:
     return {path for kind, path in seen if kind is DiskOperation.REPLACE and path.endswith(EPOCHS[4:])}
 
 
-def test_epochs_that_begin_in_many_logs_come_to_their_files_one_by_one(sim, kit, counted) -> None:
+def test_epochs_that_begin_in_many_logs_are_not_written_before_a_flush(sim, kit, counted) -> None:
     seen = counted()
-    shelf = lead_and_write(sim, kit)
+    lead_and_write(sim, kit)
     sim.settle()
-    assert len(written_epochs(seen)) == 1
-    for count in (2, 3, 4):
-        sim.advance(PAUSE_NS // 1_000_000)
-        shelf.manager.on_time()
-        sim.settle()
-        assert len(written_epochs(seen)) == count
-    shelf.write_due_files(MANY)
-    assert len(written_epochs(seen)) == MANY
-    assert {sim.contents(path) for path in written_epochs(seen)} == {format_epochs([EpochEntry(1, 0)])}
+    assert not written_epochs(seen)
 
 
 def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_records(sim, kit) -> None:
@@ -321,7 +312,8 @@ def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, 
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=2)
     shelf.put(kit.batch(1), epoch=3)
-    shelf.write_due_files(3)
+    shelf.log.flush(lambda _: None)
+    sim.settle()
     whole = sim.contents(LOG)
     sim.kill()
     sim.overwrite(LOG, whole[: len(whole) // 3 + 10])

@@ -1,9 +1,10 @@
 """The file of leader epochs beside a log, and when it is written.
 
-Zone: deterministic. The batches of a log tell their leader epochs, and a recovery reads all batches above the recovery
+Zone: deterministic. The batches of a log carry their leader epochs, and recovery reads all batches above the recovery
 point. So a file that only lacks the newest epochs loses nothing, as long as it has them before the recovery point
-passes their records: the flush waits for that (`write_jobs`). Until then the file is due, and due files are written one
-by one, for a request can begin an epoch in thousands of logs. A file that contradicts its log is written at once.
+passes their records: the flush waits for that (`write_jobs`). Until the next flush or stop the file is *due*: to write
+it at the first append would cost two syncs per log, and one request can append to thousands. A file that contradicts
+its log is written at once.
 """
 
 from __future__ import annotations
@@ -44,11 +45,10 @@ class EpochsFile:
         """The file was read, and has these."""
         self._content = tuple(stored)
 
-    def save(self, entries: Entries, *, may_wait: bool) -> None:
-        """Bring the epochs to the file: in its turn if they may wait and the file is only behind, else at once."""
-        if may_wait and self._content is not None and is_behind(self._due or self._content, entries):
+    def save(self, entries: Entries) -> None:
+        """Bring the epochs to the file: with the next flush if the file is only behind, else at once."""
+        if self._content is not None and is_behind(self._due or self._content, entries):
             self._due = entries
-            self._home.due_files.add(self)
         else:
             self.write(entries)
 

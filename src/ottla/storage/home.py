@@ -13,7 +13,6 @@ from typing import Final, Protocol
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
 from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
-from ottla.storage.due_files import DueFiles
 from ottla.storage.producer_expiry import ProducerExpiry
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.scan import HeaderScan, read_file
@@ -45,7 +44,6 @@ class Home:
         "_unshown",
         "clock",
         "disk",
-        "due_files",
         "entropy",
         "expiry",
         "fence",
@@ -86,7 +84,6 @@ class Home:
         self.clock = clock
         self.entropy = entropy
         self.timers = timers
-        self.due_files = DueFiles(clock, timers)
         self.safeguards = safeguards
         self.scan = scan
         self.offline: Failure | None = None

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import MAGIC_V2
 from ottla.seams import Disk, Done, Failure
 from ottla.storage.checkpoints import format_partition_metadata, format_snapshot
 from ottla.storage.cleaning.choice import dirty_start
@@ -333,8 +332,8 @@ class LogFiles:
 
     def _save_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
         self.epochs_stale = False
-        if not self._flush.cut:  # messages of older formats do not tell their epoch, so their file does not wait
-            self.epochs_file.save(entries, may_wait=self.magic == MAGIC_V2)
+        if not self._flush.cut:
+            self.epochs_file.save(entries)
             return
         # Behind a cut that may not be durable: a power loss can leave new batches behind those that were cut off, and
         # only where their epoch began tells (`recovery`). So that is on the disk before they are.
