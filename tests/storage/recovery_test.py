@@ -298,7 +298,7 @@ def test_leader_epochs_are_found_in_the_batches(world, kit, shelf) -> None:
     world.overwrite("t-0/leader-epoch-checkpoint", b"torn")
     again = shelf.again()
     assert again.log.epochs.entries == ((1, 0), (4, 1))
-    world.settle()
+    again.flush()
     assert world.contents("t-0/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0), EpochEntry(4, 1)])
 
 

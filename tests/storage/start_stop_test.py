@@ -12,7 +12,7 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
-from ottla.seams import Failure
+from ottla.seams import Failure, Kind
 from ottla.sim.drive import JournalLoss
 from ottla.sim.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.inode import LossPattern
@@ -37,6 +37,15 @@ class Counted(DriveFaults):
 
     def check(self, operation: DiskOperation, path: str) -> None:
         self.seen[operation, path] += 1
+        super().check(operation, path)
+
+
+class NoRoomForEpochs(DriveFaults):
+    """The drive is full when leader epochs are to be written."""
+
+    def check(self, operation: DiskOperation, path: str) -> None:
+        if operation is DiskOperation.REPLACE and path.endswith(EPOCHS[4:]):
+            raise Failure(Kind.FULL, path)
         super().check(operation, path)
 
 
@@ -72,7 +81,7 @@ def test_a_log_that_is_led_and_not_written_writes_no_leader_epoch(sim, kit, coun
 
 
 @pytest.mark.parametrize("after", ["clean stop", "kill"])
-def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted, after) -> None:
+def test_a_flush_brings_the_leader_epoch_of_its_records_to_the_file(sim, kit, counted, after) -> None:
     shelf = kit.Shelf(sim)
     shelf.put(kit.batch(1), epoch=1)
     sim.settle()
@@ -87,7 +96,7 @@ def test_its_first_record_brings_the_leader_epoch_to_the_file(sim, kit, counted,
     assert not seen
     again.put(kit.batch(1), kit.batch(1), epoch=2)
     assert len(again.log.segments) == 1
-    sim.settle()
+    again.flush()
     assert sim.contents(EPOCHS) == format_epochs([EpochEntry(1, 0), EpochEntry(2, 1)])
 
 
@@ -164,6 +173,86 @@ def test_what_was_found_after_a_kill_and_answered_survives_a_power_cut(sim, kit)
     assert again.again().log.end_offset == 3
 
 
+def lead_and_write(sim, kit, epoch: int = 1):
+    """Logs in which a leader of an epoch has written one batch."""
+    shelf = kit.Shelf(sim)
+    for partition in range(MANY):
+        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log.lead(epoch)
+        kit.append(log, kit.batch(1), epoch, sim.clock.now())
+    return shelf
+
+
+def written_epochs(seen: Counter) -> set[str]:
+    return {path for kind, path in seen if kind is DiskOperation.REPLACE and path.endswith(EPOCHS[4:])}
+
+
+def test_epochs_that_begin_in_many_logs_are_not_written_before_a_flush(sim, kit, counted) -> None:
+    seen = counted()
+    lead_and_write(sim, kit)
+    sim.settle()
+    assert not written_epochs(seen)
+
+
+def test_a_flush_writes_the_epochs_before_the_recovery_point_passes_their_records(sim, kit) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    path = f"{last.directory}/leader-epoch-checkpoint"
+    assert not sim.disk.exists(path)
+    flushed = kit.Answers()
+    last.flush(flushed)
+    sim.settle()
+    assert flushed == [last.recovery_point] == [1]
+    assert sim.contents(path) == format_epochs([EpochEntry(1, 0)])
+
+
+def test_a_flush_whose_epochs_cannot_be_written_moves_no_recovery_point(sim, kit) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    last = shelf.manager.get(TopicPartition("t", MANY - 1))
+    before = last.recovery_point
+    sim.disk.faults = NoRoomForEpochs()
+    flushed = kit.Answers()
+    last.flush(flushed)
+    sim.settle()
+    assert isinstance(flushed[0], Failure)
+    assert last.recovery_point == before
+    sim.disk.faults = DriveFaults()
+    last.flush(flushed)
+    sim.settle()
+    assert flushed[1] == last.recovery_point == 1
+    assert last.epochs_file.is_due is False
+
+
+@pytest.mark.parametrize("death", [Death.KILL, Death.POWER_LOSS])
+def test_epochs_that_had_not_come_to_their_files_are_found_in_the_batches(sim, kit, death) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    sim.restart(death)
+    again = shelf.again()
+    for log in again.manager.logs():
+        expected = ((1, 0),) if log.end_offset else ()
+        assert log.epochs.entries == expected
+    if death is Death.KILL:
+        assert {log.end_offset for log in again.manager.logs()} == {1}
+
+
+def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, counted) -> None:
+    shelf = lead_and_write(sim, kit)
+    sim.settle()
+    seen = counted()
+    sim.disk.faults.syncs_all = True
+    assert shelf.stop() is None
+    synced = [path for kind, path in seen if kind in (DiskOperation.SYNC, DiskOperation.SYNC_DIR) and path]
+    assert len(synced) < 10
+    sim.restart(Death.POWER_LOSS, (LossPattern.NONE, JournalLoss.NONE))
+    again = shelf.again()
+    for log in again.manager.logs():
+        assert sim.contents(f"{log.directory}/leader-epoch-checkpoint") == format_epochs([EpochEntry(1, 0)])
+        assert log.epochs.entries == ((1, 0),)
+
+
 @pytest.mark.parametrize("is_one_call", [True, False])
 def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim, kit, counted, is_one_call) -> None:
     shelf = kit.Shelf(sim)
@@ -223,6 +312,7 @@ def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, 
     shelf.put(kit.batch(1), epoch=1)
     shelf.put(kit.batch(1), epoch=2)
     shelf.put(kit.batch(1), epoch=3)
+    shelf.log.flush(lambda _: None)
     sim.settle()
     whole = sim.contents(LOG)
     sim.kill()

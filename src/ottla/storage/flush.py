@@ -28,6 +28,7 @@ class Flush:
         "_cuts",
         "_cuts_covered",
         "_end_offset",
+        "_epochs_jobs",
         "_everything",
         "_failure",
         "_home",
@@ -49,11 +50,14 @@ class Flush:
         segments: Segments,
         recovery_point: int,
         end_offset: Callable[[], int],
+        epochs_jobs: Callable[[], list[Job]],
     ) -> None:
+        """`epochs_jobs`: what brings the leader epochs of all records to their file."""
         self._home = home
         self._tp = tp
         self._segments = segments
         self._end_offset = end_offset
+        self._epochs_jobs = epochs_jobs
         self.recovery_point = recovery_point
         """Below it everything is durable: recovery need not look there."""
         self._cuts = self._cuts_covered = 0
@@ -140,7 +144,7 @@ class Flush:
         # At a clean stop the root is synced once, for all logs, by the log directory.
         named = self._names if self._home.safeguards.names_synced else ()
         names = [name for name in named if not (everything and name == ROOT)]
-        jobs: list[Job] = [partial(disk.sync_dir, name) for name in names]
+        jobs: list[Job] = [*(partial(disk.sync_dir, name) for name in names), *self._epochs_jobs()]
         self._names, self._names_on_way = {}, self._names
         cut, self.cut = self.cut, False
         for slot in range(self._first_unsaved(), len(self._segments)):

@@ -236,13 +236,15 @@ class Barrier:
 class LatestWrite:
     """A small file that is written anew at each change: one write in flight, the newest content next."""
 
-    __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing")
+    __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing", "failure")
 
     def __init__(self, home: Home, path: str | Callable[[], str]) -> None:
         """`path` is a function where the name of the directory may change."""
         self._home = home
         self._path = path if callable(path) else lambda: path
         self._writing = False
+        self.failure: Failure | None = None
+        """That of the last write; None when it succeeded."""
         self._on_way = b""
         """What is being written; nothing when something newer has been written meanwhile."""
         self._saved: bytes | None = None
@@ -288,6 +290,7 @@ class LatestWrite:
 
     def _written(self, outcome: Failure | None) -> None:
         self._writing = False
+        self.failure = outcome
         self._saved = None if isinstance(outcome, Failure) else self._on_way or None
         self._home.noted(outcome)
         if self._next is not None:

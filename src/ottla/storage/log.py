@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CONTROL, patch_offset_and_epoch
+from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch
 from ottla.record.control import Marker
 from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
@@ -190,6 +190,8 @@ class Log(LogFiles):
         base = header[0]
         if header[2] != self.epochs.latest and header[2] >= 0:
             self.epochs.assign(header[2], base)
+        if header[3] < MAGIC_V2 and self.epochs_file.is_due:
+            self.write_epochs()  # these messages do not carry their leader epoch: recovery finds it in the file only
         self._active.note(position, end - start, base + header[6], header[8])
         self._tail_offsets.append(base)
         self._tail_positions.append(position)

@@ -11,12 +11,13 @@ from typing import Final, NamedTuple
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Disk, Done, Failure
-from ottla.storage.checkpoints import format_epochs, format_partition_metadata, format_snapshot
+from ottla.storage.checkpoints import format_partition_metadata, format_snapshot
 from ottla.storage.cleaning.choice import dirty_start
 from ottla.storage.cleaning.state import CleaningState
+from ottla.storage.epochs_file import EpochsFile
 from ottla.storage.flush import Flush
 from ottla.storage.flush_policy import FlushPolicy
-from ottla.storage.home import Barrier, Home, LatestWrite
+from ottla.storage.home import Barrier, Home
 from ottla.storage.lack import Lack, format_lack
 from ottla.storage.layout import INCOMPLETE, LEADER_EPOCHS, PARTITION_METADATA, ROOT
 from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
@@ -55,7 +56,6 @@ class LogFiles:
     __slots__ = (
         "_active",
         "_append_time",
-        "_epochs_file",
         "_flush",
         "_flush_policy",
         "_home",
@@ -73,6 +73,7 @@ class LogFiles:
         "directory",
         "end_offset",
         "epochs",
+        "epochs_file",
         "epochs_stale",
         "high_watermark",
         "lack",
@@ -103,9 +104,7 @@ class LogFiles:
     ) -> None:
         """A log over what was found (or created) on the disk; the last segment is appendable already."""
         self._home = home
-        self.tp = tp
-        self.directory = directory
-        self.topic_id = topic_id
+        self.tp, self.directory, self.topic_id = tp, directory, topic_id
         self.segments = segments
         self.start_offset = start_offset
         """The first offset that can be read."""
@@ -116,7 +115,6 @@ class LogFiles:
         self.producers = producers
         producers.attach(home.expiry)
         self.lack: Lack | None = None  # of what had been durable in it; None: nothing, or it is excused
-        self.closed = False
         self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
         self.removable_below = UNBOUNDED
         """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
@@ -127,14 +125,16 @@ class LogFiles:
         self._txn_sums = TxnSums(home, lambda: self.directory, segments, txn_sums)
         self._trimming = Trimming(home, self)
         self._reader = Reader(segments, self._tail, home.scan)
-        self._flush = Flush(home, tp, segments, min(recovery_point, end_offset), lambda: self.end_offset)
+        self.epochs_file = EpochsFile(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
+        point, jobs = min(recovery_point, end_offset), self.epochs_file.write_jobs
+        self._flush = Flush(home, tp, segments, point, lambda: self.end_offset, jobs)
         self._flush_policy = FlushPolicy(home, tp, self._flush, config, lambda: self.end_offset)
         self._snapshot_offset = snapshot_offset  # of the newest producer snapshot on the disk
+        self.closed = False
         self.epochs_stale = False
         """Whether the file has others: epochs without records are not written, since a start would not believe them,
         and a broker that starts leads thousands of logs. The next append writes the file first (`_unfence`)."""
-        self._epochs_file = LatestWrite(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
-        self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._write_epochs)
+        self.epochs = LeaderEpochs(epochs, lambda: self.end_offset, self._save_epochs)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
@@ -302,11 +302,11 @@ class LogFiles:
 
     def save_epochs_now(self) -> None:
         """Bring the leader epochs to the disk, waiting for it. Raises Failure."""
-        self._epochs_file.write_now(format_epochs(self.epochs.entries))
+        self.epochs_file.write_now(self.epochs.entries)
 
     def write_epochs(self) -> None:
-        """Write the leader epochs as they are, when recovery found others than the file has."""
-        self._write_epochs(self.epochs.entries)
+        """Write the leader epochs as they are, at once."""
+        self.epochs_file.write(self.epochs.entries)
 
     def lead(self, epoch: int) -> None:
         """A leader of this epoch writes from the log end on. Its first record brings that to the file."""
@@ -318,6 +318,7 @@ class LogFiles:
         """At start: what the file says. Where it is wrong about records that are there, and a stop that was not clean
         makes another recovery likely, it is written at once, else before the next record."""
         entries = list(self.epochs.entries)
+        self.epochs_file.take_stored(stored)
         self.epochs_stale = entries != stored
         if not trusted and entries != [entry for entry in stored if entry.start_offset != self.end_offset]:
             self.settle_epochs()
@@ -327,17 +328,17 @@ class LogFiles:
     def settle_epochs(self) -> None:
         """Records are to follow: the file has no epoch that has none, and the one that is to have some."""
         if self.epochs_stale:
-            self.write_epochs()
+            self._save_epochs(self.epochs.entries)
 
-    def _write_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
+    def _save_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
         self.epochs_stale = False
         if not self._flush.cut:
-            self._epochs_file.write(format_epochs(entries))
+            self.epochs_file.save(entries)
             return
         # Behind a cut that may not be durable: a power loss can leave new batches behind those that were cut off, and
         # only where their epoch began tells (`recovery`). So that is on the disk before they are.
         try:
-            self._epochs_file.write_now(format_epochs(entries))
+            self.epochs_file.write_now(entries)
         except Failure as failure:
             self._home.failed(failure.as_value())
 
@@ -379,9 +380,9 @@ class LogFiles:
 
     def when_epochs_saved(self, tell: Callable[[object], None]) -> None:
         """Call back in a later turn, once no change of the leader epochs is on its way to the disk."""
-        if not self._epochs_file.busy:
+        if not self.epochs_file.busy:
             self.write_epochs()
-        self._epochs_file.when_idle(tell)
+        self.epochs_file.when_idle(tell)
 
     def relocate(self, directory: str) -> None:
         """Its directory has another name now. What waits for the disk waits for the flush that is to follow."""
@@ -393,18 +394,20 @@ class LogFiles:
         self.write_epochs()
         self._flush_policy.await_all()
 
-    def stop(self, barrier: Barrier) -> bool:
+    def stop(self, barrier: Barrier, epochs_wait: bool = False) -> bool:
         """Bring what a clean stop needs to its files: snapshot, epochs, entries of indexes.
 
-        Returns whether `finish` is to follow: log or indexes are not durable.
+        Returns whether `finish` is to follow: log, indexes or, where `epochs_wait` for it, epochs are not durable.
         """
         # Without any snapshot a start that follows a clean stop takes it that there are no producers, as Kafka does.
         told = self._snapshot_offset >= 0 or len(self.producers)
         if told and self.end_offset > max(self._snapshot_offset, self.start_offset):
             self.write_snapshot(barrier.expect(), whole=True)
-        if self._epochs_file.busy:
-            self._epochs_file.when_idle(barrier.expect())
+        for job in self.epochs_file.write_jobs(begin=not epochs_wait):
+            job(barrier.expect())
         self._txn_sums.stop(barrier)
+        if self.epochs_file.is_due:
+            return True
         return any(segment.unsaved for segment in self.segments) or not self._flush.clean
 
     def finish(self, barrier: Barrier) -> None:
@@ -444,7 +447,7 @@ class LogFiles:
         self.close()
         end_offset = self.end_offset
         self.cleaning.on_exchanged = _dropped
-        self._epochs_file.let_go()
+        self.epochs_file.let_go()
         self._txn_sums.let_go()
         self._trimming.let_go()
         self._flush.let_go(end_offset)

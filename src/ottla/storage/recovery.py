@@ -186,8 +186,8 @@ class _Opening:
         """A log start that cannot be is damage, and hides no records.
 
         A clean stop has made everything durable: none lies beyond that. And leader epochs begin where the log begins:
-        when they begin further below, and what is between is there, then nobody has deleted it. After any other stop
-        the epochs may be the older ones of both: so it is only said.
+        when they begin further below, and what is between is there, then it was not deleted. After any other stop the
+        epochs may be older than the start, since they come to their file with a flush.
         """
         start, durable = self.found.start_offset, max(self.found.recovery_point, self.found.high_watermark)
         first = self.segments[0].base_offset if self.segments else durable
@@ -195,11 +195,12 @@ class _Opening:
             text = "%s: its log start cannot be %d, for it ended at %d; it begins at %d"
             _logger.error(text, self.tp, start, durable, first)
             self.found = self.found._replace(start_offset=first)
-        elif self.segments and self.stored_epochs and first <= self.stored_epochs[0].start_offset < start:
-            begin = self.stored_epochs[0].start_offset
+        elif self.found.clean and self.segments and first <= (begin := self._first_stored_epoch(start)) < start:
             _logger.error("%s: its log start is %d, its leader epochs begin at %d", self.tp, start, begin)
-            if self.found.clean:
-                self.found = self.found._replace(start_offset=begin)
+            self.found = self.found._replace(start_offset=begin)
+
+    def _first_stored_epoch(self, default: int) -> int:
+        return self.stored_epochs[0].start_offset if self.stored_epochs else default
 
     def _drop_below_start(self) -> None:
         """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""

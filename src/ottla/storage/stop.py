@@ -38,10 +38,14 @@ class Stop:
         self._unsynced: list[Log] = []
         self._written: list[Log] = []
         """Of these, those with nothing in memory and no flush on its way."""
+        self._laid: list[Log] = []
+        """Of these, those whose leader epochs lie beside the file that they are to replace."""
+        self._lays = False
         self._synced = 0
 
     def begin(self) -> None:
         """The first turn of it."""
+        self._lays = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
         self._settle(0)
 
     def _settle(self, start: int) -> None:
@@ -63,7 +67,7 @@ class Stop:
                 log.cleaning.settle()
             except Failure as failure:
                 barrier.fail(failure.as_value())
-            if log.stop(barrier):
+            if log.stop(barrier, self._lays):
                 self._unsynced.append(log)
                 self._write_out(log)
         self._home.disk.sync_dir(ROOT, barrier.expect())
@@ -71,8 +75,11 @@ class Stop:
 
     def _write_out(self, log: Log) -> None:
         try:
-            if log.write_out():
-                self._written.append(log)
+            if not log.write_out():
+                return
+            self._written.append(log)
+            if self._lays and log.epochs_file.lay_beside():
+                self._laid.append(log)
         except Failure as failure:
             self._failure = self._failure or failure.as_value()
 
@@ -88,12 +95,30 @@ class Stop:
             self._failure = self._failure or outcome
             self._done(self._failure)
             return
+        if outcome and self._laid:
+            self._put_in_place()
+            return
         if outcome:
-            for log in self._written:
+            covered_logs = [log for log in self._written if not log.epochs_file.is_due]
+            for log in covered_logs:
                 log.covered()
-            covered = {id(log) for log in self._written}
+            covered = {id(log) for log in covered_logs}
             self._unsynced = [log for log in self._unsynced if id(log) not in covered]
         self._sync_some(self._unsynced)
+
+    def _put_in_place(self) -> None:
+        """What lies beside files is durable now; so are the names, after another sync."""
+        share, self._laid = self._laid[:LOGS_AT_ONCE], self._laid[LOGS_AT_ONCE:]
+        try:
+            for log in share:
+                log.epochs_file.put_in_place()
+        except Failure as failure:
+            self._done(self._failure or failure.as_value())
+            return
+        if self._laid:
+            self._home.disk.sync_dir(ROOT, lambda _: self._put_in_place())
+        else:
+            self._home.disk.sync_all(self._all_synced)
 
     def _sync_some(self, logs: list[Log]) -> None:
         """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
