@@ -5,6 +5,8 @@ Zone: real (it drives a broker by hand).
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import pytest
 from tests.steps import count_steps
 
@@ -43,6 +45,14 @@ WHOLE = {
 }
 """APIs with arrays whose requests are not cut, and why."""
 
+IN_PARTS = {
+    "MAX_PARTITIONS_PER_REQUEST": "`Context.whole` counts over all parts",
+    "MAX_NAME": "characters of one name",
+    "MAX_AWAITED": "of a request that is no part",
+    "MAX_BEGUN": "topics that are being created, whoever asked for them",
+}
+"""Bounds in the handlers of requests that are cut, and why a part can reach them."""
+
 
 def _is_alone_in(cls, version):
     """Whether a request has no array at all in that version."""
@@ -79,6 +89,27 @@ def test_every_request_with_arrays_is_cut_or_says_why_not(node) -> None:
     for key, api in dispatch.cold.items():
         if api.declaration.parts is None:
             assert ApiKey(key) in WHOLE or _is_alone_in(api.request, api.max_version), ApiKey(key).name
+
+
+def _names_in(function, known):
+    """Every global that a function uses, and the functions of its module that it calls."""
+    function = getattr(function, "__func__", function)
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if isinstance(each, type(code))]
+        for name in code.co_names:
+            found = function.__globals__.get(name)
+            if name not in known:
+                known.add(name)
+                codes += [found.__code__] if isinstance(found, FunctionType) else []
+    return known
+
+
+def test_no_bound_of_a_whole_request_is_checked_in_its_parts(node) -> None:
+    for key, api in _declared(node).items():
+        bounds = {name for name in _names_in(api.handler, set()) if name.startswith("MAX_")}
+        assert bounds <= IN_PARTS.keys(), f"{ApiKey(key).name}: a part never has as many"
 
 
 @pytest.mark.slow

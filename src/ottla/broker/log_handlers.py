@@ -42,8 +42,6 @@ _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 """Version of ListOffsets that brought each special timestamp."""
 _READ_COMMITTED: Final = 1
 _NOT_AVAILABLE_VERSION: Final = 5
-MAX_PARTITIONS: Final = 50_000
-"""Partitions that one request may name: answering takes the loop's time."""
 _MAX_OLD_OFFSETS: Final = 1000
 """Segment starts answered to version 0."""
 
@@ -105,7 +103,6 @@ class LogHandlers:
         """The offset that belongs to a time, or to a special one, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-        check_count(len(topic.partitions) for topic in request.topics)
         # A client that names a replica is a client all the same: it reads up to the high watermark.
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
@@ -199,7 +196,6 @@ class LogHandlers:
     )
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Move log starts up; the answer is the new low watermark per partition."""
-        check_count(len(topic.partitions) for topic in request.topics)
         gather: Gather[tuple[str, _Trimmed]] = Gather(
             lambda results: context.reply(
                 DeleteRecordsResponse(
@@ -243,7 +239,6 @@ class LogHandlers:
     )
     def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """Producers whose state partitions keep (KIP-664)."""
-        check_count(len(topic.partition_indexes) for topic in request.topics)
         result = DescribeProducersResponse.TopicResponse
         return DescribeProducersResponse(
             topics=[
@@ -277,13 +272,6 @@ class LogHandlers:
                 for entry in entries
             ],
         )
-
-
-def check_count(counts: Iterable[int]) -> None:
-    """Raises ApiError INVALID_REQUEST when a request names more partitions than is fair to everybody else."""
-    total = sum(counts)
-    if total > MAX_PARTITIONS:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
 
 
 def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:

@@ -6,9 +6,8 @@ and outcomes become responses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.configs import Described, describe_topic
@@ -28,9 +27,6 @@ from ottla.wire.messages import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-
-MAX_TOPICS: Final = 10_000
-"""Topics of one request."""
 
 _Created = CreateTopicsResponse.CreatableTopicResult
 _Deleted = DeleteTopicsResponse.DeletableTopicResult
@@ -65,7 +61,6 @@ class TopicHandlers:
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
         """Create topics, each for itself; validate_only answers what would be."""
-        _check_count(request.topics)
         repeated = context.repeated(topic.name for topic in request.topics)
         gather: Gather[_Created] = Gather(lambda results: context.reply(CreateTopicsResponse(topics=results)))
         whole = context.whole or Whole()
@@ -120,7 +115,6 @@ class TopicHandlers:
         states = request.topics
         if context.api_version < 6:
             states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
-        _check_count(states)
         repeated = context.repeated(map(_by_name_or_id, request.topics or request.topic_names))
         gather: Gather[_Deleted] = Gather(lambda results: context.reply(DeleteTopicsResponse(responses=results)))
         for state in {(state.name, state.topic_id): state for state in states}.values():
@@ -181,7 +175,6 @@ class TopicHandlers:
     )
     def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
         """Add partitions to topics."""
-        _check_count(request.topics)
         repeated = context.repeated(topic.name for topic in request.topics)
         whole = context.whole or Whole()
         gather: Gather[_Grown] = Gather(lambda results: context.reply(CreatePartitionsResponse(results=results)))
@@ -206,11 +199,6 @@ def _grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiE
         slot(_Grown(name=name, error_code=outcome.code, error_message=outcome.message))
     else:
         slot(_Grown(name=name))
-
-
-def _check_count(topics: Sequence[object]) -> None:
-    if len(topics) > MAX_TOPICS:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_TOPICS} topics, not {len(topics)}")
 
 
 def _twice() -> ApiError:

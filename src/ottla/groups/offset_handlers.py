@@ -38,8 +38,6 @@ _GROUP_ERROR_VERSION = 2
 _MANY_VERSION = 8
 _NO_GROUP_VERSION = 9
 """From here on a member of a group that there is not is told so; before, that its generation is wrong."""
-MAX_GROUPS = 10_000
-"""Groups looked up by one request."""
 
 
 def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -> object:
@@ -155,8 +153,6 @@ class OffsetHandlers:
         self._groups.submit(FetchOffsets(answer, request.group_id, wanted, request.require_stable))
 
     def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
-        if len(request.groups) > MAX_GROUPS:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_GROUPS} groups at once")
         by_id = context.api_version >= COMMIT_BY_ID
         gather: Gather[FetchOutcome] = Gather(
             lambda outcomes: context.reply(self._fetched(request.groups, outcomes, by_id))
