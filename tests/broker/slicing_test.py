@@ -28,6 +28,8 @@ from ottla.wire.schema import struct_class
 from ottla.wire.slices import Joined, path_in, weigh
 
 COUNT = 3_000
+TURN_STEPS = 150_000
+"""Instructions of a turn: some milliseconds."""
 WHOLE = {
     ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
     ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
@@ -110,6 +112,19 @@ def test_no_bound_of_a_whole_request_is_checked_in_its_parts(node) -> None:
     for key, api in _declared(node).items():
         bounds = {name for name in _names_in(api.handler, set()) if name.startswith("MAX_")}
         assert bounds <= IN_PARTS.keys(), f"{ApiKey(key).name}: a part never has as many"
+
+
+@pytest.mark.parametrize("only_validate", [True, False])
+def test_no_turn_creates_more_topics_than_it_has_time_for(node, only_validate) -> None:
+    topic = CreateTopicsRequest.CreatableTopic
+    topics = [topic(name=f"n{number}", num_partitions=1, replication_factor=1) for number in range(60)]
+    request = CreateTopicsRequest(topics=topics, validate_only=only_validate, timeout_ms=1_000)
+    place = node.send(request, 5)
+    turns = [0]
+    while not place.answered:
+        turns.append(count_steps(node.timeline.step))
+    assert len(node.answer(place).topics) == 60
+    assert max(turns) < TURN_STEPS, max(turns)
 
 
 @pytest.mark.slow

@@ -57,7 +57,7 @@ class TopicHandlers:
         resource="Cluster",
         operation="Create",
         also=(("Topic", "Create"), ("Topic", "DescribeConfigs")),
-        parts=Parts(cost_us=100, request=(("topics",),), response=(("topics",),), once=_by_name),
+        parts=Parts(cost_us=1_000, request=(("topics",),), response=(("topics",),), once=_by_name),
     )
     def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
         """Create topics, each for itself; validate_only answers what would be."""
