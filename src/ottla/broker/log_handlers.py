@@ -130,15 +130,16 @@ class LogHandlers:
                 try:
                     if counts[asked.topic, asked.partition] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                    self._list(context.api_version, request.isolation_level, asked, slot)
+                    self._list(context, request.isolation_level, asked, slot)
                 except ApiError as error:
                     slot((asked.topic, _Offset(partition_index=asked.partition, error_code=error.code)))
         gather.close()
 
     def _list(
-        self, version: int, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
+        self, context: Context, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
     ) -> None:
         """Answer one partition, now or later. Raises ApiError before it has passed `slot` on."""
+        version = context.api_version
         partition = self._find(asked.topic, asked.partition)
         partition.check_leader(asked.leader_epoch)
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
@@ -165,11 +166,17 @@ class LogHandlers:
         elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING):
             slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
         else:
-            self._look_up(partition, asked, limit, slot)
+            self._look_up(context, partition, asked, limit, slot)
 
     def _look_up(
-        self, partition: Partition, asked: _Asked, limit: int, slot: Callable[[tuple[str, _Offset]], None]
+        self,
+        context: Context,
+        partition: Partition,
+        asked: _Asked,
+        limit: int,
+        slot: Callable[[tuple[str, _Offset]], None],
     ) -> None:
+        @context.continuing
         def found(outcome: TimestampOffset | Failure | None) -> None:
             if isinstance(outcome, Failure):
                 slot((asked.topic, _Offset(partition_index=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)))
@@ -208,12 +215,19 @@ class LogHandlers:
         )
         for topic in request.topics:
             for one in topic.partitions:
-                self._trim(topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
+                self._trim(context, topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
         gather.close()
 
     def _trim(
-        self, topic: str, index: int, offset: int, timeout_ms: int, slot: Callable[[tuple[str, _Trimmed]], None]
+        self,
+        context: Context,
+        topic: str,
+        index: int,
+        offset: int,
+        timeout_ms: int,
+        slot: Callable[[tuple[str, _Trimmed]], None],
     ) -> None:
+        @context.continuing
         def answer(outcome: int | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))

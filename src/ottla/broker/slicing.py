@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.broker.large_request import DECODE_US, ManyElements, SomeElements
 from ottla.changes import HalfChanged
@@ -51,6 +51,12 @@ class _Large:
         self.answer: object = None
         """Of the part that is being handled."""
         self.is_waiting = self.is_gone = self.is_queued = False
+
+
+class _Defect(NamedTuple):
+    """In the place of the answer to a part: why there is none."""
+
+    error: Exception
 
 
 class SlicedRequests:
@@ -271,6 +277,7 @@ class SlicedRequests:
             lambda context, response: self._on_answer(large, context, response),
             is_part=is_part,
             whole=whole,
+            fail=lambda context, error: self._on_defect(large, context, error, request),
         )
         try:
             response = self._handle(api, context, request)
@@ -284,7 +291,26 @@ class SlicedRequests:
             return response
         if large.answer is None:
             yield WAITING
-        return large.answer
+        answer: object = large.answer
+        if isinstance(answer, _Defect):
+            raise answer.error
+        return answer
+
+    def _on_defect(self, large: _Large, context: Context, error: Exception, request: object) -> None:
+        """A step of a part, or of the whole, has failed in a turn that is not its own."""
+        if context.failed:
+            return
+        was_answered, context.answered = context.answered, True
+        try:
+            answer = self._refuse(context, error, request)
+        except HalfChanged:
+            raise
+        except Exception as second:  # noqa: BLE001  # raised in the turn of the request
+            context.failed = True
+            answer = _Defect(second)
+        if not was_answered:
+            large.answer = answer
+            self._resume(large)
 
     def _on_answer(self, large: _Large, context: Context, response: object) -> None:
         if context.failed:

@@ -102,7 +102,8 @@ class ClientHandlers:
             for slot in slots:
                 slot(unknown)
         elif keys:
-            self._topics.internal(topic, lambda outcome: self._found(context, keys, outcome, slots))
+            found = context.continuing(lambda outcome: self._found(context, keys, outcome, slots))
+            self._topics.internal(topic, found)
 
     def _found(
         self,

@@ -177,7 +177,7 @@ class ConfigHandlers:
             answers = _answers(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(AlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, False, request.validate_only, reply)
+        self._alter_all(alterations, repeated, False, request.validate_only, context.continuing(reply))
 
     @handles(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -202,7 +202,7 @@ class ConfigHandlers:
             answers = _answers(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(IncrementalAlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, True, request.validate_only, reply)
+        self._alter_all(alterations, repeated, True, request.validate_only, context.continuing(reply))
 
     def _alter_all(
         self,

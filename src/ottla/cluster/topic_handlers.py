@@ -65,7 +65,7 @@ class TopicHandlers:
         gather: Gather[_Created] = Gather(lambda results: context.reply(CreateTopicsResponse(topics=results)))
         whole = context.whole or Whole()
         for name, topic in {topic.name: topic for topic in request.topics}.items():
-            done = partial(self._created, name, gather.slot())
+            done = context.continuing(partial(self._created, name, gather.slot()))
             if hash(name) in repeated:
                 done(_twice())
                 continue
@@ -145,7 +145,7 @@ class TopicHandlers:
         except ApiError as error:
             done(error.as_value())
             return
-        self._topics.delete(name, timeout_ms, done)
+        self._topics.delete(name, timeout_ms, context.continuing(done))
 
     def _resolve(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
         """Name and id of the topic to delete. Raises ApiError."""
@@ -179,7 +179,7 @@ class TopicHandlers:
         whole = context.whole or Whole()
         gather: Gather[_Grown] = Gather(lambda results: context.reply(CreatePartitionsResponse(results=results)))
         for topic in {topic.name: topic for topic in request.topics}.values():
-            done = partial(_grown, topic.name, gather.slot())
+            done = context.continuing(partial(_grown, topic.name, gather.slot()))
             present = self._cluster.image.topics.get(topic.name)
             whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
             if hash(topic.name) in repeated:
