@@ -11,7 +11,9 @@ from tests.handnode import Node, Place
 from tests.steps import count_steps
 
 from ottla.broker.slicing import TURN_US
+from ottla.coordinator.shard import Origin, TransactionEnd
 from ottla.errors import ErrorCode
+from ottla.groups.records import OffsetCommitted, Position
 from ottla.replication import large_fetch, large_produce
 from ottla.seams import Gate
 from ottla.wire.codec import encode_bytes
@@ -240,3 +242,23 @@ def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
     again, turns = steps_per_turn(wide, small, 12, peer)
     assert sum(len(topic.partitions) for topic in again.responses) == VERY_MANY - 1
     assert max(turns) < TURN_STEPS, " ".join(map(str, turns))
+
+
+def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_turns() -> None:
+    node = Node({"offsets.topic.num.partitions": "1"})
+    node.create("__consumer_offsets")
+    runner = node.broker._coordinators.groups.coordinator.find(0)
+    for number in range(VERY_MANY):
+        runner.machine.apply(OffsetCommitted("g", "t", number, Position(number)), Origin(number, 7, 0))
+    end = TransactionEnd(7, 0, True)
+    node.process.post(0, "marker", runner.end_transaction, end, runner.applied)
+    node.pass_ms(0)
+    offsets = runner.machine.offsets
+    assert offsets.count < VERY_MANY
+    assert offsets.get("g", ("t", VERY_MANY - 1)) == Position(VERY_MANY - 1)
+    turns = 0
+    while offsets.is_ending:
+        assert count_steps(node.timeline.step) < TURN_STEPS
+        turns += 1
+        assert turns < VERY_MANY
+    assert offsets.count == VERY_MANY
