@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
+from ottla.changes import HalfChanged
 from ottla.seams import Part, Peer, Slot
 
 F = TypeVar("F", bound=Callable[..., object])
+P = ParamSpec("P")
 
 
 Need = tuple[str, str]
@@ -36,6 +38,8 @@ class Parts(NamedTuple):
     """What tells elements of the outermost array apart, where it is enough to answer equal ones once."""
     names: Callable[[Any], Iterable[Hashable]] | None = None
     """What an element of the outermost array names, where the handler asks `Context.repeated` what is named twice."""
+    part_us: int = 2_500
+    """Estimated cost of a part; more where a part is one change, and as much as possible is to be one."""
 
 
 class Whole:
@@ -125,6 +129,7 @@ class Context:
 
     __slots__ = (
         "_answer",
+        "_fail",
         "answered",
         "api_key",
         "api_version",
@@ -147,7 +152,9 @@ class Context:
         *,
         is_part: bool = False,
         whole: Whole | None = None,
+        fail: Callable[[Context, Exception], None] | None = None,
     ) -> None:
+        """fail: takes a defect in a step of this request; None: it is raised."""
         self.api_key = api_key
         self.api_version = api_version
         self.correlation_id = correlation_id
@@ -162,6 +169,25 @@ class Context:
         self.whole = whole
         """The whole request, where it may be larger than what the handler gets of it."""
         self._answer = answer
+        self._fail = fail
+
+    def continuing(self, step: Callable[P, None]) -> Callable[P, None]:
+        """A step of this request that others call when something completes, in a turn that is not its own.
+
+        A defect in it costs this request, and not the one that calls it. HalfChanged passes.
+        """
+
+        def contained(*arguments: P.args, **named: P.kwargs) -> None:
+            try:
+                step(*arguments, **named)
+            except HalfChanged:
+                raise
+            except Exception as error:
+                if self._fail is None:
+                    raise
+                self._fail(self, error)
+
+        return contained
 
     def repeated(self, names: Iterable[Hashable]) -> AbstractSet[int]:
         """The hashes of names that the whole request has more than once; `names`: what the handler got of it."""

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from ottla.broker.containment import LINES_PER_S
-from ottla.changes import HalfChanged
+from ottla.changes import HalfChanged, changes_state
 from ottla.errors import ErrorCode
 from ottla.requests import Parts, handles
 from ottla.sim.machine import Death
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
+    CreateTopicsRequest,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
     DescribeClusterRequest,
@@ -24,6 +25,7 @@ from ottla.wire.messages import (
     LeaderAndIsrRequest,
     ListGroupsRequest,
     ListGroupsResponse,
+    ListOffsetsRequest,
     MetadataRequest,
     MetadataResponse,
     UpdateMetadataRequest,
@@ -294,3 +296,52 @@ def test_an_order_that_is_half_taken_stops_the_broker(node) -> None:
     )
     with pytest.raises(AssertionError, match="HalfChanged"):
         node.send(order, 5)
+
+
+# -- what completes in another's turn ------------------------------------------------------------------------------
+
+
+def new_topics(*names):
+    topic = CreateTopicsRequest.CreatableTopic
+    topics = [topic(name=name, num_partitions=1, replication_factor=1) for name in names]
+    return CreateTopicsRequest(topics=topics, timeout_ms=60_000)
+
+
+@pytest.mark.parametrize("count", [1, 40])
+def test_a_creation_whose_completion_fails_costs_its_request(node, count) -> None:
+    place = node.send(new_topics(*(f"new-{number}" for number in range(count))), 5)
+    assert not place.answered
+    handlers = node.broker._dispatch.cold[ApiKey.CREATE_TOPICS].handler.__self__
+    cluster, handlers._cluster = handlers._cluster, SimpleNamespace()  # without what describes the topic's settings
+    topics = node.answer(place).topics
+    handlers._cluster = cluster
+    assert {each.error_code for each in topics} == {ErrorCode.UNKNOWN_SERVER_ERROR}
+    assert len(topics) == count
+    assert contained(node, "CreateTopics") >= 1
+    assert node.ask(new_topics("new-0", "another"), 5).topics[0].error_code == ErrorCode.TOPIC_ALREADY_EXISTS
+
+
+def test_a_lookup_by_time_whose_completion_fails_costs_its_request(node) -> None:
+    node.produce("t", b"a")
+    asked = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=0)
+    request = ListOffsetsRequest(topics=[ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[asked])])
+    log = node.broker.hosted.find("t", 0).log
+    epochs, log.epochs = log.epochs, SimpleNamespace(latest=0)
+    place = node.send(request, 5)
+    (topic,) = node.answer(place).topics
+    log.epochs = epochs
+    assert topic.partitions[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert contained(node, "ListOffsets") == 1
+    assert node.ask(request, 5).topics[0].partitions[0].offset == 0
+
+
+def test_a_step_inside_a_change_is_not_contained(broken) -> None:
+    broken.send(DeleteTopicsRequest(timeout_ms=1), 5)
+    (context,) = broken.handlers.waiting
+
+    @changes_state
+    def change() -> None:
+        raise ZeroDivisionError
+
+    with pytest.raises(HalfChanged):
+        context.continuing(change)()

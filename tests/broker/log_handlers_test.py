@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from ottla.broker.log_dir_handlers import LogDirHandlers
-from ottla.broker.log_handlers import MAX_PARTITIONS, LogHandlers
+from ottla.broker.log_handlers import LogHandlers
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
@@ -231,11 +231,6 @@ def test_questions_about_partitions_that_cannot_be_answered(logs):
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=[one, one])
     answer = logs.ask(ListOffsetsRequest(replica_id=-1, topics=[topic]), 5)
     assert [p.error_code for p in answer.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
-
-
-def test_more_partitions_than_the_loop_has_time_for(logs):
-    one = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=[0] * (MAX_PARTITIONS + 1))
-    assert isinstance(logs.ask(DescribeProducersRequest(topics=[one]), 0), ApiError)
 
 
 # -- OffsetForLeaderEpoch --------------------------------------------------------------------------------------------

@@ -5,10 +5,11 @@ Zone: real (it drives a broker by hand).
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import pytest
 from tests.steps import count_steps
 
-from ottla.broker.slicing import PART_US
 from ottla.coordinator.shard import Origin
 from ottla.groups.records import OffsetCommitted, Position
 from ottla.wire.apis import ApiKey
@@ -26,6 +27,8 @@ from ottla.wire.schema import struct_class
 from ottla.wire.slices import Joined, path_in, weigh
 
 COUNT = 3_000
+TURN_STEPS = 150_000
+"""Instructions of a turn: some milliseconds."""
 WHOLE = {
     ApiKey.JOIN_GROUP: "protocols of one member, compared with those of the group",
     ApiKey.SYNC_GROUP: "assignments of one generation, which count together",
@@ -42,6 +45,14 @@ WHOLE = {
     ApiKey.ALTER_PARTITION: "only brokers ask",
 }
 """APIs with arrays whose requests are not cut, and why."""
+
+IN_PARTS = {
+    "MAX_PARTITIONS_PER_REQUEST": "`Context.whole` counts over all parts",
+    "MAX_NAME": "characters of one name",
+    "MAX_AWAITED": "of a request that is no part",
+    "MAX_BEGUN": "topics that are being created, whoever asked for them",
+}
+"""Bounds in the handlers of requests that are cut, and why a part can reach them."""
 
 
 def _is_alone_in(cls, version):
@@ -81,6 +92,40 @@ def test_every_request_with_arrays_is_cut_or_says_why_not(node) -> None:
             assert ApiKey(key) in WHOLE or _is_alone_in(api.request, api.max_version), ApiKey(key).name
 
 
+def _names_in(function, known):
+    """Every global that a function uses, and the functions of its module that it calls."""
+    function = getattr(function, "__func__", function)
+    codes = [function.__code__]
+    while codes:
+        code = codes.pop()
+        codes += [each for each in code.co_consts if isinstance(each, type(code))]
+        for name in code.co_names:
+            found = function.__globals__.get(name)
+            if name not in known:
+                known.add(name)
+                codes += [found.__code__] if isinstance(found, FunctionType) else []
+    return known
+
+
+def test_no_bound_of_a_whole_request_is_checked_in_its_parts(node) -> None:
+    for key, api in _declared(node).items():
+        bounds = {name for name in _names_in(api.handler, set()) if name.startswith("MAX_")}
+        assert bounds <= IN_PARTS.keys(), f"{ApiKey(key).name}: a part never has as many"
+
+
+@pytest.mark.parametrize("only_validate", [True, False])
+def test_no_turn_creates_more_topics_than_it_has_time_for(node, only_validate) -> None:
+    topic = CreateTopicsRequest.CreatableTopic
+    topics = [topic(name=f"n{number}", num_partitions=1, replication_factor=1) for number in range(60)]
+    request = CreateTopicsRequest(topics=topics, validate_only=only_validate, timeout_ms=1_000)
+    place = node.send(request, 5)
+    turns = [0]
+    while not place.answered:
+        turns.append(count_steps(node.timeline.step))
+    assert len(node.answer(place).topics) == 60
+    assert max(turns) < TURN_STEPS, max(turns)
+
+
 @pytest.mark.slow
 def test_no_turn_handles_more_than_a_part(node) -> None:
     for key, api in _declared(node).items():
@@ -95,7 +140,7 @@ def test_no_turn_handles_more_than_a_part(node) -> None:
             return handler(context, request)
 
         api.handler = noted
-        size = max(1, PART_US // api.declaration.parts.cost_us)
+        size = max(1, api.declaration.parts.part_us // api.declaration.parts.cost_us)
         request = _fill(api.request(), path, 3 * size + 10)
         if hasattr(request, "validate_only"):
             request.validate_only = True

@@ -178,8 +178,12 @@ class Dispatch:
             self._early[slot.peer] = slot, self._network.hold(slot, frame)
             return Gate.WAIT
         cold.count += 1
-        context = Context(key, version, correlation_id, client_id, slot, self._answer)
         request: Any = None
+
+        def fail(context: Context, error: Exception) -> None:
+            self._failed(context, error, request)
+
+        context = Context(key, version, correlation_id, client_id, slot, self._answer, fail=fail)
         try:
             if len(frame) > SMALL:
                 self.sliced.start(cold, context, frame, body_pos)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Generator, Iterable
 from typing import Final
 
-from ottla.broker.log_handlers import by_topic, check_count
+from ottla.broker.log_handlers import by_topic
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.moves import ReplicaMoves
 from ottla.requests import Context, InPieces, Parts, handles
@@ -54,7 +54,6 @@ class LogDirHandlers:
         self, _context: Context, request: AlterReplicaLogDirsRequest
     ) -> AlterReplicaLogDirsResponse:
         """Begin to move replicas; who asked sees in DescribeLogDirs how far they are."""
-        check_count(len(topic.partitions) for each in request.dirs for topic in each.topics)
         results = [
             (topic.name, _Moved(partition_index=index, error_code=self._alter(topic.name, index, each.path)))
             for each in request.dirs

@@ -42,8 +42,6 @@ _SINCE: Final = {LATEST: 0, EARLIEST: 0, MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LA
 """Version of ListOffsets that brought each special timestamp."""
 _READ_COMMITTED: Final = 1
 _NOT_AVAILABLE_VERSION: Final = 5
-MAX_PARTITIONS: Final = 50_000
-"""Partitions that one request may name: answering takes the loop's time."""
 _MAX_OLD_OFFSETS: Final = 1000
 """Segment starts answered to version 0."""
 
@@ -105,7 +103,6 @@ class LogHandlers:
         """The offset that belongs to a time, or to a special one, per partition."""
         if request.isolation_level not in (0, _READ_COMMITTED):
             raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no isolation level {request.isolation_level}")
-        check_count(len(topic.partitions) for topic in request.topics)
         # A client that names a replica is a client all the same: it reads up to the high watermark.
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
@@ -133,15 +130,16 @@ class LogHandlers:
                 try:
                     if counts[asked.topic, asked.partition] > 1:
                         raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is named twice")
-                    self._list(context.api_version, request.isolation_level, asked, slot)
+                    self._list(context, request.isolation_level, asked, slot)
                 except ApiError as error:
                     slot((asked.topic, _Offset(partition_index=asked.partition, error_code=error.code)))
         gather.close()
 
     def _list(
-        self, version: int, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
+        self, context: Context, isolation_level: int, asked: _Asked, slot: Callable[[tuple[str, _Offset]], None]
     ) -> None:
         """Answer one partition, now or later. Raises ApiError before it has passed `slot` on."""
+        version = context.api_version
         partition = self._find(asked.topic, asked.partition)
         partition.check_leader(asked.leader_epoch)
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
@@ -168,11 +166,17 @@ class LogHandlers:
         elif asked.timestamp in (LATEST_TIERED, EARLIEST_PENDING):
             slot((asked.topic, _offset(asked, NO_TIMESTAMP, NO_OFFSET, NO_EPOCH)))
         else:
-            self._look_up(partition, asked, limit, slot)
+            self._look_up(context, partition, asked, limit, slot)
 
     def _look_up(
-        self, partition: Partition, asked: _Asked, limit: int, slot: Callable[[tuple[str, _Offset]], None]
+        self,
+        context: Context,
+        partition: Partition,
+        asked: _Asked,
+        limit: int,
+        slot: Callable[[tuple[str, _Offset]], None],
     ) -> None:
+        @context.continuing
         def found(outcome: TimestampOffset | Failure | None) -> None:
             if isinstance(outcome, Failure):
                 slot((asked.topic, _Offset(partition_index=asked.partition, error_code=ErrorCode.KAFKA_STORAGE_ERROR)))
@@ -199,7 +203,6 @@ class LogHandlers:
     )
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Move log starts up; the answer is the new low watermark per partition."""
-        check_count(len(topic.partitions) for topic in request.topics)
         gather: Gather[tuple[str, _Trimmed]] = Gather(
             lambda results: context.reply(
                 DeleteRecordsResponse(
@@ -212,12 +215,19 @@ class LogHandlers:
         )
         for topic in request.topics:
             for one in topic.partitions:
-                self._trim(topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
+                self._trim(context, topic.name, one.partition_index, one.offset, request.timeout_ms, gather.slot())
         gather.close()
 
     def _trim(
-        self, topic: str, index: int, offset: int, timeout_ms: int, slot: Callable[[tuple[str, _Trimmed]], None]
+        self,
+        context: Context,
+        topic: str,
+        index: int,
+        offset: int,
+        timeout_ms: int,
+        slot: Callable[[tuple[str, _Trimmed]], None],
     ) -> None:
+        @context.continuing
         def answer(outcome: int | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))
@@ -243,7 +253,6 @@ class LogHandlers:
     )
     def describe_producers(self, _context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
         """Producers whose state partitions keep (KIP-664)."""
-        check_count(len(topic.partition_indexes) for topic in request.topics)
         result = DescribeProducersResponse.TopicResponse
         return DescribeProducersResponse(
             topics=[
@@ -277,13 +286,6 @@ class LogHandlers:
                 for entry in entries
             ],
         )
-
-
-def check_count(counts: Iterable[int]) -> None:
-    """Raises ApiError INVALID_REQUEST when a request names more partitions than is fair to everybody else."""
-    total = sum(counts)
-    if total > MAX_PARTITIONS:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
 
 
 def _offset(asked: _Asked, timestamp: int, offset: int, epoch: int) -> _Offset:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
 from ottla.broker.large_request import DECODE_US, ManyElements, SomeElements
 from ottla.changes import HalfChanged
@@ -51,6 +51,12 @@ class _Large:
         self.answer: object = None
         """Of the part that is being handled."""
         self.is_waiting = self.is_gone = self.is_queued = False
+
+
+class _Defect(NamedTuple):
+    """In the place of the answer to a part: why there is none."""
+
+    error: Exception
 
 
 class SlicedRequests:
@@ -221,7 +227,7 @@ class SlicedRequests:
     def _in_parts(self, api: Api, large: _Large, request: SomeElements) -> Steps:
         yield from request.survey()
         whole = Whole(request.repeated)
-        if request.weight * request.parts.cost_us <= PART_US:
+        if request.weight * request.parts.cost_us <= request.parts.part_us:
             return (yield from self._ask(api, large, request.as_one(), whole=whole))
         return (yield from self._join(api, large, request.slices(), request.cost_us, whole))
 
@@ -238,7 +244,7 @@ class SlicedRequests:
         assert path is not None, f"{api.request.__name__} has no array to cut"
         assert response_path is not None, f"{response_type.__name__} has no array to join"
         joined = Joined(response_type, context.api_version, response_path)
-        size = max(1, PART_US // parts.cost_us)
+        size = max(1, parts.part_us // parts.cost_us)
         for request in requests:
             yield cost_us
             for part in split(request, path, size) if request is not None else ():
@@ -271,6 +277,7 @@ class SlicedRequests:
             lambda context, response: self._on_answer(large, context, response),
             is_part=is_part,
             whole=whole,
+            fail=lambda context, error: self._on_defect(large, context, error, request),
         )
         try:
             response = self._handle(api, context, request)
@@ -284,7 +291,26 @@ class SlicedRequests:
             return response
         if large.answer is None:
             yield WAITING
-        return large.answer
+        answer: object = large.answer
+        if isinstance(answer, _Defect):
+            raise answer.error
+        return answer
+
+    def _on_defect(self, large: _Large, context: Context, error: Exception, request: object) -> None:
+        """A step of a part, or of the whole, has failed in a turn that is not its own."""
+        if context.failed:
+            return
+        was_answered, context.answered = context.answered, True
+        try:
+            answer = self._refuse(context, error, request)
+        except HalfChanged:
+            raise
+        except Exception as second:  # noqa: BLE001  # raised in the turn of the request
+            context.failed = True
+            answer = _Defect(second)
+        if not was_answered:
+            large.answer = answer
+            self._resume(large)
 
     def _on_answer(self, large: _Large, context: Context, response: object) -> None:
         if context.failed:

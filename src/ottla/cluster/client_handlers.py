@@ -34,8 +34,6 @@ _FEATURES_VERSION: Final = 3
 """ApiVersions from here on has a place for features."""
 _ZERO_VERSION: Final = 4
 """From here on clients can read of features that begin at 0."""
-MAX_KEYS: Final = 10_000
-"""Coordinators looked up by one request."""
 
 Ranges = Callable[[], Mapping[int, tuple[int, int]]]
 """API key → (lowest, highest version) that the broker serves."""
@@ -91,8 +89,6 @@ class ClientHandlers:
         """The leader of the partition that a group or transactional id belongs to; the topic is made on first need."""
         old = context.api_version < 4
         keys = [request.key] if old else list(dict.fromkeys(request.coordinator_keys))
-        if len(keys) > MAX_KEYS:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_KEYS} names at once")
 
         def answer(found: list[_Found]) -> None:
             context.reply(_old_response(found[0]) if old else _new_response(keys, found))
@@ -106,7 +102,8 @@ class ClientHandlers:
             for slot in slots:
                 slot(unknown)
         elif keys:
-            self._topics.internal(topic, lambda outcome: self._found(context, keys, outcome, slots))
+            found = context.continuing(lambda outcome: self._found(context, keys, outcome, slots))
+            self._topics.internal(topic, found)
 
     def _found(
         self,

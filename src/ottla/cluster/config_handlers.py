@@ -41,8 +41,6 @@ from ottla.wire.messages import (
     ListConfigResourcesResponse,
 )
 
-MAX_RESOURCES: Final = 10_000
-"""Resources of one request."""
 _PIECE: Final = 500
 """Resources that are listed in one go."""
 
@@ -95,7 +93,6 @@ class ConfigHandlers:
     )
     def describe_configs(self, _context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
         """Settings with their sources, the values behind them, and what they mean."""
-        _check_count(request.resources)
         return DescribeConfigsResponse(results=[self._describe(request, one) for one in request.resources])
 
     def _describe(
@@ -180,7 +177,7 @@ class ConfigHandlers:
             answers = _answers(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(AlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, False, request.validate_only, reply)
+        self._alter_all(alterations, repeated, False, request.validate_only, context.continuing(reply))
 
     @handles(
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
@@ -205,7 +202,7 @@ class ConfigHandlers:
             answers = _answers(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
             context.reply(IncrementalAlterConfigsResponse(responses=answers))
 
-        self._alter_all(alterations, repeated, True, request.validate_only, reply)
+        self._alter_all(alterations, repeated, True, request.validate_only, context.continuing(reply))
 
     def _alter_all(
         self,
@@ -216,7 +213,6 @@ class ConfigHandlers:
         reply: Callable[[list[ApiError | None]], None],
     ) -> None:
         """Answer each resource; those whose names' hashes are `repeated` are refused."""
-        _check_count(alterations)
         gather: Gather[ApiError | None] = Gather(reply)
         for one in alterations:
             slot = gather.slot()
@@ -290,11 +286,6 @@ def _listed(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResour
 
 def _no_resource(resource_type: int) -> ApiError:
     return ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
-
-
-def _check_count(resources: Sequence[object]) -> None:
-    if len(resources) > MAX_RESOURCES:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_RESOURCES} resources")
 
 
 _Answer = TypeVar(

@@ -53,7 +53,7 @@ class ControllerHandlers:
             )
 
         broker_epoch = request.broker_epoch if context.api_version >= _BROKER_EPOCH_FROM else None
-        self._topics.controller.controlled_shutdown(request.broker_id, broker_epoch, moved)
+        self._topics.controller.controlled_shutdown(request.broker_id, broker_epoch, context.continuing(moved))
 
     @handles(ApiKey.ALLOCATE_PRODUCER_IDS, 0, 0, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def allocate_producer_ids(self, context: Context, request: AllocateProducerIdsRequest) -> None:
@@ -65,4 +65,6 @@ class ControllerHandlers:
             else:
                 context.reply(AllocateProducerIdsResponse(producer_id_start=outcome[0], producer_id_len=outcome[1]))
 
-        self._topics.controller.allocate_producer_ids(request.broker_id, request.broker_epoch, allocated)
+        self._topics.controller.allocate_producer_ids(
+            request.broker_id, request.broker_epoch, context.continuing(allocated)
+        )

@@ -100,7 +100,7 @@ class MetadataHandlers:
             if answer is not None:
                 context.reply(answer)
 
-        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, told)
+        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.continuing(told))
         return None
 
     def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:
@@ -110,9 +110,11 @@ class MetadataHandlers:
             return self._answer(context, request, names, begun)
         if not missing:
             return self._answer(context, request, names, {})
-        gather: Gather[TopicImage | ApiError] = Gather(
-            lambda outcomes: context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
-        )
+
+        def made(outcomes: list[TopicImage | ApiError]) -> None:
+            context.reply(self._answer(context, request, names, _refusals(missing, outcomes)))
+
+        gather: Gather[TopicImage | ApiError] = Gather(context.continuing(made))
         for name in missing:
             slot = gather.slot()
             if name in INTERNAL_TOPICS[:2]:
@@ -209,7 +211,7 @@ class MetadataHandlers:
         def on_dropped() -> None:
             del self._building[building]
             for other, its in waiting:  # the first one's answer is made, the others wait for that
-                self._reply_later(other, its)
+                other.continuing(self._reply_later)(other, its)
 
         return InPieces(_PATH, pieces, keep, on_dropped)
 

@@ -66,7 +66,9 @@ class ReassignmentHandlers:
         def elected(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
             context.reply(outcome if isinstance(outcome, ApiError) else _elections(outcome))
 
-        controller.elect_leaders(ElectionType(request.election_type), partitions, elected, only_needed=is_all)
+        controller.elect_leaders(
+            ElectionType(request.election_type), partitions, context.continuing(elected), only_needed=is_all
+        )
         return None
 
     # -- reassignments -----------------------------------------------------------------------------------------
@@ -97,7 +99,7 @@ class ReassignmentHandlers:
         def recorded(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
             context.reply(outcome if isinstance(outcome, ApiError) else _moves(outcome, allowed))
 
-        self._topics.controller.alter_reassignments(targets, allowed, recorded)
+        self._topics.controller.alter_reassignments(targets, allowed, context.continuing(recorded))
 
     @handles(
         ApiKey.LIST_PARTITION_REASSIGNMENTS,
@@ -124,7 +126,7 @@ class ReassignmentHandlers:
         def listed(outcome: Mapping[TopicPartition, Reassignment] | ApiError) -> None:
             context.reply(outcome if isinstance(outcome, ApiError) else _ongoing(outcome))
 
-        controller.list_reassignments(partitions, listed)
+        controller.list_reassignments(partitions, context.continuing(listed))
         return None
 
 

@@ -247,6 +247,7 @@ class Runner:
             self.machine.apply(end, Origin(offset, end.producer_id, end.producer_epoch))
         except Exception:  # noqa: BLE001  # an error in a machine must not take others down
             self._fence("a transaction's end cannot be applied", broken=True)
+        self._rearm(self._tools.clock.now())
 
     def _refuse_defect(self, error: Exception, asker: Refuse | None) -> None:
         """Nothing was decided because of a defect, and nothing has changed."""

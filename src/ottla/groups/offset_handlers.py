@@ -10,6 +10,7 @@ Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
@@ -36,10 +37,12 @@ _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
 _Part = OffsetFetchResponse.OffsetFetchResponsePartitions
 _GROUP_ERROR_VERSION = 2
 _MANY_VERSION = 8
+COMMIT_US: Final = 15
+"""Cost of one committed position."""
+COMMITTED_TOGETHER: Final = 700
+"""Topics and partitions of a commit up to which it is one change: some ten milliseconds. More are several."""
 _NO_GROUP_VERSION = 9
 """From here on a member of a group that there is not is told so; before, that its generation is wrong."""
-MAX_GROUPS = 10_000
-"""Groups looked up by one request."""
 
 
 def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -> object:
@@ -79,7 +82,12 @@ class OffsetHandlers:
         resource="Group",
         operation="Read",
         also=(("Topic", "Read"),),
-        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+        parts=Parts(
+            cost_us=COMMIT_US,
+            request=(("topics", "partitions"),),
+            response=(("topics", "partitions"),),
+            part_us=COMMITTED_TOGETHER * COMMIT_US,
+        ),
     )
     def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
         """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""
@@ -155,8 +163,6 @@ class OffsetHandlers:
         self._groups.submit(FetchOffsets(answer, request.group_id, wanted, request.require_stable))
 
     def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
-        if len(request.groups) > MAX_GROUPS:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_GROUPS} groups at once")
         by_id = context.api_version >= COMMIT_BY_ID
         gather: Gather[FetchOutcome] = Gather(
             lambda outcomes: context.reply(self._fetched(request.groups, outcomes, by_id))

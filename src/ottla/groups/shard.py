@@ -139,6 +139,8 @@ class GroupShard:
                 self.rebalance_ms.observe(event.took_ms)
         elif isinstance(event, Forgotten):
             self.groups.pop(event.group_id, None)
+        elif isinstance(event, EndsFurther):
+            self.offsets.carry_out()
         elif isinstance(event, Swept):
             self._sweeping.popleft()
         else:
@@ -164,7 +166,7 @@ class GroupShard:
 
     def deadline(self) -> int | None:
         """Monotonic ns at which `on_time` has something to do; 0: it has already."""
-        if self._sweeping:
+        if self._sweeping or self.offsets.is_ending:
             return 0
         first = self._calendar.first()
         return None if first is None else first[0]
@@ -177,6 +179,8 @@ class GroupShard:
             if key.kind is Kind.SWEEP:
                 return Outcome((SweepBegins(), self._next_sweep(now)))
             return on_time(self.groups.get(key.group_id), key, self._limits(), now)
+        if self.offsets.is_ending:
+            return Outcome((EndsFurther(),))
         if self._sweeping:
             group_id = self._sweeping[0]
             minutes = self._limits().offsets_retention_minutes
@@ -186,6 +190,10 @@ class GroupShard:
     def waiting(self) -> Sequence[Callable[[ApiError], None]]:
         """Everybody who waits for a rebalance."""
         return tickets_of(self.groups.values())
+
+
+class EndsFurther:
+    """Volatile: more of a transaction that has ended is carried out."""
 
 
 class SweepBegins:

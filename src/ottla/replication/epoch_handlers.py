@@ -16,9 +16,8 @@ Version notes: 1 the answer's leader epoch, 2 the asker's current leader epoch (
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
-from ottla.errors import ApiError, ErrorCode
+from ottla.errors import ApiError
 from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
 from ottla.replication.removals import Removals
@@ -26,9 +25,6 @@ from ottla.requests import Context, Parts, handles
 from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
-
-MAX_PARTITIONS: Final = 50_000
-"""Partitions that one request may name: answering takes the loop's time."""
 
 _End = OffsetForLeaderEpochResponse.EpochEndOffset
 
@@ -55,9 +51,6 @@ class EpochHandlers:
         self, context: Context, request: OffsetForLeaderEpochRequest
     ) -> OffsetForLeaderEpochResponse:
         """Where a leader epoch ended, per partition."""
-        total = sum(len(topic.partitions) for topic in request.topics)
-        if total > MAX_PARTITIONS:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"a request may name {MAX_PARTITIONS} partitions, not {total}")
         result = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
         response = OffsetForLeaderEpochResponse(
             topics=[

@@ -162,7 +162,7 @@ class MarkerHandlers:
             else:
                 context.reply(next(_answers(request, iter(codes), sys.maxsize)))
 
-        self._step(_Writing(_places(request), by_broker, written))
+        self._step(_Writing(_places(request), by_broker, context.continuing(written)))
 
     def write(self, places: Iterator[Place], done: Callable[[Codes], None]) -> None:
         """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""

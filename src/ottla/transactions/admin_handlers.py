@@ -28,8 +28,6 @@ from ottla.wire.messages import (
     ListTransactionsResponse,
 )
 
-MAX_IDS: Final = 10_000
-"""Transactional ids that one request may name."""
 PATTERN_STEPS: Final = 100_000
 PATTERN_STEPS_PER_ID: Final = 64
 """What a pattern may cost: so many steps, and so many more for each transactional id; some hundredths of a second."""
@@ -60,8 +58,6 @@ class TransactionAdminHandlers:
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
         """State, producer and partitions of each; errors of single ones stand in their places."""
         names = list(dict.fromkeys(request.transactional_ids))
-        if len(names) > MAX_IDS:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_IDS} transactional ids at once")
         gather: Gather[_Row] = Gather(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
         for name in names:
             self._transactions.submit(DescribeTransaction(name, _row_for(name, gather.slot())))

@@ -78,7 +78,7 @@ class ProducerHandlers:
     def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
         """Who a producer is. Without a transactional id: a fresh producer id (what that needs is IdempotentWrite)."""
         if request.transactional_id is None:
-            self._ids.take(lambda outcome: context.reply(_idempotent(outcome)))
+            self._ids.take(context.continuing(lambda outcome: context.reply(_idempotent(outcome))))
             return None
         version = context.api_version
         try:

@@ -206,6 +206,56 @@ def test_what_passes_costs_nothing(group: ScriptedGroup, member: Consumer, code:
     assert group.commits
 
 
+def begin_rebalance(group: ScriptedGroup, step: ApiKey) -> None:
+    """It does not come to its end: JoinGroup or SyncGroup is refused until the test wants."""
+    group.codes[step] = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    group.codes[ApiKey.HEARTBEAT] = ErrorCode.REBALANCE_IN_PROGRESS
+
+
+def is_refused_at(group: ScriptedGroup, step: ApiKey) -> bool:
+    return group.given[step, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS] > 0
+
+
+@pytest.mark.parametrize("step", [ApiKey.JOIN_GROUP, ApiKey.SYNC_GROUP], ids=lambda step: step.name)
+def test_a_member_commits_nothing_while_it_joins_again(group: ScriptedGroup, step: ApiKey) -> None:
+    with Consumer(settings(group) | {"enable.auto.commit": False}) as consumer:
+        consumer.subscribe([TOPIC])
+        until(lambda: bool(consumer.poll(0.05)))
+        begin_rebalance(group, step)
+        until(lambda: consumer.poll(0.05) is not None and is_refused_at(group, step))
+        before = group.asked(ApiKey.OFFSET_COMMIT)
+        told: list[Exception | None] = []
+        for _ in range(2):
+            with pytest.raises(CommitFailedError, match="REBALANCE_IN_PROGRESS"):
+                consumer.commit({WHERE: 5})
+            consumer.commit_async({WHERE: 5}, lambda _offsets, error: told.append(error))
+        assert consumer.group_metadata().generation_id == 1, "that of the last assignment"
+        consumer.commit_async({}, None)
+        assert [type(error) for error in told] == [CommitFailedError] * 2
+        assert group.asked(ApiKey.OFFSET_COMMIT) == before
+        group.codes.clear()
+        until(lambda: bool(consumer.poll(0.05)))
+        consumer.commit()
+        assert group.commits[-1][0] == group.generation > 1
+
+
+def test_so_does_one_with_asyncio(group: ScriptedGroup) -> None:
+    async def scenario() -> None:
+        async with AioConsumer(settings(group) | {"enable.auto.commit": False}) as consumer:
+            await consumer.subscribe([TOPIC])
+            await consumer.poll(5)
+            begin_rebalance(group, ApiKey.SYNC_GROUP)
+            while not is_refused_at(group, ApiKey.SYNC_GROUP):
+                await consumer.poll(0.05)
+            before = group.asked(ApiKey.OFFSET_COMMIT)
+            with pytest.raises(CommitFailedError, match="REBALANCE_IN_PROGRESS"):
+                await consumer.commit({WHERE: 5})
+            assert group.asked(ApiKey.OFFSET_COMMIT) == before
+            group.codes.clear()
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize("call", [Consumer.close, Consumer.unsubscribe], ids=["close", "unsubscribe"])
 def test_a_refused_member_that_ends_commits_nothing_and_gives_up_what_is_lost(
     group: ScriptedGroup, member: Consumer, call: Callable[[Consumer], None]

@@ -75,11 +75,16 @@ def commit_error(error: ClientError) -> ClientError:
             "Process faster, poll smaller portions (max.poll.records), or raise max.poll.interval.ms",
         )
     if code is ErrorCode.REBALANCE_IN_PROGRESS:
-        return CommitFailedError(
-            "the group is rebalancing, so that the partitions may go to others",
-            "Call poll, which completes the rebalance, and commit what is still assigned",
-        )
+        return rebalancing()
     return error
+
+
+def rebalancing() -> CommitFailedError:
+    """The error of a commit during a rebalance, whether the coordinator or the member itself knows of it."""
+    return CommitFailedError(
+        "the group is rebalancing (REBALANCE_IN_PROGRESS), so that the partitions may go to others",
+        "Call poll, which completes the rebalance, and commit what is still assigned",
+    )
 
 
 def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:

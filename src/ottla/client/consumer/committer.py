@@ -25,6 +25,7 @@ from ottla.client.consumer.commits import (
     fetch_request,
     not_a_member,
     positions_in,
+    rebalancing,
 )
 from ottla.client.consumer.group import Group
 from ottla.client.consumer.protocol import NO_GENERATION
@@ -63,12 +64,23 @@ class Committer:
         self._subscribed = subscribed
 
     def member(self) -> Member:
-        """In whose name commits are made. Raises CommitFailedError: it subscribed, and is not in the group."""
+        """Who it is to its group. Raises CommitFailedError: it subscribed, and is not in the group."""
         if not self._subscribed:
             return NOBODY
         member = self._group().member
         if member.generation == NO_GENERATION:
             raise not_a_member(self._id)
+        return member
+
+    def _committing(self) -> Member:
+        """In whose name commits are made. Raises CommitFailedError as `member`, and during a rebalance."""
+        if not self._subscribed:
+            return NOBODY
+        member, is_rebalancing = self._group().committing
+        if member.generation == NO_GENERATION:
+            raise not_a_member(self._id)
+        if is_rebalancing:
+            raise rebalancing()
         return member
 
     def _request(self, member: Member, offsets: Offsets) -> OffsetCommitRequest:
@@ -80,7 +92,7 @@ class Committer:
             self._arrived.wait_for(lambda: not self._on_their_way, deadline.remaining_s())
         if not offsets:
             return
-        member = self.member()
+        member = self._committing()
         request = self._request(member, offsets)  # retries too are those of the member that it was then
         try:
             self._calls.ask(
@@ -99,7 +111,7 @@ class Committer:
     def send(self, offsets: Offsets, callback: OnCommit | None) -> None:
         """Commit in passing; `deliver` calls the callback."""
         try:
-            member = self.member()
+            member = self._committing()
         except CommitFailedError as error:
             self._answers.append((callback, offsets, error))
             return

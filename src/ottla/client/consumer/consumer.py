@@ -291,8 +291,8 @@ class Consumer:
     def commit(self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None = None) -> None:
         """Commit these, or the positions behind what `poll` returned, and wait, for `default.api.timeout.ms` at most.
 
-        Raises CommitFailedError when the partitions belong to others by now; a commit that failed is retried while
-        that can help.
+        Raises CommitFailedError when the partitions belong to others by now, or may after the rebalance that `poll` has
+        to complete; a commit that failed is retried while that can help.
         """
         with self._guard:
             self._commit_now(self._offsets(offsets), self._cluster.deadline())

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 from ottla.client.cluster import Cluster
 from ottla.client.connection import Call, Connection, wait_readable
 from ottla.client.consumer.actions import (
+    NOBODY,
     Action,
     Assign,
     Assigned,
@@ -31,6 +32,7 @@ from ottla.client.consumer.actions import (
 )
 from ottla.client.consumer.assignors import Topics
 from ottla.client.consumer.membership import Membership
+from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.settings import ConsumerConfig
 from ottla.client.consumer.wake import Wake
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
@@ -86,6 +88,8 @@ class Group:
         self._notify = notify
         self._wake = Wake()
         self._events: deque[Event] = deque()
+        self._assigned_as = NOBODY
+        """The member that it was in the last assignment that the application has taken."""
         self._todo: deque[Action | _Request] = deque()
         self._pending: list[_Pending] = []
         self._cluster = Cluster(config.client)
@@ -145,6 +149,8 @@ class Group:
             self._share()
             events = list(self._events)
             self._events.clear()
+            if any(isinstance(each, Assigned) for each in events):
+                self._assigned_as = self._machine.member
             if self._machine.failure is not None:
                 events.append(Failed(self._machine.failure))
             busy = bool(self._todo)
@@ -181,9 +187,22 @@ class Group:
 
     @property
     def member(self) -> Member:
-        """For commits."""
+        """Who it is; during a rebalance who it was before, whose positions the application has."""
         with self._lock:
-            return self._machine.committing
+            member = self._machine.committing
+            is_known = member.generation == NO_GENERATION or not self._is_rebalancing
+            return member if is_known else self._assigned_as
+
+    @property
+    def committing(self) -> tuple[Member, bool]:
+        """In whose name commits are made, and whether they have to wait until `poll` has completed a rebalance."""
+        with self._lock:
+            return self._machine.committing, self._is_rebalancing
+
+    @property
+    def _is_rebalancing(self) -> bool:
+        """Whether it is joining, or the application has not taken its assignment yet. Under the lock."""
+        return self._machine.is_rejoining or self._machine.committing != self._assigned_as
 
     def send(
         self, key: ApiKey, build: Callable[[], Message], response: type[Any], at_most: int, answered: Answered

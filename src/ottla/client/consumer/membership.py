@@ -162,6 +162,11 @@ class Membership:
         """In whose name commits are made; NOBODY while it tries again after a refusal, until it has its assignment."""
         return self.member if self.failure is None or self.phase is Phase.STABLE else NOBODY
 
+    @property
+    def is_rejoining(self) -> bool:
+        """Whether it has given up what it had to, and has no new assignment yet."""
+        return self.phase in (Phase.READY, Phase.JOINING, Phase.ASSIGNING, Phase.SYNCING)
+
     def prepared(self, now: float, owned: Iterable[TopicPartition]) -> None:
         """The application has given up what it had to, and owns this still."""
         self.owned = tuple(owned)
@@ -342,10 +347,8 @@ class Membership:
         self._actions.append(action)
 
     def _refuse(self, now: float, code: ErrorCode) -> None:
-        subject = f"group {self.settings.group_id}"
-        if self.settings.instance_id is not None:
-            subject += f", instance {self.settings.instance_id}"
-        self._fail(now, RefusedError(code, subject))
+        instance = "" if self.settings.instance_id is None else f", instance {self.settings.instance_id}"
+        self._fail(now, RefusedError(code, f"group {self.settings.group_id}{instance}"))
 
     def _fail(self, now: float, error: ClientError) -> None:
         """It is in no group any more: what it had is lost. The next `poll` tries again, unless it is out for good."""
