@@ -44,6 +44,7 @@ HEARTBEAT_BUDGET = 30
 TRANSACTION_BUDGET = 700
 """Python calls per transaction of version 2: a record, a position, the end; two markers on the same broker."""
 REQUESTS = 200
+ROUNDS = 5
 
 
 class CallCount:
@@ -96,20 +97,25 @@ def counted() -> Iterator[tuple[CallCount, socket.socket]]:
 
 
 def a_round(count: CallCount, work: Callable[[int], None]) -> str:
-    """Count `REQUESTS` pieces of work, once a whole round had no idle-time work beside it; calls by name, to be shown.
+    """Count `REQUESTS` pieces of work in several rounds and keep the cheapest; calls by name, to be shown.
 
-    Codecs are compiled after the start.
+    Codecs are compiled after the start (`warm`), and on a busy machine answers leave in more pieces and timers fall due
+    in the midst of a round: neither is part of the work.
     """
     count.counting = True
+    rounds: list[Counter[str]] = []
     for at in range(100):
         count.calls.clear()
         for number in range(REQUESTS):
             work(at * REQUESTS + number)
         if not count.calls["warm"]:
+            rounds.append(count.calls.copy())
+        if len(rounds) == ROUNDS:
             break
     else:
         raise AssertionError("the broker never finishes its warming up")
     count.counting = False
+    count.calls = min(rounds, key=Counter.total)
     return "\n".join(f"{calls / REQUESTS:6.2f} {name}" for name, calls in count.calls.most_common(60))
 
 
