@@ -50,17 +50,29 @@ def main() -> int:
     parser.add_argument("--transaction-version", choices=["1", "2"], default="2", help="of Apache Kafka")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument("--keep", metavar="DIR", help="a new directory in which the logs of drivers and brokers stay")
     given = parser.parse_args()
     chosen = [case for case in CASES if given.case in case.name]
-    bad: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
+    begun, bad = time.monotonic(), list[str]()
+    with _directory(given.keep) as place:
         for size in sorted({case.brokers for case in chosen}):
             directory = Path(place, f"brokers-{size}")
             directory.mkdir()
             with _brokers(given.broker, given.transaction_version, size, directory) as bootstrap:
                 bad += _cases([case for case in chosen if case.brokers == size], bootstrap, directory, given.rows, size)
-    print(f"{len(chosen) - len(bad)} of {len(chosen)} cases came out as they must", flush=True)
+    good, took = len(chosen) - len(bad), time.monotonic() - begun
+    print(f"{good} of {len(chosen)} cases came out as they must ({took / 60:.1f} minutes)", flush=True)
     return 1 if bad or not chosen else 0
+
+
+@contextlib.contextmanager
+def _directory(keep: str | None) -> Iterator[str]:
+    if keep is not None:
+        Path(keep).mkdir(parents=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
+        yield place
 
 
 def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: int) -> list[str]:
