@@ -41,6 +41,10 @@ RUN_S = 900
 MARKERS_S = 60
 """The longest until a broker that was killed is back, and what it led can be read."""
 SOURCE = "chaos-source"
+SLOW = "Python worker failed to connect back"
+"""What Spark says on a machine that is so busy that Python has not started after ten seconds; that cannot be set."""
+STARTS = 10
+"""The most starts of one run that Spark ended for that reason: one more restart must not matter."""
 
 
 def main() -> int:
@@ -150,6 +154,8 @@ class Bench:
             f"{''.join(f', {each}' for each in more)} ({time.monotonic() - begun:.0f} s)",
             flush=True,
         )
+        if not good:
+            print("     the drivers said:", _said(plan)[-2_000:], flush=True)
         return good
 
     def close(self) -> None:
@@ -167,18 +173,24 @@ class Bench:
             said = _said(plan)
             for strike in run.strikes:
                 (plan.strikes / strike).touch()
-            driver = self._start(plan._replace(**run.plan))
             if run.beside:
-                _until_struck(plan, driver)
-                beside.append(driver)
+                beside.append(self._start(plan._replace(**run.plan)))
+                _until_struck(plan, beside[-1])
             else:
-                _end(driver)
+                self._run_to_end(plan._replace(**run.plan))
             time.sleep(run.wait_s)
             other += [run.refused] if run.refused not in _said(plan)[len(said) :] else []
             apart_after += bool(plan.group) and run.look and self._apart(plan, behind=case.behind)
         for driver in beside:
             _end(driver)
         return apart_after, other
+
+    def _run_to_end(self, plan: Plan) -> None:
+        for _ in range(STARTS):
+            said = len(_said(plan))
+            _end(self._start(plan))
+            if SLOW not in _said(plan)[said:]:
+                break
 
     def _apart(self, plan: Plan, *, behind: bool) -> bool:
         """Whether the group stays away from the output. Tasks of a driver that was killed may commit while we look."""
