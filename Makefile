@@ -51,10 +51,11 @@ chaos: $(VENV)/.test  ## three brokers on both engines, 30 minutes of faults eac
 	  $(BIN)/python -m testbench.chaos --engine $$engine --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) || exit 1; \
 	done
 
-chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, executors and drivers die at each step (BROKER=, ROWS=)
+chaos-spark: $(VENV)/.test  ## Spark's exactly-once sink: tasks, workers, executors and drivers die at each step (BROKER=, ROWS=, CASE=, KEEP=)
 	@testbench/setup
 	@$(BIN)/python -m testbench.spark_chaos --broker $(BROKER) --rows $(or $(ROWS),100000) \
-	  --transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(CASE),--case "$(CASE)")
+	  --transaction-version $(or $(TRANSACTION_VERSION),2) $(if $(CASE),--case "$(CASE)") \
+	  $(if $(KEEP),--keep "$(KEEP)")
 
 copies: $(VENV)/.test  ## four libraries copy 100,000 records exactly once under kills (MESSAGES=)
 	@testbench/setup

@@ -41,6 +41,10 @@ RUN_S = 900
 MARKERS_S = 60
 """The longest until a broker that was killed is back, and what it led can be read."""
 SOURCE = "chaos-source"
+SLOW = "Python worker failed to connect back"
+"""What Spark says on a machine that is so busy that Python has not started after ten seconds; that cannot be set."""
+STARTS = 10
+"""The most starts of one run that Spark ended for that reason: one more restart must not matter."""
 
 
 def main() -> int:
@@ -50,17 +54,29 @@ def main() -> int:
     parser.add_argument("--transaction-version", choices=["1", "2"], default="2", help="of Apache Kafka")
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--case", default="", help="only cases whose name contains this")
+    parser.add_argument("--keep", metavar="DIR", help="a new directory in which the logs of drivers and brokers stay")
     given = parser.parse_args()
     chosen = [case for case in CASES if given.case in case.name]
-    bad: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
+    begun, bad = time.monotonic(), list[str]()
+    with _directory(given.keep) as place:
         for size in sorted({case.brokers for case in chosen}):
             directory = Path(place, f"brokers-{size}")
             directory.mkdir()
             with _brokers(given.broker, given.transaction_version, size, directory) as bootstrap:
                 bad += _cases([case for case in chosen if case.brokers == size], bootstrap, directory, given.rows, size)
-    print(f"{len(chosen) - len(bad)} of {len(chosen)} cases came out as they must", flush=True)
+    good, took = len(chosen) - len(bad), time.monotonic() - begun
+    print(f"{good} of {len(chosen)} cases came out as they must ({took / 60:.1f} minutes)", flush=True)
     return 1 if bad or not chosen else 0
+
+
+@contextlib.contextmanager
+def _directory(keep: str | None) -> Iterator[str]:
+    if keep is not None:
+        Path(keep).mkdir(parents=True)
+        yield keep
+        return
+    with tempfile.TemporaryDirectory(prefix="ottla-chaos-spark-") as place:
+        yield place
 
 
 def _cases(cases: list[Case], bootstrap: str, directory: Path, rows: int, size: int) -> list[str]:
@@ -138,6 +154,8 @@ class Bench:
             f"{''.join(f', {each}' for each in more)} ({time.monotonic() - begun:.0f} s)",
             flush=True,
         )
+        if not good:
+            print("     the drivers said:", _said(plan)[-2_000:], flush=True)
         return good
 
     def close(self) -> None:
@@ -155,18 +173,24 @@ class Bench:
             said = _said(plan)
             for strike in run.strikes:
                 (plan.strikes / strike).touch()
-            driver = self._start(plan._replace(**run.plan))
             if run.beside:
-                _until_struck(plan, driver)
-                beside.append(driver)
+                beside.append(self._start(plan._replace(**run.plan)))
+                _until_struck(plan, beside[-1])
             else:
-                _end(driver)
+                self._run_to_end(plan._replace(**run.plan))
             time.sleep(run.wait_s)
             other += [run.refused] if run.refused not in _said(plan)[len(said) :] else []
             apart_after += bool(plan.group) and run.look and self._apart(plan, behind=case.behind)
         for driver in beside:
             _end(driver)
         return apart_after, other
+
+    def _run_to_end(self, plan: Plan) -> None:
+        for _ in range(STARTS):
+            said = len(_said(plan))
+            _end(self._start(plan))
+            if SLOW not in _said(plan)[said:]:
+                break
 
     def _apart(self, plan: Plan, *, behind: bool) -> bool:
         """Whether the group stays away from the output. Tasks of a driver that was killed may commit while we look."""

@@ -1,7 +1,7 @@
 """The cases of `make chaos-spark`: which strikes hit which runs of a query, and what must be in the topic at the end.
 
 Zone: pure. 4 batches of 4 tasks each, unless a case says otherwise. A strike is `point@batch[.partition]=action`; the
-points are in `source`.
+points are in `points` and `source`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`format("ottla_chaos")`: the product's source and sink, struck at points between their steps.
 
-Zone: real. Runs in Spark's Python workers and on its driver. Only the product's own steps are between the points; a
-strike is a file that the first one to come by takes away, so each happens once.
+Zone: real. Runs in Spark's Python workers and on its driver. The points are in `points`; a strike is a file that the
+first one to come by takes away, so each happens once.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from ottla.client.batch_transaction import Links, Prepared
-from ottla.spark.attempt import Attempt
-from ottla.spark.exactly_once import BATCH, Marker, Turn
+from ottla.spark.exactly_once import BATCH, Turn
 from ottla.spark.safeguards import SinkSafeguards
-from ottla.spark.sink_options import SinkOptions
 from ottla.spark.source import OttlaSource
 from ottla.spark.writers import BatchWriter, StreamWriter, Written
 from testbench.spark_chaos import brokers
+from testbench.spark_chaos.points import PointedWriter
 from testbench.spark_chaos.waiting import GO
 
 
@@ -86,42 +84,15 @@ def _kill_executor() -> None:
         time.sleep(60)
 
 
-class StruckAttempt(Attempt):
-    """An attempt with points between its steps."""
-
-    strikes: Strikes
-
-    def begin(self) -> Marker | None:
-        self._point("start")
-        done = super().begin()
-        self._point("begun")
-        return done
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        super().write(batch)
-        self._point("mid")
-
-    def commit(self, prepared: Prepared) -> None:
-        self._point("before")
-        super().commit(prepared)
-        self._point("after")
-
-    def _point(self, name: str) -> None:
-        self.strikes.at(name, self.turn.batch, self.turn.partition, self.turn.name)
-
-
-class _Struck:
+class _Struck(PointedWriter):
     """What both writers share."""
 
     strikes: Strikes
-    _options: SinkOptions
     _scope: Any
-    safeguards: SinkSafeguards
 
-    def _attempt(self, links: Links, turn: Turn) -> Attempt:
-        attempt = StruckAttempt(links, self._options, turn, self.safeguards)
-        attempt.strikes = self.strikes
-        return attempt
+    def at(self, point: str, turn: Turn) -> None:
+        """A point of an attempt."""
+        self.strikes.at(point, turn.batch, turn.partition, turn.name)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         if self._scope is not None:

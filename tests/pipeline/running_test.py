@@ -1,43 +1,74 @@
-"""A pipeline that runs counts its batches, also while nobody asks for the figures."""
+"""A pipeline that runs counts its batches, also while nothing asks for the figures.
+
+Spark's part is played by the test: a frame that starts a query, and a query that keeps the progress of a few batches.
+"""
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import threading
+from collections.abc import Callable
 from typing import Any
 
-from ottla.pipeline.pipeline import Running, _Query
+from ottla.pipeline import Pipeline, map_rows
+from ottla.pipeline.pipeline import Running
+from ottla.pipeline.queries import Planned
+from ottla.pipeline.scope import Scope
 
 KEPT = 100
 """Spark's `spark.sql.streaming.numRecentProgressUpdates`."""
+PER_LOOK = 60
+BATCHES = 300
+PATIENCE_S = 30.0
 
 
 class Query:
-    """Of Spark: it keeps the progress of its last batches."""
+    """Sixty batches pass between two looks at it; three hundred in all."""
 
     def __init__(self) -> None:
-        self.batches = 0
+        self._batches = 0
+        self.seen = threading.Event()
+        """All batches were looked at."""
+        self.isActive = True
 
     @property
     def recentProgress(self) -> list[dict[str, Any]]:
-        return [{"batchId": n, "numInputRows": 2} for n in range(max(0, self.batches - KEPT), self.batches)]
+        self._batches = min(BATCHES, self._batches + PER_LOOK)
+        if self._batches == BATCHES:
+            self.seen.set()
+        return [{"batchId": n, "numInputRows": 2} for n in range(max(0, self._batches - KEPT), self._batches)]
+
+    def exception(self) -> None:
+        return None
+
+    def stop(self) -> None:
+        self.isActive = False
 
 
-class Clock:
-    """Lets sixty batches pass at each look, five times."""
+class Frame:
+    """What a step hands to the sink: every option leads to itself, `start` to the query."""
 
     def __init__(self, query: Query) -> None:
         self._query = query
 
-    def wait(self, seconds: float) -> bool:
-        self._query.batches += 60
-        return self._query.batches >= 300
+    @property
+    def writeStream(self) -> Frame:
+        return self
+
+    def __getattr__(self, name: str) -> Callable[..., Frame]:
+        return lambda *_, **__: self
+
+    def start(self) -> Query:
+        return self._query
 
 
 def test_batches_are_counted_before_spark_forgets_them() -> None:
-    step = SimpleNamespace(name="price", sources=["orders"], retry_topics={})
-    counted: Any = _Query(SimpleNamespace(step=step, scope=SimpleNamespace(guarantee="")))  # type: ignore[arg-type]
-    counted.query = Query()
-    running: Any = object.__new__(Running)
-    running._queries, running._ended = [counted], Clock(counted.query)
-    running._count()
-    assert (running.progress()[0].batches, running.progress()[0].rows_in) == (300, 600)
+    pipeline = Pipeline("prices")
+    pipeline.step("orders", to="priced")(map_rows(lambda record: record.value))
+    query = Query()
+    planned = Planned(pipeline.steps[0], Frame(query), Scope("partition", ""), "prices")
+    running = Running(pipeline, [planned], "checkpoint", "1s", count_every_s=0.001)
+    try:
+        assert query.seen.wait(PATIENCE_S), "the figures are looked at by themselves"
+    finally:
+        running.stop()
+    assert (running.progress()[0].batches, running.progress()[0].rows_in) == (BATCHES, 2 * BATCHES)

@@ -77,6 +77,13 @@ def test_bytes_are_those_of_spring() -> None:
     }
 
 
+def test_a_group_whose_name_is_not_utf8_is_kept_as_it_is() -> None:
+    trail = Trail(origin=Origin("orders", group="caf\udce9"))
+    headers = written((), trail)
+    assert dict(headers)["kafka_dlt-original-consumer-group"] == b"caf\xe9"
+    assert read(headers) == trail
+
+
 def test_attempts_of_one_byte_and_numbers_in_digits_are_read() -> None:
     assert read([("retry_topic-attempts", b"\3")]).attempts == 3
     assert read([("retry_topic-attempts", b"12")]).attempts == 12

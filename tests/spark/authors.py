@@ -15,15 +15,15 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.streaming.datasource import ReadAllAvailable
+from testbench.spark_chaos.points import At, PointedWriter
 from tests.spark.planning import Offset, logged, stream
 
 from ottla.client.admin_groups import GroupAdmin, GroupOffset
-from ottla.client.batch_transaction import BatchTransaction, Links, Prepared
+from ottla.client.batch_transaction import BatchTransaction, Links
 from ottla.client.errors import ClientError, values_of
 from ottla.client.settings import ClientConfig
-from ottla.spark.attempt import Attempt
 from ottla.spark.errors import ChangedUnit, Fenced, StaleDriver
-from ottla.spark.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, Marker, Turn
+from ottla.spark.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, Turn
 from ottla.spark.readers import Part
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
 from ottla.spark.sink_options import sink_options
@@ -81,40 +81,11 @@ class Died(BaseException):
     """The process was killed: nothing is tidied up."""
 
 
-class _Stopped(Attempt):
-    """An attempt with points between its steps."""
-
-    at: Callable[[str], None]
-
-    def begin(self) -> Marker | None:
-        done = super().begin()
-        self.at("begun")
-        return done
-
-    def prepare(self, sources: Any = None) -> Prepared | None:
-        prepared = super().prepare(sources)
-        self.at("prepared")
-        return prepared
-
-
-class _Points:
-    """The same writers, with attempts that stop."""
-
-    at: Callable[[str], None]
-    _options: Any
-    safeguards: SinkSafeguards
-
-    def _attempt(self, links: Links, turn: Turn) -> Attempt:
-        attempt = _Stopped(links, self._options, turn, self.safeguards)
-        attempt.at = self.at
-        return attempt
-
-
-class _StreamWriter(_Points, StreamWriter):
+class _StreamWriter(PointedWriter, StreamWriter):
     pass
 
 
-class _BatchWriter(_Points, BatchWriter):
+class _BatchWriter(PointedWriter, BatchWriter):
     pass
 
 
@@ -325,12 +296,12 @@ class Query:
     def _task(self, version: Version, writer: Any, number: int, rows: Rows, stop: str, *, asleep: bool) -> Any:
         """What the task tells the driver, if it comes to its end."""
 
-        def dies(point: str) -> None:
+        def dies(point: str, _turn: Turn) -> None:
             if point == stop:
                 raise Died
 
         def sleeps(sleep: Callable[[], None]) -> None:
-            self._write(version, writer, number, rows, lambda point: sleep() if point == stop else None)
+            self._write(version, writer, number, rows, lambda point, _turn: sleep() if point == stop else None)
 
         if asleep and stop != "ended":
             self._sleepers.append(Sleeper(sleeps))
@@ -340,7 +311,7 @@ class Query:
         except Died:
             return None
 
-    def _write(self, version: Version, writer: Any, number: int, rows: Rows, at: Callable[[str], None]) -> Written:
+    def _write(self, version: Version, writer: Any, number: int, rows: Rows, at: At) -> Written:
         if writer._scope is None:
             return Written(write_batches(writer._options, [self._encoded(version, rows)]))
         adaptive = str(version.adaptive).lower()

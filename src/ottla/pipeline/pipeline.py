@@ -267,7 +267,14 @@ class _Query:
 class Running:
     """A pipeline that was started."""
 
-    def __init__(self, pipeline: Pipeline, planned: Sequence[queries.Planned], checkpoint: str, trigger: str) -> None:
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        planned: Sequence[queries.Planned],
+        checkpoint: str,
+        trigger: str,
+        count_every_s: float = _COUNT_S,
+    ) -> None:
         self._pipeline = pipeline
         self._checkpoint = checkpoint
         self._trigger = trigger
@@ -277,11 +284,14 @@ class Running:
         self._ended = threading.Event()
         for each in self._queries if self._together else self._queries[:1]:
             self._start(each)
-        threading.Thread(target=self._count, name=f"{pipeline.name}-progress", daemon=True).start()
+        counting = threading.Thread(
+            target=self._count, args=(count_every_s,), name=f"{pipeline.name}-progress", daemon=True
+        )
+        counting.start()
 
-    def _count(self) -> None:
+    def _count(self, every_s: float) -> None:
         """Count batches before Spark forgets them, also while nobody asks for the figures."""
-        while not self._ended.wait(_COUNT_S):
+        while not self._ended.wait(every_s):
             try:
                 self.progress()
             except Exception:  # noqa: BLE001 - py4j has many errors for a Spark that is gone, and then nothing comes

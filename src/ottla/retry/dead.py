@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Final, NamedTuple
@@ -17,7 +18,7 @@ from ottla.client.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer.record import ConsumerRecord
-from ottla.client.errors import values_of
+from ottla.client.errors import ProducerFencedError, values_of
 from ottla.client.producer import Producer
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
@@ -131,19 +132,22 @@ class DeadLetters:
 
         to: another topic. limit: so many at most. per_second: not quicker. max_redrives: letters that were sent back so
         often are left alone, for they would only come again. dry_run: only say what would be done.
-        Raises ClientError; what was sent by then is settled, and the next call goes on behind it.
+        Raises ClientError; what was sent by then is settled, and the next call sends the rest. RetryError when another
+        redrive or purge of the topic has begun meanwhile.
         """
-        sent, windows = Sent(), self._windows(settled=False)
-        chosen: list[tuple[TopicPartition, int]] = []
-        for letter in self._read(windows, settled=False):
-            if limit is not None and len(chosen) >= limit:
-                continue  # all is read, so that positions can be committed
-            if select(letter) and (target := self._target(letter, to, max_redrives, sent)) is not None:
-                chosen.append((_where(letter), letter.record.offset))
-                if dry_run:
-                    sent.back[target] = sent.back.get(target, 0) + 1
-        if chosen and not dry_run:
-            self._send(chosen, windows, to, per_second, sent, on_sent)
+        sent = Sent()
+        with nullcontext() if dry_run else self._settling() as producer:
+            windows = self._windows(settled=False)
+            chosen: list[tuple[TopicPartition, int]] = []
+            for letter in self._read(windows, settled=False):
+                if limit is not None and len(chosen) >= limit:
+                    continue  # all is read, so that positions can be committed
+                if select(letter) and (target := self._target(letter, to, max_redrives, sent)) is not None:
+                    chosen.append((_where(letter), letter.record.offset))
+                    if dry_run:
+                        sent.back[target] = sent.back.get(target, 0) + 1
+            if chosen and producer is not None:
+                self._send(producer, chosen, windows, to, per_second, sent, on_sent)
         return sent
 
     def purge(
@@ -156,23 +160,41 @@ class DeadLetters:
         """Throw open letters away: they are settled, and what lies before the first open one is deleted from the log.
 
         before: called with the number of letters before the first is settled; what it raises ends the call.
-        Returns how many. Raises ClientError.
+        Returns how many. Raises ClientError; RetryError when a redrive or another purge of the topic has begun
+        meanwhile: then nothing was thrown away.
         """
-        windows = self._windows(settled=False)
-        chosen = [(_where(each), each.record.offset) for each in self._read(windows, settled=False) if select(each)]
-        if dry_run or not chosen:
-            return len(chosen)
-        before(len(chosen))
-        for where, offset in chosen:
-            windows[where].hand([offset])
-        places = {where: place_of(window, "") for where, window in windows.items()}
-        for where, place in places.items():
-            _check_size(where, place.metadata)
-        self._consumer.commit(places)
+        with nullcontext() if dry_run else self._settling() as producer:
+            windows = self._windows(settled=False)
+            chosen = [(_where(each), each.record.offset) for each in self._read(windows, settled=False) if select(each)]
+            if producer is None or not chosen:
+                return len(chosen)
+            before(len(chosen))
+            for where, offset in chosen:
+                windows[where].hand([offset])
+            places = {where: place_of(window, "") for where, window in windows.items()}
+            for where, place in places.items():
+                _check_size(where, place.metadata)
+            with producer.transaction():
+                producer.send_offsets_to_transaction(places, self._group)
         values_of(Admin(self._cluster).delete_records({where: place.offset for where, place in places.items()}))
         return len(chosen)
 
     # -- inside --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _settling(self) -> Iterator[Producer]:
+        """A producer under the transactional id of this topic's letters. It is taken before the positions are read:
+        from then on an earlier redrive or purge settles nothing, and what it has settled is in the positions."""
+        own: Settings = {"transactional.id": f"{self._group}-{self.topic}", "linger.ms": 0}
+        try:
+            with Producer({**self._settings, **own}) as producer:
+                producer.init_transactions()
+                yield producer
+        except ProducerFencedError as error:
+            raise RetryError(
+                f"another redrive or purge of {self.topic} has begun: this one does nothing more",
+                "Wait until the other one has ended, and start this one again",
+            ) from error
 
     def _windows(self, settled: bool) -> dict[TopicPartition, Window]:
         """From the first open letter on; with `settled` from the first one in the log."""
@@ -215,6 +237,7 @@ class DeadLetters:
 
     def _send(
         self,
+        producer: Producer,
         chosen: Sequence[tuple[TopicPartition, int]],
         windows: dict[TopicPartition, Window],
         to: str | None,
@@ -224,16 +247,13 @@ class DeadLetters:
     ) -> None:
         size = _BATCH if per_second is None else max(1, min(_BATCH, int(per_second / 5)))
         payloads, destinations = Payloads(self._cluster), Destinations(self._cluster)
-        own: Settings = {"transactional.id": f"{self._group}-{self.topic}", "linger.ms": 0}
         began = time.monotonic()
-        with Producer({**self._settings, **own}) as producer:
-            producer.init_transactions()
-            for at in range(0, len(chosen), size):
-                if per_second is not None:
-                    time.sleep(max(0.0, began + at / per_second - time.monotonic()))
-                some = payloads.take(chosen[at : at + size])
-                self._transaction(producer, destinations, some, windows, to, sent)
-                on_sent(len(some))
+        for at in range(0, len(chosen), size):
+            if per_second is not None:
+                time.sleep(max(0.0, began + at / per_second - time.monotonic()))
+            some = payloads.take(chosen[at : at + size])
+            self._transaction(producer, destinations, some, windows, to, sent)
+            on_sent(len(some))
 
     def _transaction(
         self,

@@ -34,6 +34,7 @@ from ottla.types import TopicPartition
 _COMMITS: Final = 40
 """How often the end of a transaction is asked for, each time for max.block.ms."""
 _TAKE_OVERS: Final = 6
+_CLOSE_S: Final = 5.0
 _FINAL: Final = (
     ErrorCode.MESSAGE_TOO_LARGE,
     ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -117,8 +118,9 @@ class Handover:
                 return
 
     def close(self) -> None:
-        """An open transaction is the coordinator's to abort."""
-        self._producer.close(0)
+        """Abort a transaction that is still open, as it hides from readers what comes after it. Where the cluster does
+        not answer soon, the coordinator does so."""
+        self._producer.close(_CLOSE_S)
 
     def hand_over(
         self,

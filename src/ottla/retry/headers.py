@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, NamedTuple
 
+from ottla.utf8 import decode_text, encode_text
+
 Headers = tuple[tuple[str, bytes | None], ...]
 
 ATTEMPTS: Final = "attempts"
@@ -172,7 +174,7 @@ def _origin_fields(origin: Origin, names: Names) -> dict[str, bytes]:
         "original-timestamp-type": origin.timestamp_type.encode(),
     }
     if origin.group is not None:
-        found["original-consumer-group"] = origin.group.encode()
+        found["original-consumer-group"] = encode_text(origin.group)
     return found
 
 
@@ -244,7 +246,7 @@ def _origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin |
                 _place(said, offset, bad),
                 _place(said, timestamp, bad),
                 _word(said, kind, bad) or "CreateTime",
-                _word(said, group, bad),
+                decode_text(said[group]) if said.get(group) else None,
             )
     return None
 

@@ -36,7 +36,7 @@ from typing import Final
 from ottla.client.cluster import Cluster
 from ottla.client.consumer import Consumer
 from ottla.client.consumer.record import ConsumerRecord
-from ottla.client.errors import ClientError, CommitFailedError, RefusedError
+from ottla.client.errors import ClientError, CommitFailedError
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
@@ -62,6 +62,7 @@ MAX_READY: Final = 4_000
 BATCH: Final = 500
 _POLL_S: Final = 0.1
 _REOPEN_S: Final = 0.5
+_PAUSE_S: Final = 0.05
 
 
 class Mover:
@@ -202,8 +203,8 @@ class Mover:
                 continue
             try:
                 self._open(where)
-            except SchedulerError as error:
-                self._reopen(where, error, _REOPEN_S)
+            except (SchedulerError, SchedulerLostError, CommitFailedError) as error:
+                self._reopen(where, error, _REOPEN_S)  # if it is not ours any more, the next poll says so
                 continue
             del self._pending[where]
             self._consumer.resume([where])
@@ -299,6 +300,8 @@ class Mover:
         back = []
         for each in refs:
             record = found.get((each.where, each.offset))
+            if each.where not in self._windows:
+                continue  # it will be opened again: the scheduler failed over a record before this one
             if record is None:
                 self._expired(each)
             elif (due := self._router.due_ms(record)) > until:
@@ -369,8 +372,7 @@ class Mover:
         self.stats.event("aborted", error.cause)
         for each in items:
             heapq.heappush(self._ready, each)
-        if isinstance(error, RefusedError) or error.retriable:
-            time.sleep(0.05)  # a group that is rebalancing, a leader that moves
+        time.sleep(_PAUSE_S)  # a group that is rebalancing, a leader that moves
 
     def _count(self, items: Sequence[Item], outcome: Outcome) -> None:
         now = _wall_ms()

@@ -1,0 +1,60 @@
+"""The product's writers and attempts with points between their steps: what a test or a strike does there, it says.
+
+Zone: real. Only the product's own steps are between the points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from ottla.client.batch_transaction import Links, Prepared
+from ottla.spark.attempt import Attempt
+from ottla.spark.exactly_once import Marker, Turn
+from ottla.spark.safeguards import SinkSafeguards
+from ottla.spark.sink_options import SinkOptions
+from ottla.spark.source_positions import Positions
+
+At = Callable[[str, Turn], None]
+"""Called at each point with its name: start, begun (the id is taken), mid (some rows are written), prepared (all is in
+the transaction), before and after the end of the transaction by the task itself."""
+
+
+class PointedAttempt(Attempt):
+    """An attempt with points between its steps."""
+
+    at: At
+
+    def begin(self) -> Marker | None:
+        self.at("start", self.turn)
+        done = super().begin()
+        self.at("begun", self.turn)
+        return done
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        super().write(batch)
+        self.at("mid", self.turn)
+
+    def prepare(self, sources: Positions | None = None) -> Prepared | None:
+        prepared = super().prepare(sources)
+        self.at("prepared", self.turn)
+        return prepared
+
+    def commit(self, prepared: Prepared) -> None:
+        self.at("before", self.turn)
+        super().commit(prepared)
+        self.at("after", self.turn)
+
+
+class PointedWriter:
+    """To be mixed into a writer: its attempts have points."""
+
+    at: At
+    _options: SinkOptions
+    safeguards: SinkSafeguards
+
+    def _attempt(self, links: Links, turn: Turn) -> Attempt:
+        attempt = PointedAttempt(links, self._options, turn, self.safeguards)
+        attempt.at = self.at
+        return attempt
