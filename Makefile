@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint unit bench soak chaos chaos-spark copies librdkafka sim fuzz explore clean
+.PHONY: help demo test test-clients check lint house unit bench soak chaos chaos-spark copies librdkafka sim fuzz explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,11 +28,15 @@ test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BR
 
 check: $(VENV)/.test lint unit  ## fast: lint, types, tidy, unit tests (under two minutes)
 
-lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
+lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts, the limits of `make house`
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.house --quiet
+
+house: $(VENV)/.test  ## names, sizes, imports and language in numbers: what they are, shall be, and may not exceed
+	@$(BIN)/python -m tools.house
 
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
 	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
