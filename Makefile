@@ -60,7 +60,7 @@ bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESU
 	@bad=0; for part in run coordinators storage cluster clients spark growth; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
 
 bench-smoke: $(VENV)/.test  ## whether a benchmark runs: four rows, without Kafka, a minute; its numbers mean nothing
-	@mkdir -p build/bench && $(BIN)/python bench/run.py --quick --no-kafka --runs 1 \
+	@mkdir -p build/bench && rm -f build/bench/RESULTS.md && $(BIN)/python bench/run.py --quick --no-kafka --runs 1 \
 	  --only start,frame-16k,fetch-64k,e2e-acks1 --out build/bench || test -s build/bench/RESULTS.md
 
 soak: MINUTES = 120

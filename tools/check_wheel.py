@@ -70,7 +70,7 @@ def _check_names(names: list[str], wanted: tuple[str, ...], archive: Path) -> No
 def _check_installed(wheel: Path, place: Path) -> None:
     venv.create(place / "venv", with_pip=True)
     binaries = place / "venv" / "bin"
-    _run([str(binaries / "pip"), "install", "--quiet", str(wheel)], place)
+    _run([str(binaries / "pip"), "install", "--quiet", str(wheel.resolve())], place)
     shown = _run([str(binaries / "ottla"), "--version"], place)
     if shown != f"ottla {version()}":
         sys.exit(f"the installed command says {shown!r}, the source is {version()}")
