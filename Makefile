@@ -44,7 +44,7 @@ reference: $(VENV)/.test  ## write the generated pages of docs/: keys, metrics, 
 
 docs: $(VENV)/.docs  ## the documentation as a site in build/site; every link is checked
 	@$(BIN)/python -m tools.site
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 
 wheel: $(VENV)/bin/python  ## a wheel and a source archive in dist/, checked in an empty environment
 	@$(PIP) build twine

@@ -91,10 +91,12 @@ def _lines(rows: list[Row]) -> Iterator[str]:
         chosen = [row for row in left if row.name.startswith(prefix)]
         left = [row for row in left if row not in chosen]
         if chosen:
-            yield f"\n## {title}\n\n| metric | type | labels | what it counts |\n|---|---|---|---|\n"
+            yield f"\n## {title}\n\n| metric | what it counts |\n|---|---|\n"
             yield from map(_row_text, chosen)
 
 
 def _row_text(row: Row) -> str:
     labels = ", ".join(f"`{label}`" for label in row.labels)
-    return f"| `{row.name}` | {row.kind} | {labels} | {row.help.replace('|', chr(92) + '|')} |\n"
+    by = f" by {labels}" if labels else ""
+    text = row.help.replace("|", chr(92) + "|").replace("__", chr(92) + "__")
+    return f"| `{row.name}` | {text} {row.kind.capitalize()}{by}. |\n"
