@@ -124,9 +124,9 @@ def draw_demo() -> Canvas:
     """What `make demo` shows."""
     canvas = Canvas(760, 170, "What make demo does")
     canvas.box(20, 40, 130, 60, "20,000 events")
-    canvas.box(240, 40, 120, 60, "topic raw", "main")
+    canvas.box(240, 40, 120, 60, "file-changes", "main")
     canvas.box(420, 40, 130, 60, "PySpark\nkill -9", "bad")
-    canvas.box(620, 40, 120, 60, "topic enriched", "main")
+    canvas.box(620, 40, 120, 60, "…-enriched", "main")
     canvas.arrow((150, 70), (240, 70), "write")
     canvas.arrow((360, 70), (420, 70))
     canvas.arrow((550, 70), (620, 70))
