@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 from tools import house
@@ -65,6 +66,15 @@ def outer():
 def test_prose_is_docstrings_and_comments_and_no_other_text() -> None:
     text = '"""Head."""\n# a comment\nx = 1  # behind code\n"""What x is."""\ny = """\n# text"""\ncall("argument")\n'
     assert list(module_of(text).prose()) == ["Head.", "What x is.", "a comment"]
+
+
+def test_idioms_are_counted_at_the_beginning_of_a_sentence_and_inside() -> None:
+    text = "Whoever asks is told anew, and whoever does not goes on. Nobody waits. What waits goes on, too."
+    counts = {name: len(re.findall(pattern, text, re.IGNORECASE)) for name, pattern in house.IDIOMS.items()}
+    assert {name: count for name, count in counts.items() if count} == {
+        "anew": 1, "whoever": 2, "nobody": 1, "told": 1, "goes-on": 2, "too": 1, "what-at-start": 1,
+    }  # fmt: skip
+    assert len(house.REFUSED.findall(text)) == 7
 
 
 def test_imports_count_at_the_top_and_for_types_but_not_in_functions() -> None:

@@ -39,6 +39,7 @@ def test_every_page_is_in_the_menu_once() -> None:
         ("docs/cli.md", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
         ("docs/cli.md", "words:\n- one\n- two\n", "words:\n\n- one\n- two\n"),
         ("docs/cli.md", "- one\n  more\n- two\n", "- one\n  more\n- two\n"),
+        ("bench/CLIENTS.md", "- one\n  - a\n- two\n", "- one\n    - a\n- two\n"),
         ("docs/cli.md", "```\n[a](../LICENSE)\nx\n- y\n```", "```\n[a](../LICENSE)\nx\n- y\n```"),
     ],
 )

@@ -23,6 +23,9 @@ _BLOCK: Final = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 _LIST: Final = re.compile(r"^(?![ ]*(?:[-*]|\d+\.) |[ ]*$|[ ]{2,}|[|>#])(.+)\n(?=(?:- |1\. ))", re.MULTILINE)
 """A list right after a line of text: Markdown's first dialect, and mkdocs, want an empty line between."""
 
+_INNER: Final = re.compile(r"^  (?=- )", re.MULTILINE)
+"""A list in a list, which mkdocs wants four columns in."""
+
 
 def place_of(source: str) -> str | None:
     """Where a file of the repository is on the site; None: it is not there."""
@@ -51,7 +54,7 @@ def convert_page(source: str, text: str) -> str:
 
 def _convert_prose(source: str, text: str) -> str:
     moved = _LINK.sub(lambda link: link.group(1) + _target(source, link.group(2)) + link.group(3), text)
-    return _LIST.sub(r"\1\n\n", moved)
+    return _INNER.sub("    ", _LIST.sub(r"\1\n\n", moved))
 
 
 def _target(source: str, target: str) -> str:
