@@ -10,7 +10,7 @@ FAST   := not slow and not interop and not kafka and not spark and not root
 MINUTES ?= 30
 BROKER  ?= ottla
 
-.PHONY: help demo test test-clients check lint unit bench soak chaos chaos-spark copies librdkafka sim fuzz explore clean
+.PHONY: help demo test test-clients check lint house reference docs wheel unit bench bench-smoke soak chaos chaos-spark copies librdkafka sim fuzz explore clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -28,11 +28,29 @@ test-clients: $(VENV)/.test  ## the Python clients' suite against one broker: BR
 
 check: $(VENV)/.test lint unit  ## fast: lint, types, tidy, unit tests (under two minutes)
 
-lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts
+lint: $(VENV)/.test  ## ruff, mypy --strict, import contracts, the limits of `make house`
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tools.house --quiet
+
+house: $(VENV)/.test  ## names, sizes, imports and language in numbers: what they are, shall be, and may not exceed
+	@$(BIN)/python -m tools.house
+
+reference: $(VENV)/.test  ## write the generated pages of docs/: keys, metrics, commands; and the pictures
+	@$(BIN)/python -m tools.reference
+	@$(BIN)/python -m tools.drawings
+
+docs: $(VENV)/.docs  ## the documentation as a site in build/site; every link is checked
+	@$(BIN)/python -m tools.site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+
+wheel: $(VENV)/bin/python  ## a wheel and a source archive in dist/, checked in an empty environment
+	@$(PIP) build twine
+	@rm -rf dist && $(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python tools/check_wheel.py dist
 
 unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of a second each, in two processes
 	@$(BIN)/python -m pytest tests -m "$(FAST)" -n 2
@@ -40,6 +58,10 @@ unit: $(VENV)/.test  ## the tests that need nothing but Python and a quarter of 
 bench: $(VENV)/.test  ## measure against Apache Kafka and a C floor; writes RESULTS, COORDINATORS, STORAGE, CLUSTER, CLIENTS, SPARK and GROWTH.md
 	@testbench/setup
 	@bad=0; for part in run coordinators storage cluster clients spark growth; do $(BIN)/python bench/$$part.py || bad=1; done; exit $$bad
+
+bench-smoke: $(VENV)/.test  ## whether a benchmark runs: four rows, without Kafka, a minute; its numbers mean nothing
+	@mkdir -p build/bench && rm -f build/bench/RESULTS.md && $(BIN)/python bench/run.py --quick --no-kafka --runs 1 \
+	  --only start,frame-16k,fetch-64k,e2e-acks1 --out build/bench || test -s build/bench/RESULTS.md
 
 soak: MINUTES = 120
 soak: $(VENV)/.test  ## two hours of mixed load on three brokers with faults (MINUTES=, RATE=, SEED=; needs root)
@@ -92,6 +114,11 @@ $(VENV)/.demo: pyproject.toml | $(VENV)/bin/python
 $(VENV)/.test: pyproject.toml | $(VENV)/bin/python
 	@echo "installing Ottla, PySpark and the test tools into $(VENV) (once; about 1 GB) …" >&2
 	@$(PIP) --editable '.[spark,cluster,test]'
+	@touch $@
+
+$(VENV)/.docs: pyproject.toml | $(VENV)/bin/python
+	@echo "installing the site generator into $(VENV) (once; about 50 MB) …" >&2
+	@$(PIP) --editable '.[docs]'
 	@touch $@
 
 clean:  ## remove the virtual environment and everything that tests and tools left

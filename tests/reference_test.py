@@ -1,0 +1,38 @@
+"""The generated pages of docs/ are what the rows, metrics and commands say today; `make reference` writes them."""
+
+from __future__ import annotations
+
+import pytest
+from tools.reference import DOCS, PAGES
+
+from ottla.config.broker import BrokerConfig
+from ottla.config.rows import rows_of
+from ottla.config.topic import TopicConfig
+
+BROKER_MADE = "metrics.md"
+"""Written from the page of a broker that runs."""
+
+
+def assert_current(name: str) -> None:
+    written = (DOCS / name).read_text().splitlines()
+    wanted = PAGES[name]().splitlines()
+    missing = [line for line in wanted if line not in written]
+    stale = [line for line in written if line not in wanted]
+    assert written == wanted, f"docs/{name} is not current: run `make reference`\n{missing[:5]}\n{stale[:5]}"
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name != BROKER_MADE])
+def test_a_page_is_current(name: str) -> None:
+    assert_current(name)
+
+
+@pytest.mark.slow
+def test_the_page_of_metrics_is_current() -> None:
+    assert_current(BROKER_MADE)
+
+
+@pytest.mark.parametrize(("page", "owner"), [("config-broker.md", BrokerConfig), ("config-topic.md", TopicConfig)])
+def test_every_key_is_on_its_page_once(page: str, owner: type) -> None:
+    text = (DOCS / page).read_text()
+    for row in rows_of(owner):
+        assert text.count(f"\n### {row.name}\n") + text.count(f"\n| `{row.name}` |") == 1, row.name
