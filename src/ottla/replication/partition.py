@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from ottla.changes import changes_state, half_changed
+from ottla.changes import HalfChanged, changes_state, half_changed
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
@@ -289,20 +289,25 @@ class Partition(LocalReplica):
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
-    @changes_state
     def _write_own(self, batch: memoryview, now: Instant, marker: Marker | None = None) -> int:
+        log = self.log
         header = unpack_header(batch, 0)
-        base_offset = self.log.append(batch, header, self.leader_epoch, now, marker)
-        self.bytes_in += len(batch)
-        self.messages_in += header[12]
-        if self.end_watchers:
-            self._wake_end_watchers()
-        if self._alone:
-            self.high_watermark = self.log.high_watermark = self.log.end_offset
-            if self.watchers:
-                self.notify()
-        else:
-            self._advance()
+        try:
+            base_offset = log.append(batch, header, self.leader_epoch, now, marker)
+            self.bytes_in += len(batch)
+            self.messages_in += header[12]
+            if self.end_watchers:
+                self._wake_end_watchers()
+            if self._alone:
+                self.high_watermark = log.high_watermark = log.end_offset
+                if self.watchers:
+                    self.notify()
+            else:
+                self._advance()
+        except (ApiError, Failure, HalfChanged):
+            raise
+        except Exception as error:  # a change (`ottla.changes`)
+            raise half_changed(f"an append to {self.tp}") from error
         return base_offset
 
     def _check_append(self, acks: int, records: memoryview, now: Instant) -> None:

@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CONTROL, patch_offset_and_epoch
+from ottla.record.batch import CONTROL, patch_offset_and_epoch, put_assigned
 from ottla.record.control import Marker
 from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
@@ -74,7 +74,7 @@ class Log(LogFiles):
             segment = self._make_room(len(view), last, timestamp, is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
-        patch_offset_and_epoch(view, 0, base, leader_epoch)
+        put_assigned(view, 0, base, header[1], leader_epoch)
         try:
             position = segment.append(view, last, timestamp)
         except Failure as failure:

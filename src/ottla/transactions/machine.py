@@ -227,15 +227,9 @@ class TransactionMachine:
     def _markers(
         self, transactional_id: str, txn: Transaction, partitions: frozenset[TopicPartition] | set[TopicPartition]
     ) -> SendMarkers:
-        markers = Markers(
-            transactional_id,
-            txn.identity,
-            txn.status.commits,
-            self._coordinator_epoch,
-            txn.version,
-            tuple(sorted(partitions)),
-        )
-        return SendMarkers(self._outside, markers)
+        identity, commits, places = txn.identity, txn.status.commits, tuple(sorted(partitions))
+        fields = transactional_id, identity, commits, self._coordinator_epoch, txn.version, places
+        return _new(SendMarkers, (self._outside, _new(Markers, fields)))
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -244,11 +238,11 @@ class TransactionMachine:
         answer = _told(command, None)
         if txn is None:  # said twice, or of a transaction that is over
             return Outcome(now=(answer,))
-        event = Acknowledged(command.transactional_id, command.partitions)
         if self.unmarked[command.transactional_id].difference(command.partitions):
+            event = Acknowledged(command.transactional_id, command.partitions)
             return Outcome(volatile=(event,), now=(answer,))
-        done = Entry(command.transactional_id, completed(txn, now_ms))
-        return Outcome(records=(done,), now=(answer,))
+        done = _new(Entry, (command.transactional_id, completed(txn, now_ms)))
+        return _new(Outcome, ((), (done,), (answer,), (), None))
 
     def _resume(self, command: ResumeMarkers, _: int) -> Outcome:
         txn = self.transactions.get(command.transactional_id)

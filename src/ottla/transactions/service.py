@@ -45,6 +45,7 @@ FEW_ENDS: Final = 50
 """… if at most so many transactions ended before it in the same turn."""
 _NS_PER_MS: Final = 1_000_000
 _logger = logging.getLogger(__name__)
+_new = tuple.__new__  # a third of the time of the classes' own
 
 
 class IdSource(Protocol):
@@ -253,9 +254,8 @@ class Transactions:
             if code not in HAS_IT:
                 self._send_by_queue(markers, RETRY_MIN_MS)
                 return
-        name, identity, *_ = markers
         ticket = partial(self._on_noted_here, markers)
-        self.submit(MarkersWritten(name, identity, markers.partitions, ticket))
+        self.submit(_new(MarkersWritten, (markers[0], markers[1], markers.partitions, ticket)))
 
     def _on_noted_here(self, markers: Markers, outcome: ApiError | None) -> None:
         if self._written_here.get(markers.transactional_id) is not markers:
@@ -356,8 +356,8 @@ def _endings(batch: Batch) -> Iterator[tuple[Ending, TopicPartition]]:
 
 
 def _places(markers: Markers, partitions: Sequence[TopicPartition]) -> Iterator[tuple[Ending, TopicPartition]]:
-    marker = Marker(markers.commit, markers.coordinator_epoch)
-    ending = Ending(*markers.identity, marker, markers.version >= BUMPED)
+    marker = _new(Marker, (markers.commit, markers.coordinator_epoch))
+    ending = _new(Ending, (*markers.identity, marker, markers.version >= BUMPED))
     return zip(repeat(ending), partitions, strict=False)
 
 
