@@ -224,7 +224,10 @@ class Runner:
             self._refuse_defect(error, command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
-        self._rearm(now)
+        if self.state is State.ACTIVE:  # `_rearm`, without a call
+            deadline_ns = self.machine.deadline()
+            if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+                self._arm(deadline_ns, now)
 
     def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
         """Apply one volatile event that was decided upon without `handle`: all it changes is a deadline.
