@@ -111,15 +111,10 @@ class Verifier:
         self._behind: dict[int, list[Question]] = {}
         """By coordinator with a request on its way: what waits for the answer to that."""
 
-    def ask(self, question: Question) -> None:
-        """Ask when this turn's input is through; the answer comes after it."""
-        question.since_ns = self._clock.now().mono_ns
-        self._queue((question,))
-
     @changes_state
     def ask_at_once(self, question: Question) -> Codes | None:
-        """Ask now. The answer, if the coordinator is on this broker and needs to wait for nobody; else None, and the
-        question's `done` gets it after this turn's input is through.
+        """The answer, if the coordinator is on this broker and needs to wait for no other; else None: it is asked when
+        this turn's input is through, and the question's `done` gets the answer.
         """
         question.since_ns = self._clock.now().mono_ns
         answer = _AnswerHere(self._told_here, question)
