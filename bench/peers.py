@@ -17,6 +17,8 @@ from typing import Protocol
 from testbench.apache_kafka.broker import HOST, KAFKAS_HEAP, KafkaNode, answers, cpu_seconds, free_port
 from testbench.apache_kafka.packages import BenchError
 
+from testbench import programs
+
 HERE = Path(__file__).parent
 
 
@@ -164,6 +166,14 @@ def other(name: str, command: str, directory: Path) -> Process:
     return Process(name, shlex.split(command.format(port=port, dir=directory)), port, directory / "log")
 
 
+def kfake(directory: Path) -> Process:
+    """franz-go's broker in one process: everything in memory, and in files besides. Raises BenchError without Go."""
+    command = programs.kfake()
+    directory.mkdir(parents=True, exist_ok=True)
+    port = free_port()
+    return Process("kfake", [*command, str(port), str(directory / "data")], port, directory / "log")
+
+
 def native(name: str, directory: Path) -> Path:
     """Compile bench/native/<name>.c. Raises BenchError."""
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -225,6 +235,7 @@ __all__ = [
     "Peer",
     "Process",
     "SendFloor",
+    "kfake",
     "native",
     "other",
     "ottla",

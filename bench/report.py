@@ -18,11 +18,13 @@ accounting in ns; medians of {runs} interleaved runs, all brokers alive together
 A limit is a multiple of the peer's median in the same run, or absolute where no peer is named. Rows without a limit
 show where it comes from: whole frames beside a C program that moves the same bytes and does nothing else, and a
 consumer told to ask for more at once (librdkafka by itself pauses for a second while it has 100,000 records in hand).
+kfake is franz-go's broker in Go: one process that keeps everything in memory, and writes files besides; rows beside it
+have its figure in place of Kafka's.
 
 Machine: {machine}. Load average during the runs: {load}. Measured {when}.
 Command: `{command}`
 
-| what | unit | Ottla | Apache Kafka | ratio | limit | C floor | × floor | verdict |
+| what | unit | Ottla | Apache Kafka, or kfake | ratio | limit | C floor | × floor | verdict |
 |---|---|---|---|---|---|---|---|---|
 """
 
@@ -35,7 +37,7 @@ def number(value: float | None) -> str:
 
 
 def _line(row: Row) -> str:
-    own, kafka, floor = row.figure("ottla"), row.figure("kafka"), row.figure("floor")
+    own, kafka, floor = row.figure("ottla"), row.figure(row.against or "kafka"), row.figure("floor")
     ratio = own / kafka if own is not None and kafka else None
     over_floor = own / floor if own is not None and floor else None
     limit = "–" if row.limit is None else f"≤ {row.limit:g}" + (" ×" if row.against else "")

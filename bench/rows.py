@@ -53,6 +53,14 @@ class Row:
         return "within" if self.measured <= self.limit else "over"
 
 
+BESIDE_KFAKE = (
+    ("kfake-produce-1", "Produce 1 × 100 B, 50 connections, acks 1", "µs/request"),
+    ("kfake-frame-16k", "Produce frames of 16 KiB, 5 connections × 4", "CPU s/GB"),
+    ("kfake-frame-1m", "Produce frames of 1 MB, 2 connections × 2", "CPU s/GB"),
+)
+"""Rows against a compiled broker in one process that keeps everything in memory (`bench.peers.kfake`)."""
+
+
 def table() -> dict[str, Row]:
     """All rows, in the order of the report."""
     rows = [
@@ -71,6 +79,7 @@ def table() -> dict[str, Row]:
         Row("frame-1m", "Produce frames of 1 MB, 2 connections × 2", "CPU s/GB", None),
         Row("fetch-64k", "Fetch of 64 KiB, 10 connections", "CPU s/GB", None),
         Row("fetch-1m", "Fetch of 1 MiB, 2 connections × 2", "CPU s/GB", None),
+        *(Row(key, f"{title}, beside kfake", unit, 1.0, "kfake") for key, title, unit in BESIDE_KFAKE),
         Row("start", "command to ready", "s", 0.5, None),
         Row("rss-idle", "resident memory, idle", "MiB", 60, None),
         Row("rss-load", "resident memory, after the load of this table", "MiB", 120, None),

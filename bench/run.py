@@ -17,12 +17,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from testbench.apache_kafka.packages import BenchError
+
 from bench import work
 from bench.filling import judge
 from bench.memory import touch_memory
-from bench.peers import Floor, Kafka, Observed, Peer, SendFloor, native, other, ottla, rss_mib
+from bench.peers import Floor, Kafka, Observed, Peer, SendFloor, kfake, native, other, ottla, rss_mib
 from bench.report import write
-from bench.rows import Row, table
+from bench.rows import BESIDE_KFAKE, Row, table
 
 MB = 1_000_000
 WRITING = ("frame-16k", "frame-1m", "produce-16k", "produce-1m")
@@ -47,9 +49,22 @@ class Bench:
         for each in options.peer:
             name, _, command = each.partition("=")
             self.brokers.append(other(name, command, directory / name))
+        self.kfake = self._start_kfake()
         self.observed = Observed(directory / "observed")
         self.floor = Floor(directory, reply_bytes=60)
         self.send_floors = {size: SendFloor(directory, size) for size in (KIB64, MIB)}
+
+    def _start_kfake(self) -> Peer | None:
+        """The second peer. Without a Go that compiles it, its rows are not asked for."""
+        keys = {key for key, *_ in BESIDE_KFAKE}
+        if not keys & self.only:
+            return None
+        try:
+            return kfake(self.directory / "kfake")
+        except BenchError as error:
+            self.say(f"the rows beside kfake are left out: {error}")
+            self.only -= keys
+            return None
 
     def wants(self, *keys: str) -> bool:
         """Whether one of these rows was asked for."""
@@ -122,10 +137,29 @@ class Bench:
                 self.row(key).add(peer.name, value)
                 self.say(f"  {key:18} {peer.name:8} {value:8.3f} {self.row(key).unit}")
             self.floor.truncate()
+        self._beside_kfake()
         if self.wants("e2e-outside"):
             value = work.outside(self.observed, "1", 200, max(100, int(1000 * self.scale)))
             self.row("e2e-outside").add("ottla", value)
             self.say(f"  {'e2e-outside':18} {'ottla':8} {value:8.3f} ms")
+
+    def _beside_kfake(self) -> None:
+        """It keeps all that it is given in memory, so its topic goes after each row."""
+        steps: dict[str, Callable[[Peer], float]] = {
+            "kfake-produce-1": lambda peer: self._requests(peer, 1),
+            "kfake-frame-16k": lambda peer: self._bytes(peer, 16, 1024, 5, 4, 300),
+            "kfake-frame-1m": lambda peer: self._bytes(peer, 1000, 1024, 2, 2, 500),
+        }
+        for key, step in steps.items():
+            if self.kfake is None or not self.wants(key):
+                continue
+            work.make_topic(self.kfake.port, work.TOPIC)
+            for peer in (self.brokers[0], self.kfake):
+                touch_memory()
+                value = step(peer)
+                self.row(key).add(peer.name, value)
+                self.say(f"  {key:18} {peer.name:8} {value:8.3f} {self.row(key).unit}")
+            work.delete_topic(self.kfake.port, work.TOPIC)
 
     def _requests(self, peer: Peer, acks: int) -> float:
         count = int(100_000 * self.scale)
@@ -169,7 +203,8 @@ class Bench:
 
     def stop(self) -> None:
         """End every peer."""
-        for peer in [*self.brokers, self.observed, self.floor, *self.send_floors.values()]:
+        more = [] if self.kfake is None else [self.kfake]
+        for peer in [*self.brokers, *more, self.observed, self.floor, *self.send_floors.values()]:
             peer.stop()
 
 

@@ -34,6 +34,13 @@ def make_topic(port: int, name: str, partitions: int = PARTITIONS, config: dict[
         future.result(30)
 
 
+def delete_topic(port: int, name: str) -> None:
+    """Delete a topic, and what it has in memory."""
+    admin = AdminClient({"bootstrap.servers": f"{HOST}:{port}"})
+    for future in admin.delete_topics([name]).values():
+        future.result(30)
+
+
 def produce_frame(topic: str, acks: int, records: int, size: int, partition: int = 0) -> bytes:
     """A whole Produce request with its length prefix."""
     batch = encode_batch([Record(i, 1_700_000_000_000 + i, None, b"x" * size, ()) for i in range(records)])

@@ -1,4 +1,4 @@
-"""Programs of the test bench in other languages: by kafkajs (testbench/node) and by franz-go (testbench/go).
+"""Programs of the test bench in other languages: by kafkajs (node) and by franz-go (go, kfake).
 
 Zone: real. Their packages come through npm and Go's own client, of the versions in their lock files; what was made of
 them is kept in the cache. `python -m testbench.programs` makes everything beforehand;
@@ -21,7 +21,9 @@ from testbench.apache_kafka.packages import BenchError, cache
 
 HERE = Path(__file__).parent
 GO = (1, 24)
-"""The oldest Go that compiles franz-go."""
+"""The oldest Go that compiles franz-go …"""
+GO_OF_KFAKE = (1, 26)
+"""… and the oldest one that compiles its broker."""
 
 
 def kafkajs_member() -> list[str]:
@@ -32,7 +34,12 @@ def kafkajs_member() -> list[str]:
 
 def franz_go_member() -> list[str]:
     """The command of a group member by franz-go. Raises BenchError."""
-    return [str(_made("go", _compile) / "member")]
+    return [str(_made("go", lambda directory: _compile(directory, "member", GO)) / "member")]
+
+
+def kfake() -> list[str]:
+    """The command of franz-go's broker in memory; a port and a directory follow. Raises BenchError."""
+    return [str(_made("kfake", lambda directory: _compile(directory, "kfake", GO_OF_KFAKE)) / "kfake")]
 
 
 def _found(command: str, package: str) -> str:
@@ -67,12 +74,12 @@ def _install_packages(directory: Path) -> None:
     _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], directory, "npm could not install kafkajs")
 
 
-def go() -> str | None:
+def go(oldest: tuple[int, int] = GO) -> str | None:
     """A Go that is new enough: of the machine, or the wheel in this environment."""
     places = (os.environ.get("PATH", os.defpath), "/usr/local/go/bin", str(Path(sys.executable).parent))
     for place in places:
         path = shutil.which("go", path=place)
-        if path is not None and _go_version(path) >= GO:
+        if path is not None and _go_version(path) >= oldest:
             return path
     return None
 
@@ -83,11 +90,11 @@ def _go_version(path: str) -> tuple[int, int]:
     return (0, 0) if version is None else (int(version[1]), int(version[2]))
 
 
-def _compile(directory: Path) -> None:
-    path = go()
+def _compile(directory: Path, program: str, oldest: tuple[int, int]) -> None:
+    path = go(oldest)
     if path is None:
-        raise BenchError(f"there is no Go {GO[0]}.{GO[1]} or newer: run testbench/setup")
-    _run([path, "build", "-o", "member", "."], directory, "Go could not build testbench/go")
+        raise BenchError(f"there is no Go {oldest[0]}.{oldest[1]} or newer: run testbench/setup")
+    _run([path, "build", "-o", program, "."], directory, f"Go could not build {program}")
 
 
 def _run(command: list[str], directory: Path, what: str) -> None:
@@ -99,9 +106,10 @@ def _run(command: list[str], directory: Path, what: str) -> None:
 
 if __name__ == "__main__":
     if "--has-go" in sys.argv:
-        sys.exit(go() is None)
+        sys.exit(go(GO_OF_KFAKE) is None)
     try:
         print(*kafkajs_member())
         print(*franz_go_member())
+        print(*kfake())
     except BenchError as error:
         sys.exit(f"programs: {error}")

@@ -118,8 +118,8 @@ def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> 
 
 def test_a_verification_that_fails_stops_the_broker(node) -> None:
     """The questions that it took from its queue would never be answered."""
-    node.broker.verifier.coordinator_of = node.broker.verifier.here = fail
+    node.broker.verifier.here, node.broker.verifier.coordinator_of = None, fail
     question = Question("id", 1, 0, {}, True, lambda _codes: None)
-    node.process.post(0, "ask", lambda: (node.broker.verifier.ask(question), node.broker.end_turn()))
+    node.process.post(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
     with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
         node.pass_ms(1)

@@ -210,7 +210,7 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
     """It runs in an effect of the turn in which the coordinator has answered."""
     handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
     asked = []
-    handler._verifier = SimpleNamespace(ask=asked.append)
+    handler._verifier = SimpleNamespace(ask_at_once=asked.append)  # None: the answer comes later
     request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
     request.transactional_id = "id"
     place = node.send(request, 9)
@@ -222,6 +222,19 @@ def test_a_produce_that_fails_after_its_verification_costs_its_request(node) -> 
     handler._now = clock
     assert not place.answered
     assert node.network.closed[0].startswith("Produce in version 9 failed with ZeroDivisionError")
+    assert node.produce("t", b"b").base_offset == 0
+
+
+def test_a_produce_that_fails_after_a_verification_at_once_leaves_no_answer_behind(node) -> None:
+    handler = node.broker._dispatch.hot[ApiKey.PRODUCE].handler.__self__
+    handler._verifier = SimpleNamespace(ask_at_once=lambda asked: dict.fromkeys(asked.partitions, ErrorCode.NONE))
+    request = node.produce_request("t", b"a", producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    request.transactional_id = "id"
+    handler._now, clock = (lambda: 1 / 0), handler._now
+    place = node.send(request, 9)
+    handler._now = clock
+    assert place.answered
+    assert not node.broker.hosted.find("t", 0).guards, "else a later batch would pass for verified"
     assert node.produce("t", b"b").base_offset == 0
 
 

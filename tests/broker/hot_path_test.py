@@ -33,7 +33,7 @@ from ottla.wire.messages import (
     TxnOffsetCommitRequest,
 )
 
-BUDGET = 40
+BUDGET = 30
 """Python calls per one-record Produce, socket to socket."""
 FETCH_BUDGET = 55
 """Python calls per Fetch of one partition, of records that an index has to find."""
@@ -41,7 +41,7 @@ WIDE, WIDE_BUDGET = 400, 5
 """Partitions of a full fetch without a session, and Python calls for each of them."""
 HEARTBEAT_BUDGET = 30
 """Python calls per Heartbeat."""
-TRANSACTION_BUDGET = 700
+TRANSACTION_BUDGET = 450
 """Python calls per transaction of version 2: a record, a position, the end; two markers on the same broker."""
 REQUESTS = 200
 ROUNDS = 5

@@ -5,6 +5,9 @@ The coordinator answers by hand. Safeguards are also taken away, to see them bit
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 from hypothesis import given as anything
 from hypothesis import strategies as st
@@ -19,6 +22,7 @@ from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.replication.guards import Guards
 from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.replication.verification import beginning, refusal
+from ottla.replication.verifier import Codes, Question
 from ottla.requests import Context, handlers_of, handles
 from ottla.seams import Gate
 from ottla.wire.apis import ApiKey
@@ -121,6 +125,28 @@ def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(node, coor
     assert code(node, asking(node, epoch=1), version) is ErrorCode.NONE
     assert len(coordinator.asked) == 2, "another transaction"
     assert len(node.partition().guards) == 0
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_coordinator_here_is_not_waited_for_when_it_answers_at_once(node, is_late: bool, version: int) -> None:
+    later: list[partial[None]] = []
+
+    def here(question: Question, done: Callable[[Codes], None]) -> bool:
+        assert node.partition().log.end_offset == 0
+        answer = partial(done, dict.fromkeys(question.partitions, ErrorCode.NONE))
+        later.append(answer) if is_late else answer()
+        return True
+
+    node.broker.verifier.here = here
+    place = node.send(asking(node), version)
+    assert place.gate is (Gate.WAIT if is_late else Gate.NEXT)
+    assert place.answered is not is_late
+    for answer in later:
+        node.process.post(0, "answer", lambda answer=answer: (answer(), node.broker.end_turn()))
+    node.pass_ms(1)
+    assert produced(node, place).base_offset == 0
+    assert not node.partition().guards
 
 
 def test_the_connection_waits_and_its_answer_comes(node, coordinator) -> None:

@@ -29,7 +29,7 @@ from ottla.transactions.commands import (
     VerifyPartitions,
 )
 from ottla.transactions.machine import Policy, TransactionMachine
-from ottla.transactions.service import TOPIC, Transactions
+from ottla.transactions.service import FEW_ENDS, TOPIC, Transactions
 from ottla.transactions.state import Identity, Status
 from ottla.types import TopicPartition
 from ottla.wire.codec import decode, encode_bytes
@@ -273,6 +273,72 @@ def test_partitions_of_this_broker_are_told_without_a_message(service: Service) 
     assert written == [first, first], "it was refused, and is said again"
     assert service.status() is Status.COMPLETE_COMMIT
     assert service.service.pending == 0
+
+
+class Here:
+    """The partitions of this broker, which answer when a test wants it."""
+
+    def __init__(self, service: Service) -> None:
+        self.calls: list[list[TopicPartition]] = []
+        self.answers: list[Callable[[Sequence[ErrorCode]], None]] = []
+        service.leaders[T1] = 1
+        service.service.here = 1, self.write
+
+    def write(
+        self, places: Iterator[tuple[Ending, TopicPartition]], done: Callable[[Sequence[ErrorCode]], None]
+    ) -> None:
+        self.calls.append([tp for _, tp in places])
+        self.answers.append(done)
+
+
+@pytest.mark.parametrize("codes", [(0, 0), (0, ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+def test_markers_of_this_broker_alone_need_no_request(service: Service, codes: Sequence[ErrorCode]) -> None:
+    here = Here(service)
+    service.init()
+    service.add(0, T0, T1)
+    assert service.end(0).value == Identity(1000, 1)
+    assert service.status() is Status.PREPARE_COMMIT
+    assert service.service.pending == 1
+    service.turn(lambda: here.answers[0](codes))
+    refused = any(codes)
+    assert service.status() is (Status.PREPARE_COMMIT if refused else Status.COMPLETE_COMMIT)
+    assert here.calls == [[T0, T1]]
+    if refused:
+        service.pass_ms(100)
+        assert here.calls == [[T0, T1]] * 2, "after a while both are said again"
+        service.turn(lambda: here.answers[1]([ErrorCode.NONE, ErrorCode.NONE]))
+        assert service.status() is Status.COMPLETE_COMMIT
+    assert service.service.pending == 0
+    assert service.wire.shown() == []
+
+
+def test_a_late_answer_to_a_coordinator_that_is_none_any_more_changes_nothing(service: Service) -> None:
+    here = Here(service)
+    service.init()
+    service.add(0, T0, T1)
+    service.end(0)
+    service.follow()
+    service.turn(lambda: here.answers[0]([ErrorCode.NOT_LEADER_OR_FOLLOWER] * 2))
+    service.pass_ms(5000)
+    assert len(here.calls) == 1
+    assert service.service.pending == 0
+
+
+def test_a_loaded_coordinator_writes_few_markers_on_the_short_way(service: Service) -> None:
+    here = Here(service)
+    count = FEW_ENDS + 20
+    for number in range(count):
+        service.init(f"x{number}")
+        service.add(0, T0, T1, name=f"x{number}", producer_id=1000 + number)
+        service.turn(
+            lambda number=number: service.service.submit(
+                EndTransaction(f"x{number}", Identity(1000 + number, 0), True, 2, Ticket())
+            )
+        )
+    here.calls.clear()
+    service.lead()
+    service.pass_ms(1000)
+    assert sorted(map(len, here.calls)) == [2] * FEW_ENDS + [2 * 20], "the others share a batch"
 
 
 @pytest.mark.parametrize("crash", [True, False])

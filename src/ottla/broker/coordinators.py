@@ -48,6 +48,8 @@ from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.transactions.service import Transactions
 from ottla.transactions.state import Identity
 
+_new = tuple.__new__  # a third of the time of the classes' own, and this runs twice per transaction
+
 
 class Coordinators:
     """Groups and transactions; each on its own internal topic."""
@@ -104,9 +106,9 @@ class Coordinators:
         shard = self.transactions.shard_of(question.transactional_id)
         if shard is None:
             return False
-        identity = Identity(question.producer_id, question.epoch)
-        wanted = Wanted(question.transactional_id, identity, not question.add, question.partitions)
-        self._producers.add(wanted, verifier.VERSION, done, shard.submit)
+        identity = _new(Identity, (question.producer_id, question.epoch))
+        fields = question.transactional_id, identity, not question.add, question.partitions
+        self._producers.add(_new(Wanted, fields), verifier.VERSION, done, shard.submit)
         return True
 
     def declare_metrics(self, registry: Registry, hosted: Hosted) -> None:

@@ -39,7 +39,10 @@ class Openings:
         def answered(codes: Codes) -> None:
             _answered(partition, guard, codes, run)
 
-        self._verifier.ask(Question(transactional_id, *producer, [partition.tp], adds, answered))
+        question = Question(transactional_id, *producer, [partition.tp], adds, answered)
+        codes = self._verifier.ask_at_once(question)
+        if codes is not None:
+            answered(codes)
 
 
 def _is_to_ask(partition: Partition, producer: Producer, adds: bool) -> bool:
@@ -53,5 +56,7 @@ def _answered(partition: Partition, guard: Guard, codes: Codes, run: Run) -> Non
     guard.passed = code is ErrorCode.NONE
     if guard.passed and not partition.guards.passes(guard.producer_id, guard.epoch):
         code = ErrorCode.CONCURRENT_TRANSACTIONS  # the answer was about a transaction that has ended since: ask again
-    run(code)
-    partition.guards.end(guard)
+    try:
+        run(code)
+    finally:
+        partition.guards.end(guard)

@@ -6,6 +6,7 @@ Zone: deterministic. One journal per leader epoch: it is lost when another leads
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from ottla.coordinator.shard import Producer
 from ottla.errors import ApiError, ErrorCode
@@ -13,6 +14,9 @@ from ottla.record.batch import TRANSACTIONAL, Record, encode_batch, encode_one
 from ottla.replication.partition import Partition
 from ottla.replication.watchers import Watcher
 from ottla.seams import Instant
+from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
+
+_NOBODY: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 class PartitionJournal:
@@ -49,16 +53,18 @@ class PartitionJournal:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{partition.tp} is not led here any more")
         if producer is not None:
             self._check_epoch(producer)
-        base = partition.append_own(memoryview(self._batch(records, producer, now.wall_ms)), now)
+        if len(records) == 1 and not self._codec:
+            attributes, identity = (0, _NOBODY) if producer is None else (TRANSACTIONAL, producer)
+            batch = encode_one(attributes, now.wall_ms, *records[0], *identity, -1 if producer is None else 0)
+        else:
+            batch = self._batch(records, producer, now.wall_ms)
+        base = partition.append_own(memoryview(batch), now)
         return base, base + len(records)
 
     def _batch(
         self, records: Sequence[tuple[bytes, bytes | None]], producer: Producer | None, wall_ms: int
     ) -> bytearray:
         producer_id, epoch, sequence = (-1, -1, -1) if producer is None else (*producer, 0)
-        if len(records) == 1 and not self._codec:
-            attributes = 0 if producer is None else TRANSACTIONAL
-            return encode_one(attributes, wall_ms, *records[0], producer_id, epoch, sequence)
         return encode_batch(
             [Record(at, wall_ms, key, value, ()) for at, (key, value) in enumerate(records)],
             codec=self._codec,

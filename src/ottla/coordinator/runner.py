@@ -211,7 +211,9 @@ class Runner:
 
     def submit(self, command: Command) -> None:
         """Ask the machine, or turn the asker away."""
-        if not self.serves:
+        partition = self._journal.partition
+        # `serves`, without a call
+        if self.state is not State.ACTIVE or not partition.is_leader or partition.leader_epoch != self._journal.epoch:
             code = _REFUSALS.get(self.state, ErrorCode.NOT_COORDINATOR)
             command.ticket(ApiError(code, f"the coordinator in {self._tp} is {self.state.name.lower()}"))
             return
@@ -222,7 +224,10 @@ class Runner:
             self._refuse_defect(error, command.ticket)
             return
         self._carry_out(outcome, now, command.ticket)
-        self._rearm(now)
+        if self.state is State.ACTIVE:  # `_rearm`, without a call
+            deadline_ns = self.machine.deadline()
+            if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+                self._arm(deadline_ns, now)
 
     def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
         """Apply one volatile event that was decided upon without `handle`: all it changes is a deadline.
@@ -301,9 +306,10 @@ class Runner:
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many wait for a commit")
         if not outcome.records:
             return 0
-        encode = self._tools.codec.encode
+        encode, records = self._tools.codec.encode, outcome.records
         try:
-            base, position = self._journal.append([encode(entry) for entry in outcome.records], outcome.producer, now)
+            encoded = [encode(records[0])] if len(records) == 1 else [encode(entry) for entry in records]
+            base, position = self._journal.append(encoded, outcome.producer, now)
         except ApiError as error:
             _logger.warning("%s takes no records: %s", self._tp, error)
             raise
@@ -311,7 +317,8 @@ class Runner:
         return base
 
     def _perform_when_committed(self, effects: Sequence[Effect], now: Instant) -> None:
-        if (self._patience is None or not self._parking) and self._journal.committed >= self.applied:
+        high_watermark = self._journal.partition.high_watermark
+        if (self._patience is None or not self._parking) and high_watermark >= self.applied:
             for effect in effects:
                 self._perform(effect)
         else:
@@ -324,7 +331,10 @@ class Runner:
     def _perform(self, effect: Effect) -> None:
         """An effect is outside of the machine: one that fails costs the one that it answers."""
         try:
-            effect.perform()
+            if type(effect) is Answer:
+                effect.ticket(effect.value)  # `perform`, without a call
+            else:
+                effect.perform()
         except HalfChanged:
             raise
         except Exception as error:

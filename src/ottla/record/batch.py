@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from ottla.record.compression import compress, decompress
 from ottla.record.crc import Buffer, crc32c
 from ottla.record.errors import CorruptRecord
-from ottla.record.varint import encode_varint, read_varint, read_varlong
+from ottla.record.varint import LENGTHS, LENGTHS_END, encode_varint, read_varint, read_varlong
 from ottla.utf8 import decode_text, encode_text
 
 HEADER_SIZE: Final = 61
@@ -151,6 +151,11 @@ def patch_offset_and_epoch(view: bytearray | memoryview, pos: int, base_offset: 
     """Write what the leader assigns; the checksum does not cover it."""
     _put_offset(view, pos, base_offset)
     _put_epoch(view, pos + LOG_OVERHEAD, leader_epoch)
+
+
+put_assigned: Final = Struct(">qii").pack_into
+"""`patch_offset_and_epoch` without a call, with the length of the batch's header between them:
+(view, position, base offset, length, leader epoch)."""
 
 
 def crc_ok(view: memoryview, pos: int, end: int) -> bool:
@@ -399,12 +404,17 @@ def encode_one(
 
     Hot: coordinators write such batches, five and two markers for each transaction.
     """
+    size = len(key)
+    key_size = LENGTHS[size] if size < LENGTHS_END else encode_varint(size)
     if value is None:
-        body = b"".join((b"\0\0\0", encode_varint(len(key)), key, b"\x01\0"))
+        body = b"".join((b"\0\0\0", key_size, key, b"\x01\0"))
     else:
-        body = b"".join((b"\0\0\0", encode_varint(len(key)), key, encode_varint(len(value)), value, b"\0"))
+        size = len(value)
+        value_size = LENGTHS[size] if size < LENGTHS_END else encode_varint(size)
+        body = b"".join((b"\0\0\0", key_size, key, value_size, value, b"\0"))
     head = _COVERED.pack(attributes, 0, timestamp, timestamp, producer_id, producer_epoch, base_sequence, 1)
-    covered = b"".join((head, encode_varint(len(body)), body))
+    size = len(body)
+    covered = b"".join((head, LENGTHS[size] if size < LENGTHS_END else encode_varint(size), body))
     length = len(covered) + ATTRIBUTES_POS - LOG_OVERHEAD
     return bytearray(_UNCOVERED.pack(0, length, -1, MAGIC_V2, crc32c(covered)) + covered)
 

@@ -68,7 +68,7 @@ def marker_value(coordinator_epoch: int) -> bytes:
 
 def marker_batch(producer_id: int, epoch: int, marker: Marker, timestamp: int) -> bytearray:
     """The control batch that ends a transaction of a producer; `timestamp` in ms of wall time."""
-    key, value = _COMMIT_KEY if marker.commit else _ABORT_KEY, marker_value(marker.coordinator_epoch)
+    key, value = _COMMIT_KEY if marker.commit else _ABORT_KEY, _MARKER.pack(0, marker.coordinator_epoch)
     return encode_one(TRANSACTIONAL | CONTROL, timestamp, key, value, producer_id, epoch)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NoReturn
 
-from ottla.changes import changes_state, half_changed
+from ottla.changes import HalfChanged, changes_state, half_changed
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
@@ -35,7 +35,6 @@ from ottla.replication.state import (
 from ottla.seams import Failure, Instant
 from ottla.storage.log import Log
 from ottla.storage.log_files import UNBOUNDED
-from ottla.storage.producer_state import Duplicate
 from ottla.types import NO_EPOCH, NO_TIMESTAMP
 
 
@@ -211,7 +210,8 @@ class Partition(LocalReplica):
                 self._out_of_turn(header, error.as_value(), acks, now)
                 duplicate = None
             if duplicate is not None:
-                return duplicate.base_offset, self._stamp_of(duplicate), duplicate.last_offset + 1
+                stamp = duplicate.timestamp if self._append_time else NO_TIMESTAMP
+                return duplicate.base_offset, stamp, duplicate.last_offset + 1
             if header[5] & TRANSACTIONAL and self.shared.verifies:
                 self._check_verified(header[9], header[10], header[11])
         stamp = NO_TIMESTAMP
@@ -289,20 +289,25 @@ class Partition(LocalReplica):
         self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
         return offset + 1
 
-    @changes_state
     def _write_own(self, batch: memoryview, now: Instant, marker: Marker | None = None) -> int:
+        log = self.log
         header = unpack_header(batch, 0)
-        base_offset = self.log.append(batch, header, self.leader_epoch, now, marker)
-        self.bytes_in += len(batch)
-        self.messages_in += header[12]
-        if self.end_watchers:
-            self._wake_end_watchers()
-        if self._alone:
-            self.high_watermark = self.log.high_watermark = self.log.end_offset
-            if self.watchers:
-                self.notify()
-        else:
-            self._advance()
+        try:
+            base_offset = log.append(batch, header, self.leader_epoch, now, marker)
+            self.bytes_in += len(batch)
+            self.messages_in += header[12]
+            if self.end_watchers:
+                self._wake_end_watchers()
+            if self._alone:
+                self.high_watermark = log.high_watermark = log.end_offset
+                if self.watchers:
+                    self.notify()
+            else:
+                self._advance()
+        except (ApiError, Failure, HalfChanged):
+            raise
+        except Exception as error:  # a change (`ottla.changes`)
+            raise half_changed(f"an append to {self.tp}") from error
         return base_offset
 
     def _check_append(self, acks: int, records: memoryview, now: Instant) -> None:
@@ -370,9 +375,6 @@ class Partition(LocalReplica):
                 raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._too_few())
         return acks > 0 or self.high_watermark >= offset
 
-    def _stamp_of(self, duplicate: Duplicate) -> int:
-        return duplicate.timestamp if self._append_time else NO_TIMESTAMP
-
     def _too_few(self) -> str:
         return f"{self.tp} has the ISR {list(self.isr)}, min.insync.replicas asks for {self.min_isr} replicas"
 
@@ -430,8 +432,7 @@ class Partition(LocalReplica):
         in_sync = self._in_sync
         if replica_id not in in_sync.replicas:
             raise stranger(self.tp, replica_id, leader_epoch)
-        log = self.log
-        end = log.end_offset
+        log, end = self.log, self.log.end_offset
         parts_at = None if last_epoch < 0 else self.parting(offset, last_epoch)
         if parts_at is not None:
             return parts_at

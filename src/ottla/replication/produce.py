@@ -36,13 +36,13 @@ from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.delayed_produce import DelayedProduce, Late
 from ottla.replication.hosted import Hosted, HostedTopic
 from ottla.replication.large_produce import LargeProduce
-from ottla.replication.leaders import Leaders, NoLeaders, current_leader, missing
+from ottla.replication.leaders import Leaders, NoLeaders, missing
 from ottla.replication.message_sets import NO_MESSAGES, Conversion, converted_at_once, has_message_set
 from ottla.replication.older_topics import LoweringAhead
 from ottla.replication.partition import Partition
 from ottla.replication.preparation import Item, Preparation, Refused, without_zstd
-from ottla.replication.produce_answers import Answers, Refusals, Row, as_moved, named, partition_answer
-from ottla.replication.verification import Verification, unverified
+from ottla.replication.produce_answers import Answers, AnswersWithTexts, Refusals, Row, as_moved, named
+from ottla.replication.verification import Beginning, Verification, unverified
 from ottla.replication.verifier import Verifier
 from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
 from ottla.seams import Gate, Slot, World
@@ -59,7 +59,6 @@ DECLARATION: Final = Declaration(
 """The transactional id is that of a transaction's records."""
 MAX_VERSION: Final = DECLARATION.max_version
 _TOPIC_ID_VERSION: Final = 13
-_LEADER_VERSION: Final = 10
 _BATCH_VERSION: Final = 3
 """From here on records are batches of format v2."""
 _STORAGE_VERSION: Final = 4
@@ -101,6 +100,7 @@ class ProduceHandler:
         self._world = world
         self._verifier = verifier
         self._leaders: Leaders = leaders or NoLeaders()
+        self._texts = AnswersWithTexts(hosted, self._leaders)
         self._reply = world.network.reply
         self._now = world.clock.now
         self._hosted = hosted
@@ -118,8 +118,11 @@ class ProduceHandler:
             transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
         except hot.ManyPartitions:
             return self._run_in_slices(slot, frame, version, correlation_id, pos)
-        if transactional_id is not None and self._verifier is not None and self._begins(version, items):
-            return self._hold_and_verify(slot, frame, version, correlation_id, pos)
+        if transactional_id is not None and self._verifier is not None:
+            beginnings = self._beginnings(version, items)
+            if beginnings:
+                decoded = transactional_id, acks, timeout_ms, items
+                return self._verify_and_run(slot, frame, version, correlation_id, pos, decoded, beginnings)
         if version < _BATCH_VERSION and has_message_set(items):
             return self._convert_and_run(slot, frame, version, correlation_id, pos)
         if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
@@ -272,7 +275,7 @@ class ProduceHandler:
             as_moved(answers)
         head = _correlation(correlation_id) + self._header[version]
         if refused and version >= _MESSAGE_VERSION:
-            response = self._with_messages(answers, refused, version, slot.peer.listener)
+            response = self._texts.respond(answers, refused, version, slot.peer.listener)
             self._reply(slot, [head, *encode(response, version)])
         else:
             self._reply(slot, [head + self._encode[version](named(answers, version), 0)])
@@ -298,37 +301,6 @@ class ProduceHandler:
         if isinstance(records, Refused):
             return records.error
         return ApiError(ErrorCode.INVALID_RECORD, "a Produce request must carry exactly one record batch")
-
-    def _with_messages(self, answers: Answers, refused: Refusals, version: int, listener: str) -> ProduceResponse:
-        """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
-        response = ProduceResponse()
-        nodes: dict[int, None] = {}
-        for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):
-            partitions = [partition_answer(row, refused.get((at, place))) for place, row in enumerate(rows)]
-            if version >= _LEADER_VERSION:
-                key = topic_id if version >= _TOPIC_ID_VERSION else name
-                for data in partitions:
-                    if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                        self._tell_leader(key, data, nodes)
-            response.responses.append(
-                ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
-            )
-        for node in nodes:
-            found = self._leaders.address(node, listener)
-            if found is not None:
-                response.node_endpoints.append(ProduceResponse.NodeEndpoint(**found._asdict()))
-        return response
-
-    def _tell_leader(
-        self, key: str | bytes, data: ProduceResponse.PartitionProduceResponse, nodes: dict[int, None]
-    ) -> None:
-        topics: Any = self._hosted.by_id if isinstance(key, bytes) else self._hosted.by_name
-        found = current_leader(topics, self._leaders, key, data.index)
-        if found is not None:
-            data.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                leader_id=found.leader, leader_epoch=found.leader_epoch
-            )
-            nodes[found.leader] = None
 
     # -- many partitions -----------------------------------------------------------------------------------------------
 
@@ -365,10 +337,12 @@ class ProduceHandler:
             self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
 
         def verify(items: Sequence[Item]) -> None:
-            if transactional_id is None or self._verifier is None or not self._begins(version, items):
+            beginnings = self._beginnings(version, items)
+            if transactional_id is None or self._verifier is None or not beginnings:
                 run(items)
                 return
-            Verification(self._world.clock, version, items, run).start(self._verifier, transactional_id, topics)
+            verification = Verification(self._world.clock, version, items, run)
+            verification.start(self._verifier, transactional_id, beginnings)
 
         def prepare(items: Sequence[Item]) -> None:
             if self._hosted.preparing and self._wants_preparation(version, items):
@@ -387,7 +361,7 @@ class ProduceHandler:
         """The answer for some partitions of a large request."""
         if version < _STORAGE_VERSION:
             as_moved(answers)
-        return self._with_messages(answers, texts, version, listener)
+        return self._texts.respond(answers, texts, version, listener)
 
     def now_ms(self) -> int:
         """For deadlines."""
@@ -447,33 +421,53 @@ class ProduceHandler:
 
     # -- the first batches of a transaction ----------------------------------------------------------------------------
 
-    def _begins(self, version: int, items: Sequence[Item]) -> bool:
-        return next(unverified(version, self._topics[version], items), None) is not None
+    def _beginnings(self, version: int, items: Sequence[Item]) -> list[Beginning]:
+        return list(unverified(version, self._topics[version], items))
 
-    def _hold_and_verify(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
-        """Hold the request, look into its batches, ask the transaction's coordinator, and run it then."""
-        held = self._world.network.hold(slot, frame)
-        transactional_id, acks, timeout_ms, items = self._decode[version](held, pos)
-        assert transactional_id is not None, "only these are verified"
+    def _verify_and_run(
+        self,
+        slot: Slot,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        pos: int,
+        decoded: _Decoded,
+        beginnings: list[Beginning],
+    ) -> Gate:
+        """Look into the batches, ask the transaction's coordinator, and run the request: now, if that answers at once,
+        else it is held.
+        """
+        transactional_id, acks, timeout_ms, items = decoded
+        held = False
 
         def run(items: Sequence[Item]) -> None:
-            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
+            run = self._run_held if held else self._run
+            run(slot, version, correlation_id, acks, timeout_ms, items)
 
-        def verify(items: Sequence[Item]) -> None:
+        def verify(beginnings: list[Beginning], items: Sequence[Item]) -> Verification | None:
+            """What waits for an answer; None: the request has run."""
             assert self._verifier is not None, "without one nobody comes here"
+            assert transactional_id is not None, "only these are verified"
             verification = Verification(self._world.clock, version, items, run)
-            verification.start(self._verifier, transactional_id, self._topics[version])
+            return None if verification.start(self._verifier, transactional_id, beginnings) else verification
 
         def prepared(items: Sequence[Item]) -> None:
-            if self._begins(version, items):  # else another connection has begun meanwhile
-                verify(items)
+            beginnings = self._beginnings(version, items)
+            if beginnings:  # else another connection has begun meanwhile
+                verify(beginnings, items)
             else:
                 run(items)
 
         if self._hosted.preparing and self._wants_preparation(version, items):
+            held = True
+            items = self._decode[version](self._world.network.hold(slot, frame), pos)[3]
             self._prepare(version, items, prepared, slot.peer)
-        else:
-            verify(items)
+            return Gate.WAIT
+        waiting = verify(beginnings, items)
+        if waiting is None:
+            return Gate.NEXT
+        held = True
+        waiting.hold(self._decode[version](self._world.network.hold(slot, frame), pos)[3])
         return Gate.WAIT
 
 

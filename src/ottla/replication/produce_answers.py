@@ -9,8 +9,12 @@ from typing import Any, Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.inspection import RefusedRecords
+from ottla.replication.hosted import Hosted
+from ottla.replication.leaders import Leaders, current_leader
 from ottla.wire.messages import ProduceResponse
 
+LEADER_VERSION: Final = 10
+"""From here on the answer names the leader for those that came to the wrong broker."""
 TOPIC_ID_VERSION: Final = 13
 Row = tuple[int, int, int, int, int]
 """(partition, error, base offset, log append time, log start offset): one partition of the answer."""
@@ -54,3 +58,44 @@ def _record_errors(error: RefusedRecords) -> list[ProduceResponse.BatchIndexAndE
         ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=f"the record {why}")
         for index, why in error.records
     ]
+
+
+class AnswersWithTexts:
+    """Makes the answers that need more than numbers: texts of errors, and who leads."""
+
+    __slots__ = ("_hosted", "_leaders")
+
+    def __init__(self, hosted: Hosted, leaders: Leaders) -> None:
+        self._hosted = hosted
+        self._leaders = leaders
+
+    def respond(self, answers: Answers, refused: Refusals, version: int, listener: str) -> ProduceResponse:
+        """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
+        response = ProduceResponse()
+        nodes: dict[int, None] = {}
+        for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):
+            partitions = [partition_answer(row, refused.get((at, place))) for place, row in enumerate(rows)]
+            if version >= LEADER_VERSION:
+                key = topic_id if version >= TOPIC_ID_VERSION else name
+                for data in partitions:
+                    if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        self._tell_leader(key, data, nodes)
+            response.responses.append(
+                ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
+            )
+        for node in nodes:
+            found = self._leaders.address(node, listener)
+            if found is not None:
+                response.node_endpoints.append(ProduceResponse.NodeEndpoint(**found._asdict()))
+        return response
+
+    def _tell_leader(
+        self, key: str | bytes, data: ProduceResponse.PartitionProduceResponse, nodes: dict[int, None]
+    ) -> None:
+        topics: Any = self._hosted.by_id if isinstance(key, bytes) else self._hosted.by_name
+        found = current_leader(topics, self._leaders, key, data.index)
+        if found is not None:
+            data.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=found.leader, leader_epoch=found.leader_epoch
+            )
+            nodes[found.leader] = None

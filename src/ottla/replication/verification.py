@@ -9,7 +9,7 @@ partition is in it; the next ones are of a transaction that is open.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
@@ -34,10 +34,12 @@ _RETRIABLE: Final = (
 """Clients do not expect these of a Produce; Kafka says NOT_ENOUGH_REPLICAS, on which all of them try again."""
 
 Places = list[tuple[int, Partition, Guard]]
+Beginning = tuple[int, Partition, tuple[int, int]]
+"""An item that begins a transaction in its partition: (place, partition, (producer id, epoch))."""
 
 
-def unverified(version: int, topics: Topics, items: Sequence[Item]) -> Iterator[tuple[int, Partition, tuple[int, int]]]:
-    """Items that begin a transaction in their partition: (place, partition, (producer id, epoch))."""
+def unverified(version: int, topics: Topics, items: Sequence[Item]) -> Iterator[Beginning]:
+    """Items that begin a transaction in their partition."""
     for at, (name, index, records) in enumerate(items):
         partition = writable(topics, name, index)
         if partition is not None and isinstance(records, memoryview):
@@ -82,11 +84,14 @@ class Verification:
         self._run = run
         self._places: Places = []
 
-    def start(self, verifier: Verifier, transactional_id: str, topics: Topics) -> None:
-        """Ask, and run the request when the answer is here."""
+    def start(self, verifier: Verifier, transactional_id: str, beginnings: Iterable[Beginning]) -> bool:
+        """Ask, and run the request when the answer is here; whether it has run already.
+
+        `beginnings`: the items that begin a transaction (`unverified`).
+        """
         asked: dict[Partition, None] = {}
         producer: tuple[int, int] | None = None
-        for at, partition, identity in unverified(self._version, topics, self._items):
+        for at, partition, identity in beginnings:
             producer = producer or identity
             if identity != producer:
                 error = ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "a request with batches of several producers")
@@ -99,7 +104,16 @@ class Verification:
         assert producer is not None, "a request without such batches is not verified"
         partitions = [partition.tp for partition in asked]
         add = self._version >= ADDING_VERSION
-        verifier.ask(Question(transactional_id, *producer, partitions, add, self._answered))
+        codes = verifier.ask_at_once(Question(transactional_id, *producer, partitions, add, self._answered))
+        if codes is not None:
+            self._answered(codes)
+        return codes is not None
+
+    def hold(self, items: Sequence[Item]) -> None:
+        """Take the same items from where they stay while the answer is waited for. What was refused stays refused."""
+        for at, (_, _, records) in enumerate(self._items):
+            if isinstance(records, memoryview):
+                self._items[at] = items[at]
 
     def _answered(self, codes: Codes) -> None:
         if any(partition.log.closed for _, partition, _ in self._places):
@@ -110,9 +124,11 @@ class Verification:
                 guard.passed = True
             else:
                 self._refuse(at, partition, refusal(code, self._version))
-        self._run(self._items)
-        for _, partition, guard in self._places:
-            partition.guards.end(guard)
+        try:
+            self._run(self._items)
+        finally:
+            for _, partition, guard in self._places:
+                partition.guards.end(guard)
 
     def _refuse(self, at: int, partition: Partition, error: ApiError) -> None:
         name, index, records = self._items[at]

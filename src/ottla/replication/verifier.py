@@ -61,6 +61,26 @@ class Question:
         self.done(dict.fromkeys(self.partitions, code))
 
 
+class _AnswerHere:
+    """The answer of a coordinator on this broker, which comes within the call or later."""
+
+    __slots__ = ("_question", "_tell", "codes", "is_late")
+
+    def __init__(self, tell: Callable[[Question, Codes], None], question: Question) -> None:
+        """`tell` gets an answer that comes late."""
+        self._tell = tell
+        self._question = question
+        self.codes: Codes | None = None
+        self.is_late = False
+
+    def __call__(self, codes: Codes) -> None:
+        """Take the answer."""
+        if self.is_late:
+            self._tell(self._question, codes)
+        else:
+            self.codes = codes
+
+
 class Verifier:
     """Asks for all partitions of this broker."""
 
@@ -91,10 +111,23 @@ class Verifier:
         self._behind: dict[int, list[Question]] = {}
         """By coordinator with a request on its way: what waits for the answer to that."""
 
-    def ask(self, question: Question) -> None:
-        """Ask when this turn's input is through; the answer comes after it."""
+    @changes_state
+    def ask_at_once(self, question: Question) -> Codes | None:
+        """The answer, if the coordinator is on this broker and needs to wait for no other; else None: it is asked when
+        this turn's input is through, and the question's `done` gets the answer.
+        """
         question.since_ns = self._clock.now().mono_ns
-        self._queue((question,))
+        answer = _AnswerHere(self._told_here, question)
+        if self.here is None or not self.here(question, answer):
+            self._queue((question,))
+            return None
+        codes = answer.codes
+        if codes is None:
+            answer.is_late = True
+        elif question.add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+            self._told_here(question, codes)
+            return None
+        return codes
 
     @changes_state
     def _queue(self, questions: Sequence[Question]) -> None:

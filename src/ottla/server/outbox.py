@@ -265,17 +265,16 @@ def _copy_pinned(region: Region, into: memoryview) -> None:
         raise Stale("the file ended before the region")
 
 
-def _open_fd(region: Region) -> int:
-    """That of a file which nobody may have pinned."""
+def _read(region: Region, into: memoryview) -> None:
+    """Read a region of a file that may not be pinned. Raises Stale."""
+    file = region.file
+    assert isinstance(file, RealFile), "a region of another shell"
+    if file.generation != region.generation:
+        raise Stale("the file was truncated")
     try:
-        return _current(region)
+        count = os.preadv(file.fileno(), (into,), region.pos)
     except Failure as failure:
         raise Stale(failure.message) from None
-
-
-def _read(region: Region, into: memoryview) -> None:
-    try:
-        count = os.preadv(_open_fd(region), (into,), region.pos)
     except OSError as error:  # the partition's own reads find it too, and take the directory offline
         raise Stale(f"the file cannot be read: {error.strerror}") from None
     if count != region.size:

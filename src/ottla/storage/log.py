@@ -13,7 +13,7 @@ from bisect import bisect_right
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch
+from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch, put_assigned
 from ottla.record.control import Marker
 from ottla.record.lowering import lowered
 from ottla.record.validation import HeaderTuple
@@ -64,21 +64,28 @@ class Log(LogFiles):
         base = self.end_offset
         last = base + header[6]
         timestamp = now.wall_ms if self._append_time else header[8]
-        segment = self._active
+        segment, size = self._active, len(view)
         if (
-            segment.size + len(view) > segment.roll_size
+            segment.size + size > segment.roll_size
             or timestamp > segment.roll_timestamp
             or last > segment.max_offset
             or now.wall_ms > segment.roll_wall_ms
         ):
-            segment = self._make_room(len(view), last, timestamp, is_marker=bool(header[5] & CONTROL))
+            segment = self._make_room(size, last, timestamp, is_marker=bool(header[5] & CONTROL))
         if leader_epoch != self.epochs.latest:
             self.epochs.assign(leader_epoch, base)
-        patch_offset_and_epoch(view, 0, base, leader_epoch)
+        put_assigned(view, 0, base, header[1], leader_epoch)
         try:
-            position = segment.append(view, last, timestamp)
+            position = segment.file.append((view,))
         except Failure as failure:
             raise self._home.refusal(failure.as_value()) from failure
+        segment.size = position + size  # and what `segment.note` does, in line
+        if timestamp > segment.max_timestamp:
+            segment.max_timestamp = timestamp
+            segment.offset_of_max_timestamp = last
+        if segment.bytes_since_index > segment.index_interval:
+            segment.add_entry(last, position)
+        segment.bytes_since_index += size
         if not position:
             self._first_in_segment(timestamp, now)
         self._tail_offsets.append(base)

@@ -181,22 +181,6 @@ class Segment:
             and now_ms <= self.roll_wall_ms
         )
 
-    def append(self, view: memoryview, last_offset: int, timestamp: int) -> int:
-        """Write one batch (or several, ending at `last_offset`) and index it when it is time. Returns its position.
-
-        `timestamp` is the largest in it. Raises Failure of the log file; then nothing has changed.
-        """
-        position = self.file.append((view,))
-        size = len(view)
-        self.size = position + size
-        if timestamp > self.max_timestamp:
-            self.max_timestamp = timestamp
-            self.offset_of_max_timestamp = last_offset
-        if self.bytes_since_index > self.index_interval:
-            self._add_entry(last_offset, position)
-        self.bytes_since_index += size
-        return position
-
     def write(self, view: memoryview) -> int:
         """Write several batches at once, each of which is `note`d then. Returns the position of the first.
 
@@ -207,15 +191,15 @@ class Segment:
         return position
 
     def note(self, position: int, size: int, last_offset: int, timestamp: int) -> None:
-        """Index a batch that is in the file already, as `append` would have done. For recovery and for followers."""
+        """Index a batch that is in the file already. For recovery and for followers; `Log.append` has it in line."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.offset_of_max_timestamp = last_offset
         if self.bytes_since_index > self.index_interval and self.roll_size >= 0:
-            self._add_entry(last_offset, position)
+            self.add_entry(last_offset, position)
         self.bytes_since_index += size
 
-    def _add_entry(self, last_offset: int, position: int) -> None:
+    def add_entry(self, last_offset: int, position: int) -> None:
         """Index the batch at `position`; a full index makes the next append roll."""
         index = self.open_index or self.index
         time_index = self._time_index or self.time_index

@@ -55,19 +55,17 @@ class TransactionCodec:
         key = _KEY.pack(_KEY_TYPE, len(name)) + name
         if entry.transaction is None:
             return key, None
-        return key, _packed(entry.transaction, self._partitions(entry.transaction))
-
-    def _partitions(self, txn: Transaction) -> bytes:
-        """Null for a producer that has no transaction yet."""
+        txn = entry.transaction
         if txn.status is Status.EMPTY:
-            return b"\0"
-        packed = self._known.get(txn.partitions)
-        if packed is None:
-            packed = _packed_partitions(txn.partitions)
-            if len(packed) <= _REMEMBERED_BYTES:
-                if len(self._known) >= _REMEMBERED:
-                    self._known.clear()
-                self._known[txn.partitions] = packed
+            return key, _packed(txn, b"\0")  # null for a producer that has no transaction yet
+        return key, _packed(txn, self._known.get(txn.partitions) or self._remembered(txn.partitions))
+
+    def _remembered(self, partitions: frozenset[TopicPartition]) -> bytes:
+        packed = _packed_partitions(partitions)
+        if len(packed) <= _REMEMBERED_BYTES:
+            if len(self._known) >= _REMEMBERED:
+                self._known.clear()
+            self._known[partitions] = packed
         return packed
 
     def decode(self, key: bytes | None, value: bytes | None) -> Entry | None:

@@ -131,6 +131,7 @@ class TransactionMachine:
         self._complete: dict[str, None] = {}
         """Decided transactions without partitions, which need no markers."""
         self._policy = policy
+        self._checks_epochs = policy.safeguards.epoch_check
         self._outside = outside
         self._coordinator_epoch = coordinator_epoch
         self._timeouts_ns = 0
@@ -176,38 +177,29 @@ class TransactionMachine:
             )
 
     def _widen(self, command: AddPartitions, now_ms: int) -> Outcome:
-        rules.check_id(command.transactional_id)
         txn = self.transactions.get(command.transactional_id)
-        after = rules.widen(txn, self._believed(command, txn), now_ms)
+        after = rules.widen(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
         if after is txn:
             return Outcome(committed=(_told(command, None),))
         return self._become(command, command.transactional_id, after, None)
 
     def _verify(self, command: VerifyPartitions, _: int) -> Outcome:
-        rules.check_id(command.transactional_id)
         txn = self.transactions.get(command.transactional_id)
-        verdict = rules.verify(txn, self._believed(command, txn))
+        verdict = rules.verify(txn, command if self._checks_epochs else _believed(command, txn))
         return Outcome(committed=(_told(command, verdict),))
 
     def _end(self, command: EndTransaction, now_ms: int) -> Outcome:
-        rules.check_id(command.transactional_id)
         txn = self.transactions.get(command.transactional_id)
-        after = rules.end(txn, self._believed(command, txn), now_ms)
+        after = rules.end(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
         if after is txn:
             return Outcome(committed=(_told(command, after.successor),))
         after = _bumped(txn, after, self._policy.safeguards.bump_at_end)
         return self._become(command, command.transactional_id, after, after.successor)
 
-    def _believed(self, command: W, txn: Transaction | None) -> W:
-        """The command, as far as its epoch is believed; without that safeguard every epoch is the present one."""
-        if txn is None or self._policy.safeguards.epoch_check:
-            return command
-        return command._replace(identity=txn.identity)
-
     def _become(self, command: TransactionCommand, name: str, after: Transaction, answer: object) -> Outcome:
         """Journal a transition, and tell whoever asked when it holds."""
         records, markers = self._transition(name, after)
-        told = _told(command, answer)
+        told = _new(Answer, (command.ticket, answer))
         if not self._policy.safeguards.decided_before_marked:
             return Outcome(records=records, now=markers, committed=(told,))
         return _new(Outcome, ((), records, (), (told, *markers), None))
@@ -227,15 +219,9 @@ class TransactionMachine:
     def _markers(
         self, transactional_id: str, txn: Transaction, partitions: frozenset[TopicPartition] | set[TopicPartition]
     ) -> SendMarkers:
-        markers = Markers(
-            transactional_id,
-            txn.identity,
-            txn.status.commits,
-            self._coordinator_epoch,
-            txn.version,
-            tuple(sorted(partitions)),
-        )
-        return SendMarkers(self._outside, markers)
+        identity, commits, places = txn.identity, txn.status.commits, tuple(sorted(partitions))
+        fields = transactional_id, identity, commits, self._coordinator_epoch, txn.version, places
+        return _new(SendMarkers, (self._outside, _new(Markers, fields)))
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -244,11 +230,11 @@ class TransactionMachine:
         answer = _told(command, None)
         if txn is None:  # said twice, or of a transaction that is over
             return Outcome(now=(answer,))
-        event = Acknowledged(command.transactional_id, command.partitions)
         if self.unmarked[command.transactional_id].difference(command.partitions):
+            event = Acknowledged(command.transactional_id, command.partitions)
             return Outcome(volatile=(event,), now=(answer,))
-        done = Entry(command.transactional_id, completed(txn, now_ms))
-        return Outcome(records=(done,), now=(answer,))
+        done = _new(Entry, (command.transactional_id, completed(txn, now_ms)))
+        return _new(Outcome, ((), (done,), (answer,), (), None))
 
     def _resume(self, command: ResumeMarkers, _: int) -> Outcome:
         txn = self.transactions.get(command.transactional_id)
@@ -409,6 +395,11 @@ def _bumped(before: Transaction | None, after: Transaction, guarded: bool) -> Tr
     if guarded or before is None or before.producer_id != after.producer_id:
         return after
     return after._replace(epoch=before.epoch, version=UNBUMPED)
+
+
+def _believed(command: W, txn: Transaction | None) -> W:
+    """The command of a producer whose epoch is believed: without that safeguard every epoch is the present one."""
+    return command if txn is None else command._replace(identity=txn.identity)
 
 
 def _told(command: TransactionCommand, value: object) -> Answer:

@@ -27,7 +27,7 @@ _NS_PER_MS: Final = 1_000_000
 LeaderOf = Callable[[TopicPartition], "int | None"]
 """The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone."""
 
-_HAS_IT: Final = (
+HAS_IT: Final = (  # what a partition says that needs no marker any more
     ErrorCode.NONE,
     # Its producer is past this marker's epoch, which nobody can be before the transaction is complete: it was written,
     # and the answer was lost (KAFKA-19999).
@@ -94,12 +94,19 @@ class MarkerQueue:
         """Whether there is nothing to send, now or later, but what answers bring."""
         return not self._ready and not self._held_up
 
-    def add(self, markers: Markers) -> None:
-        """Take markers on; in place of older ones of the same transactional id, whose answers mean nothing any more."""
+    def __contains__(self, transactional_id: str) -> bool:
+        return transactional_id in self._jobs
+
+    def add(self, markers: Markers, not_before_ns: int = 0) -> None:
+        """Take markers on; in place of older ones of the same transactional id, whose answers mean nothing any more.
+
+        `not_before_ns`: when they may be sent, monotonic.
+        """
         assert markers.partitions, "a transaction without partitions needs no markers"
         job = self._jobs.get(markers.transactional_id)
         if job is None or job.markers.identity != markers.identity or _older(job.markers, markers):
-            self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _Job(markers)
+            job = self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _Job(markers)
+            job.not_before_ns = not_before_ns
             self._held_up.pop(markers.transactional_id, None)
 
     def forget(self, keep: Callable[[Markers], bool]) -> None:
@@ -210,9 +217,9 @@ class MarkerQueue:
             job = self._jobs.get(markers.transactional_id)
             if job is None or job.markers is not markers:
                 continue
-            done = [tp for tp, code in zip(partitions, mine, strict=True) if code in _HAS_IT]
+            done = [tp for tp, code in zip(partitions, mine, strict=True) if code in HAS_IT]
             if len(done) < len(partitions):
-                self._again(job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in _HAS_IT], now_ns)
+                self._again(job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in HAS_IT], now_ns)
             if done:
                 written.append(self._done(job, done))
         return written

@@ -40,6 +40,7 @@ FENCED_FROM: Final[Mapping[int, int]] = {
 """The version of an API from which on clients know PRODUCER_FENCED."""
 
 Codes = Mapping[TopicPartition, ErrorCode]
+_new = tuple.__new__  # a third of the time of the class's own
 
 
 def code_for(api_key: int, version: int, error: ApiError) -> ErrorCode:
@@ -89,16 +90,17 @@ class Wanted(NamedTuple):
         name, identity, verify_only, partitions = self
 
         def answer(outcome: Codes | ApiError | None) -> None:
-            ticket(self._codes(version, outcome))
+            ticket(dict.fromkeys(partitions, ErrorCode.NONE) if outcome is None else self._codes(version, outcome))
 
         if verify_only:
             return VerifyPartitions(name, identity, partitions, answer)
-        return AddPartitions(name, identity, partitions, BUMPED if version >= BATCHED_FROM else UNBUMPED, answer)
+        protocol = BUMPED if version >= BATCHED_FROM else UNBUMPED
+        return _new(AddPartitions, (name, identity, partitions, protocol, answer))
 
-    def _codes(self, version: int, outcome: Codes | ApiError | None) -> Codes:
+    def _codes(self, version: int, outcome: Codes | ApiError) -> Codes:
         if isinstance(outcome, ApiError):
             return self.refused(code_for(AddPartitionsToTxnRequest.API_KEY, version, outcome))
-        return self.refused(ErrorCode.NONE) if outcome is None else outcome
+        return outcome
 
     def refused(self, code: ErrorCode) -> Codes:
         """The same code for all partitions."""
@@ -188,9 +190,10 @@ def add_offsets_response(version: int, outcome: ApiError | None) -> AddOffsetsTo
 
 def end_command(request: EndTxnRequest, version: int, ticket: Ticket[Identity]) -> EndTransaction:
     """Commit or abort; the version of the request says which transaction version its producer has."""
-    identity = Identity(request.producer_id, request.producer_epoch)
+    identity = _new(Identity, (request.producer_id, request.producer_epoch))
     protocol = BUMPED if version >= BUMPED_FROM else UNBUMPED
-    return EndTransaction(request.transactional_id, identity, request.committed, protocol, ticket)
+    fields = request.transactional_id, identity, request.committed, protocol, ticket, NO_PRODUCER_ID
+    return _new(EndTransaction, fields)
 
 
 def end_response(version: int, outcome: Identity | ApiError) -> EndTxnResponse:

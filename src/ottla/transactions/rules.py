@@ -227,6 +227,7 @@ def _fresh(producer_id: int) -> int:
 
 def _known(txn: Transaction | None, transactional_id: str) -> Transaction:
     if txn is None:
+        check_id(transactional_id)
         raise ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, f"transactional id {transactional_id!r} is not known")
     return txn
 

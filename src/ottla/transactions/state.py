@@ -85,7 +85,8 @@ class Transaction(NamedTuple):
     @property
     def successor(self) -> Identity:
         """The producer that goes on once the transaction is complete."""
-        return self.identity if self.next_producer_id < 0 else Identity(self.next_producer_id, 0)
+        fresh_id = self.next_producer_id
+        return _new(Identity, (self.producer_id, self.epoch) if fresh_id < 0 else (fresh_id, 0))
 
     @property
     def exhausted(self) -> bool:
@@ -131,20 +132,20 @@ def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int
     """More partitions; the first ones begin a transaction."""
     assert not txn.status.ending, "a transaction that ends gets no partitions"
     ongoing = txn.status is Status.ONGOING
-    return Transaction(
+    return _new(Transaction, (
         txn.producer_id,
         txn.epoch,
         txn.timeout_ms,
         Status.ONGOING,
         txn.partitions.union(partitions),
-        start_ms=txn.start_ms if ongoing else now_ms,
-        update_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=txn.next_producer_id,
-        # Whoever writes has heard of its epoch: an older request of the same producer is only late.
-        last_epoch=NO_PRODUCER_EPOCH,
-        version=version,
-    )
+        txn.start_ms if ongoing else now_ms,
+        now_ms,
+        txn.producer_id,
+        txn.next_producer_id,
+        # A producer that writes has heard of its epoch: an older request of the same producer is only late.
+        NO_PRODUCER_EPOCH,
+        version,
+    ))  # fmt: skip
 
 
 def ended(txn: Transaction, commit: bool, now_ms: int) -> Transaction:
@@ -171,26 +172,26 @@ def given_up(txn: Transaction, now_ms: int, version: int, last_epoch: int) -> Tr
 def _decided(
     txn: Transaction, commit: bool, now_ms: int, epoch: int, next_producer_id: int, last_epoch: int, version: int
 ) -> Transaction:
-    return Transaction(
+    return _new(Transaction, (
         txn.producer_id,
         epoch,
         txn.timeout_ms,
         Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
         txn.partitions,
-        start_ms=txn.start_ms if txn.status is Status.ONGOING else now_ms,
-        update_ms=now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=next_producer_id,
-        last_epoch=last_epoch,
-        version=version,
-    )
+        txn.start_ms if txn.status is Status.ONGOING else now_ms,
+        now_ms,
+        txn.producer_id,
+        next_producer_id,
+        last_epoch,
+        version,
+    ))  # fmt: skip
 
 
 def completed(txn: Transaction, now_ms: int) -> Transaction:
     """All markers are written."""
     assert txn.status.ending, "only what was decided is complete"
     producer_id, epoch = txn.successor
-    return Transaction(
+    return _new(Transaction, (
         producer_id,
         epoch,
         txn.timeout_ms,
@@ -198,8 +199,8 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
         _NOWHERE,
         txn.start_ms,
         now_ms,
-        previous_producer_id=txn.producer_id,
-        next_producer_id=NO_PRODUCER_ID,
-        last_epoch=txn.last_epoch,
-        version=txn.version,
-    )
+        txn.producer_id,
+        NO_PRODUCER_ID,
+        txn.last_epoch,
+        txn.version,
+    ))  # fmt: skip
