@@ -334,36 +334,40 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
     """v12 and later."""
     top = struct.Struct(">ihi").pack
     usual = struct.Struct(">ihqqqBi").pack  # the B: no aborted transactions, null or empty
+    sized = struct.Struct(">ihqqqBiBB").pack  # and behind it the size of its records; or an empty size and no tags
     fixed, int32 = struct.Struct(">ihqqq").pack, struct.Struct(">i").pack
 
     def encode(topics: Answers, throttle_ms: int, error: int, session_id: int) -> list[Part]:
         parts: list[Part] = []
-        pieces = [top(throttle_ms, error, session_id), uvarint(len(topics) + 1)]
+        before = top(throttle_ms, error, session_id) + uvarint(len(topics) + 1)
         for name, topic_id, answers in topics:
-            pieces += (topic_id if by_id else _compact_text(name), uvarint(len(answers) + 1))
+            before += (topic_id if by_id else _compact_text(name)) + uvarint(len(answers) + 1)
+            pieces = [before]
             for partition, code, high, stable, start, aborted, preferred, records in answers:
+                size = 0 if records is None else records.size if type(records) is Region else len(records)
                 if not aborted:
                     none = 0 if aborted is None else 1
-                    pieces.append(usual(partition, code, high, stable, start, none, preferred))
+                    if 126 < size < 16383:
+                        low, up = size + 1 & 127 | 128, size + 1 >> 7
+                        pieces.append(sized(partition, code, high, stable, start, none, preferred, low, up))
+                    elif not size:
+                        empty = 0 if records is None else 1
+                        pieces.append(sized(partition, code, high, stable, start, none, preferred, empty, 0))
+                        continue
+                    else:
+                        pieces.append(usual(partition, code, high, stable, start, none, preferred) + uvarint(size + 1))
                 else:
                     head = fixed(partition, code, high, stable, start)
-                    pieces += (head, _aborted_compact(aborted), int32(preferred))
-                if records is None:
-                    pieces.append(b"\0\0")  # no records, no tags
-                    continue
-                size = records.size if isinstance(records, Region) else len(records)
-                if 126 < size < 16383:  # as `uvarint` does; a call less where there is something to read
-                    pieces.append(bytes((size + 1 & 127 | 128, size + 1 >> 7)))
-                else:
-                    pieces.append(uvarint(size + 1))
+                    count = b"\0" if records is None else uvarint(size + 1)
+                    pieces += (head, _aborted_compact(aborted), int32(preferred), count)
                 if size:
                     parts += (b"".join(pieces), records)
                     pieces = [b"\0"]
                 else:
                     pieces.append(b"\0")
             pieces.append(b"\0")
-        pieces.append(b"\0")
-        parts.append(b"".join(pieces))
+            before = b"".join(pieces)
+        parts.append(before + b"\0")
         return parts
 
     return encode
