@@ -372,7 +372,7 @@ class Log(LogFiles):
         self.epochs.clear()
         self._flush.restarted(offset)
         self._reload_producers()
-        self._home.starts_changed = True
+        self._home.start_moved(self.tp)
 
     def _reset(self, end_offset: int) -> None:
         """The log ends somewhere else now, perhaps in another segment."""
