@@ -279,8 +279,8 @@ class LogDir:
         """A new, empty log. Raises Failure."""
         try:
             self.lay_ghosts(tp)
-            self._home.disk.make_dir(str(tp))
-            log = open_log(self._home, tp, str(tp), config, Found(clean=True))
+            is_new = self._home.disk.make_dir(str(tp))
+            log = open_log(self._home, tp, str(tp), config, Found(clean=True, is_new=is_new))
         except Failure as failure:
             self._home.failed(failure.as_value())
             raise
