@@ -68,6 +68,13 @@ class Home:
         "workers",
     )
 
+    starts_moved: dict[TopicPartition, None]
+    """Partitions whose log start, or what file names tell of it, may have moved since it was noted."""
+    cleaned_moved: dict[TopicPartition, None]
+    """Partitions of which it may have changed, since it was noted, how far their logs are clean."""
+    renewed: dict[TopicPartition, None]
+    """Partitions that may have come, gone, or have other settings since the cleaner has looked."""
+
     def __init__(
         self,
         disk: Disk,
@@ -118,12 +125,7 @@ class Home:
         """Partitions whose recovery point may have moved since it was noted."""
         self.starts_changed = False
         """A log start moved since the checkpoint of log starts was written."""
-        self.starts_moved: dict[TopicPartition, None] = {}
-        """Partitions whose log start, or what file names tell of it, may have moved since it was noted."""
-        self.cleaned_moved: dict[TopicPartition, None] = {}
-        """Partitions of which it may have changed, since it was noted, how far their logs are clean."""
-        self.renewed: dict[TopicPartition, None] = {}
-        """Partitions that may have come, gone, or have other settings since the cleaner has looked."""
+        self.starts_moved, self.cleaned_moved, self.renewed = {}, {}, {}
 
     def failed(self, failure: Failure) -> None:
         """Note a failure of the disk; one of the device takes the directory offline."""

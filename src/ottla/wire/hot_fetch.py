@@ -361,7 +361,7 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
                     count = b"\0" if records is None else uvarint(size + 1)
                     pieces += (head, _aborted_compact(aborted), int32(preferred), count)
                 if size:
-                    parts += (b"".join(pieces), records)
+                    parts += (b"".join(pieces), records)  # type: ignore[arg-type]  # a size, so there are records
                     pieces = [b"\0"]
                 else:
                     pieces.append(b"\0")
