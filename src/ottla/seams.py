@@ -189,8 +189,8 @@ class Disk(Protocol):
         """Names in a directory, sorted; directories end in `/`. Raises Failure NOT_DONE when it is missing."""
         ...
 
-    def make_dir(self, path: str) -> None:
-        """Create a directory (parents exist); fine if it is there."""
+    def make_dir(self, path: str) -> bool:
+        """Create a directory (parents exist); fine if it is there. Whether it was not, so that nothing is in it."""
         ...
 
     def rename(self, source: str, target: str) -> None:

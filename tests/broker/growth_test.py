@@ -101,3 +101,18 @@ def test_a_name_is_compared_with_those_that_it_could_be_mistaken_for_only(nodes)
 def test_in_sync_replicas_are_looked_at_only_where_a_partition_has_others(nodes) -> None:
     steps = [count_steps(lambda node=node: node.pass_ms(40_000)) for node in nodes]
     assert steps[1] <= steps[0] + SLACK
+
+
+def test_asking_for_all_topics_while_a_broker_is_silent_looks_at_them_once(nodes) -> None:
+    steps = []
+    for node in nodes:
+        cluster = node.broker.cluster
+        cluster.fell_silent(99)
+        assert not cluster.is_doubtful(None)
+        steps.append(count_steps(lambda cluster=cluster: cluster.is_doubtful(None)))
+        cluster.fell_silent(1)
+        assert cluster.is_doubtful(None)
+        cluster.answered(1)
+        assert not cluster.is_doubtful(None)
+        cluster.answered(99)
+    assert steps[1] <= steps[0] + 50, steps

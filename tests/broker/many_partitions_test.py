@@ -5,6 +5,8 @@ Zone: real.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from tests.broker.slicing_test import COUNT
 from tests.handnode import Node, Place
@@ -21,11 +23,20 @@ from ottla.seams import Gate
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
-from ottla.wire.messages import FetchRequest, MetadataRequest, OffsetCommitRequest, ProduceRequest
+from ottla.wire.messages import (
+    CreateTopicsRequest,
+    DescribeTopicPartitionsRequest,
+    FetchRequest,
+    MetadataRequest,
+    OffsetCommitRequest,
+    ProduceRequest,
+)
 
 pytestmark = pytest.mark.slow
 HOSTED = 600
 VERY_MANY = 5_000
+MADE = 10
+"""Logs that a turn makes: each is twenty system calls, a millisecond."""
 TURN_STEPS = 300_000
 """Instructions of a turn that a large request may take: some milliseconds."""
 
@@ -307,3 +318,26 @@ def test_a_commit_of_hundreds_of_partitions_is_one_change(wide, version) -> None
 def test_a_transactional_commit_is_cut_as_others_are(node) -> None:
     cold = node.broker._dispatch.cold
     assert cold[ApiKey.TXN_OFFSET_COMMIT].declaration.parts == cold[ApiKey.OFFSET_COMMIT].declaration.parts
+
+
+def test_no_turn_shows_a_whole_page_of_topic_partitions(wide) -> None:
+    asked = DescribeTopicPartitionsRequest(topics=[], response_partition_limit=2_000)
+    answer, turns = steps_per_turn(wide, asked, 0)
+    (topic,) = answer.topics
+    assert [row.partition_index for row in topic.partitions] == list(range(2_000))
+    assert (topic.name, topic.error_code, len(topic.topic_id)) == ("wide", 0, 16)
+    assert (answer.next_cursor.topic_name, answer.next_cursor.partition_index) == ("wide", 2_000)
+    assert max(turns) < TURN_STEPS / 4, " ".join(map(str, turns))
+
+
+def test_no_turn_makes_many_logs() -> None:
+    node = Node()
+    topic = CreateTopicsRequest.CreatableTopic(name="wide", num_partitions=200, replication_factor=1)
+    place = node.send(CreateTopicsRequest(topics=[topic], timeout_ms=60_000), 5)
+    (directory,) = node.broker.logs.dirs
+    counts = [0]
+    while not place.answered:
+        assert node.timeline.step()
+        counts.append(len(directory.logs))
+    assert counts[-1] == 200
+    assert max(after - before for before, after in pairwise(counts)) <= MADE

@@ -188,7 +188,7 @@ def test_a_setting_that_means_nothing_does_not_keep_a_topic_from_loading(node, c
 @pytest.mark.slow
 def test_a_topic_of_ten_thousand_partitions_is_made_in_steps_and_loaded(make_node):
     node = make_node({"log.index.size.max.bytes": "1024"})  # the simulated disk really keeps their size
-    topic = create(node, "wide", 10_000)
+    topic = node.wait(lambda done: node.topics.create(TopicSpec("wide", 10_000, 1), False, 10_000, done))
     assert len(topic.partitions) == 10_000
     node.restart()
     assert [p.leader_epoch for p in node.cluster.image.topic("wide").partitions] == [1] * 10_000

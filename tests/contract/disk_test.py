@@ -248,8 +248,8 @@ def test_rename_replaces_and_the_old_handle_keeps_its_bytes(rig):
 
 
 def test_names_are_listed_sorted(rig):
-    rig.disk.make_dir("t-1")
-    rig.disk.make_dir("t-1")
+    assert rig.disk.make_dir("t-1")
+    assert not rig.disk.make_dir("t-1")
     rig.disk.open("z", True)
     rig.disk.open("a", True)
     rig.disk.open("t-1/inside", True)

@@ -12,7 +12,7 @@ from ottla.config.topic import TopicConfig
 from ottla.types import TopicPartition
 
 COUNT = 40
-BUDGET = {"fsync": 2, "fdatasync": 0, "open": 5, "close": 5, "stat": 5, "mkdir": 1, "rename": 1, "listdir": 0}
+BUDGET = {"fsync": 2, "fdatasync": 0, "open": 5, "close": 5, "stat": 1, "mkdir": 1, "rename": 1, "scandir": 0}
 """System calls for each partition: `partition.metadata` is synced, and the name of its directory, nothing else."""
 
 

@@ -10,6 +10,7 @@ from tests.steps import count_steps
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
+from ottla.sim.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
 from ottla.storage.retention_queue import RetentionQueue
 from ottla.types import TopicPartition
@@ -21,9 +22,9 @@ ROUNDS = BrokerConfig(log_retention_check_interval_ms=10**9, producer_id_expirat
 """Checkpoints only."""
 
 
-def filled(kit, count: int, broker: BrokerConfig = ROUNDS):
+def filled(kit, count: int, broker: BrokerConfig = ROUNDS, *, cleans: bool = False):
     world = kit.SimWorld()
-    shelf = kit.Shelf(world, broker=broker)
+    shelf = kit.Shelf(world, broker=broker, workers=SimWorkers(world.process) if cleans else None)
     for partition in range(count):
         log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 0, world.clock.now())
@@ -78,6 +79,78 @@ def test_one_log_that_is_deleted_costs_the_same_beside_many(kit) -> None:
         pass_minutes(shelf, 2)
         assert TopicPartition("t", 3) not in parse_offsets(shelf.world.contents(POINTS))
         assert TopicPartition("t", 3) not in parse_offsets(shelf.world.contents(MARKS))
+    assert steps[1] <= steps[0] + 500, steps
+
+
+STARTS = "log-start-offset-checkpoint"
+CLEANED = "cleaner-offset-checkpoint"
+
+
+@pytest.mark.slow
+def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
+    steps = []
+    for shelf in (filled(kit, FEW), filled(kit, MANY)):
+        log = shelf.manager.get(TopicPartition("t", 3))
+        directory = shelf.manager.dirs[0]
+        directory.checkpoint_starts()
+        shelf.world.settle()
+
+        def move(shelf=shelf, log=log, directory=directory) -> None:
+            log.set_start_offset(1)
+            directory.checkpoint_starts()
+            shelf.world.settle()
+
+        steps.append(count_steps(move))
+        assert parse_offsets(shelf.world.contents(STARTS)) == {log.tp: 1}
+        shelf.manager.delete(log.tp)
+        directory.checkpoint_starts()
+        shelf.world.settle()
+        assert parse_offsets(shelf.world.contents(STARTS)) == {}
+    assert steps[1] <= steps[0] + 500, steps
+
+
+@pytest.mark.slow
+def test_a_log_that_becomes_clean_costs_the_same_beside_many(kit) -> None:
+    steps = []
+    for shelf in (filled(kit, FEW), filled(kit, MANY)):
+        log = shelf.manager.get(TopicPartition("t", 3))
+
+        def note(shelf=shelf, log=log) -> None:
+            log.cleaning.checkpoint = 1
+            shelf.manager.dirs[0].checkpoint_cleaned(log.tp)
+            shelf.world.settle()
+
+        shelf.manager.dirs[0].checkpoint_cleaned(log.tp)
+        shelf.world.settle()
+        steps.append(count_steps(note))
+        assert parse_offsets(shelf.world.contents(CLEANED)) == {log.tp: 1}
+        log.truncate_to(0)
+        assert parse_offsets(shelf.world.contents(CLEANED)) == {log.tp: 0}
+    assert steps[1] <= steps[0] + 500, steps
+
+
+@pytest.mark.slow
+def test_a_name_that_comes_again_costs_the_same_beside_many(kit) -> None:
+    steps = []
+    for shelf in (filled(kit, FEW), filled(kit, MANY)):
+        tp = TopicPartition("t", 3)
+
+        def create_again(shelf=shelf, tp=tp) -> None:
+            shelf.manager.delete(tp)
+            shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+
+        create_again()
+        shelf.world.settle()
+        steps.append(count_steps(create_again))
+    assert steps[1] <= steps[0] + 1_000, steps
+
+
+@pytest.mark.slow
+def test_the_cleaner_looks_at_no_log_that_is_not_compacted(kit) -> None:
+    steps = []
+    for count in (FEW, MANY):
+        shelf = filled(kit, count, cleans=True)
+        steps.append(count_steps(lambda shelf=shelf: pass_minutes(shelf, 2)))
     assert steps[1] <= steps[0] + 500, steps
 
 

@@ -56,6 +56,7 @@ class Cluster:
         """Topics' own settings as the store has them."""
         self._gone: dict[int, BrokerImage] = {}
         """Brokers that went a moment ago."""
+        self._any_doubted: tuple[ClusterImage, frozenset[int], bool] | None = None
         self._silent: dict[int, Timer] = {}
         """Brokers that have just fallen silent, until they are not doubted any more."""
 
@@ -88,9 +89,17 @@ class Cluster:
         """Whether a leader of one of these topics (None: of any) has just fallen silent."""
         if not self._silent:
             return False
+        if names is None:
+            return self._is_any_doubted()
         topics = self.image.topics
-        found = topics.values() if names is None else [topics[name] for name in names if name in topics]
-        return any(self._is_doubted(topic) for topic in found)
+        return any(self._is_doubted(topics[name]) for name in names if name in topics)
+
+    def _is_any_doubted(self) -> bool:
+        """Looked up once per image and set of silent brokers: many may ask for all topics meanwhile."""
+        image, silent = self.image, frozenset(self._silent)
+        if self._any_doubted is None or self._any_doubted[0] is not image or self._any_doubted[1] != silent:
+            self._any_doubted = image, silent, any(map(self._is_doubted, image.topics.values()))
+        return self._any_doubted[2]
 
     def _is_doubted(self, topic: TopicImage) -> bool:
         return any(partition.leader in self._silent for partition in topic.partitions)

@@ -6,8 +6,10 @@ Encoded answers to the questions that come again and again are kept as long as t
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import INTERNAL_TOPICS, NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
@@ -37,6 +39,8 @@ HOLD_MS: Final = 100
 """How long an answer waits for the next leader: with a store on this machine that takes less."""
 _CACHED_TOPICS: Final = 8
 """Named topics up to which an answer is kept."""
+_SHOWN: Final = 250
+"""Topics and partitions of a piece of a DescribeTopicPartitions answer."""
 _NULL_NAMES_SINCE: Final = 12
 _CACHED_BYTES: Final = 1024 * 1024
 _CACHE_ENTRIES: Final = 64
@@ -67,6 +71,8 @@ class MetadataHandlers:
         self._topics = topics
         self._cache: dict[_CacheKey, Encoded] = {}
         self._cache_epoch = -1
+        self._names_of: Mapping[str, TopicImage] = {}
+        self._names: list[str] = []
         self._building: dict[tuple[int, _CacheKey], list[tuple[Context, MetadataRequest]]] = {}
         """Answers that are being made in pieces → who waits for the same."""
 
@@ -278,57 +284,97 @@ class MetadataHandlers:
     @handles(ApiKey.DESCRIBE_TOPIC_PARTITIONS, 0, 0, resource="Topic", operation="Describe")
     def describe_topic_partitions(
         self, _context: Context, request: DescribeTopicPartitionsRequest
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> DescribeTopicPartitionsResponse | InPieces:
         """Topics in the order of their names, in pages of at most max.request.partition.size.limit partitions."""
         _check_count(len(request.topics))
         image = self._cluster.image
         asked = dict.fromkeys(topic.name for topic in request.topics)
-        names = sorted(asked or image.topics)
-        start = 0
+        names = sorted(asked) if asked else self._sorted_names(image)
+        first = start = 0
         if request.cursor is not None:
             if request.cursor.partition_index < 0:
                 raise ApiError(ErrorCode.INVALID_REQUEST, "the cursor's partition is negative")
-            names = [name for name in names if name >= request.cursor.topic_name]
-            start = request.cursor.partition_index if names[:1] == [request.cursor.topic_name] else 0
+            first = bisect_left(names, request.cursor.topic_name)
+            start = request.cursor.partition_index if names[first : first + 1] == [request.cursor.topic_name] else 0
         left = max(1, min(request.response_partition_limit, self._cluster.config.max_request_partition_size_limit))
-        return _page(image, names, start, left)
+        plan, cursor = _page(image, islice(names, first, None), start, left)
+        pieces = _shown(image, plan, cursor)
+        is_large = len(plan) + sum(each.end - each.begin for each in plan) > _SHOWN
+        return InPieces(("topics", "partitions"), pieces) if is_large else next(pieces)
+
+    def _sorted_names(self, image: ClusterImage) -> list[str]:
+        """The names of all topics, sorted once for all pages of an image."""
+        if self._names_of is not image.topics:
+            self._names_of, self._names = image.topics, sorted(image.topics)
+        return self._names
 
 
 _TopicPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
 _PartitionPage = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
 
 
-def _page(image: ClusterImage, names: Sequence[str], start: int, left: int) -> DescribeTopicPartitionsResponse:
-    topics: list[_TopicPage] = []
+class _Planned(NamedTuple):
+    """Partitions of a topic that a page shows."""
+
+    name: str
+    topic: TopicImage | None
+    begin: int
+    end: int
+
+
+def _page(
+    image: ClusterImage, names: Iterable[str], start: int, left: int
+) -> tuple[list[_Planned], DescribeTopicPartitionsResponse.Cursor | None]:
+    """What a page shows, and where the next one begins."""
+    plan: list[_Planned] = []
     for name in names:
         if left == 0:
-            return _with_cursor(topics, name, 0)
+            return plan, DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
         found = image.topics.get(name)
-        if found is None:
-            known = _is_name(name)
-            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.INVALID_TOPIC_EXCEPTION
-            topics.append(_TopicPage(error_code=code, name=name))
-            continue
-        shown = found.partitions[start : start + left]
-        topics.append(
-            _TopicPage(
-                name=name,
-                topic_id=found.topic_id,
-                is_internal=found.is_internal,
-                partitions=[_partition_page(partition, image) for partition in shown],
-                topic_authorized_operations=TOPIC_OPERATIONS,
-            )
-        )
-        left -= len(shown)
-        if start + len(shown) < len(found.partitions):
-            return _with_cursor(topics, name, start + len(shown))
+        count = 0 if found is None else len(found.partitions)
+        begin = min(start, count)
+        end = min(count, begin + left)
+        left -= end - begin
+        plan.append(_Planned(name, found, begin, end))
+        if end < count:
+            return plan, DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=end)
         start = 0
-    return DescribeTopicPartitionsResponse(topics=topics)
+    return plan, None
 
 
-def _with_cursor(topics: list[_TopicPage], name: str, partition: int) -> DescribeTopicPartitionsResponse:
-    cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=partition)
-    return DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+def _shown(
+    image: ClusterImage, plan: Iterable[_Planned], cursor: DescribeTopicPartitionsResponse.Cursor | None
+) -> Generator[DescribeTopicPartitionsResponse, None, None]:
+    """The page in pieces, at least one; a topic may be in several."""
+    topics: list[_TopicPage] = []
+    made = 0
+    for each in plan:
+        topics.append(_topic_page(each))
+        made += 1
+        for at in range(each.begin, each.end, _SHOWN):
+            if made >= _SHOWN:
+                yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+                topics, made = [_topic_page(each)], 0
+            some = each.topic.partitions[at : min(each.end, at + _SHOWN)] if each.topic is not None else ()
+            topics[-1].partitions = [_partition_page(partition, image) for partition in some]
+            made += len(some)
+        if made >= _SHOWN:
+            yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+            topics, made = [], 0
+    yield DescribeTopicPartitionsResponse(topics=topics, next_cursor=cursor)
+
+
+def _topic_page(each: _Planned) -> _TopicPage:
+    if each.topic is None:
+        known = _is_name(each.name)
+        code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if known else ErrorCode.INVALID_TOPIC_EXCEPTION
+        return _TopicPage(error_code=code, name=each.name)
+    return _TopicPage(
+        name=each.name,
+        topic_id=each.topic.topic_id,
+        is_internal=each.topic.is_internal,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )
 
 
 def _partition_page(partition: PartitionImage, image: ClusterImage) -> _PartitionPage:

@@ -31,7 +31,7 @@ _TOPIC_ID_VERSION: Final = 13
 class AtOnce:
     """The partitions of one request, as far as they are read."""
 
-    __slots__ = ("_by_id", "_committed", "_left", "_taken", "_topics", "bytes_read")
+    __slots__ = ("_by_id", "_committed", "_left", "_seen", "_taken", "_topics", "bytes_read")
 
     def __init__(self, topics: Any, max_bytes: int, *, committed: bool, by_id: bool) -> None:
         """`topics`: those of this broker, by id or by name. `committed`: aborted records are named."""
@@ -39,20 +39,32 @@ class AtOnce:
         self._left = max_bytes
         self._committed = committed
         self._by_id = by_id
+        self._seen: dict[Any, dict[int, Row]] = {}
+        """By topic, the rows of the partitions that were named."""
         self._taken: list[tuple[Partition, int]] = []
         self.bytes_read = 0
 
     def read(self, asked: list[Asked]) -> Answers | None:
-        """The rows of these partitions, each of which is named once; None: something about them is not usual."""
+        """The rows of these partitions, each of which is named once, here and in calls before; None: something about
+        them is not usual.
+        """
         found: dict[Any, dict[int, Row]] = {}
         try:
             count = self._read(asked, found)
         except (ApiError, Cold, Failure):
             return None
-        if count != len(asked):
+        if count != len(asked) or not all(map(self._are_new, found, found.values())):
             return None
         named = ((name, rows.values()) for name, rows in found.items())
         return [("", name, rows) if self._by_id else (name, bytes(16), rows) for name, rows in named]
+
+    def _are_new(self, name: Any, rows: dict[int, Row]) -> bool:
+        seen = self._seen.setdefault(name, rows)
+        if seen is rows:
+            return True
+        most = len(seen) + len(rows)
+        seen.update(rows)  # those of before are encoded
+        return len(seen) == most
 
     def _read(self, asked: list[Asked], found: dict[Any, dict[int, Row]]) -> int:
         """How many rows there are; it ends early at what is not usual. Raises ApiError, Cold, Failure."""

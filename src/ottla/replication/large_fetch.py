@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.replication.fetch_answers import Told, rare_topics, tail_with, tell
-from ottla.replication.fetch_at_once import READ_COMMITTED, reading_for
+from ottla.replication.fetch_at_once import READ_COMMITTED, AtOnce, reading_for
 from ottla.replication.fetch_reading import NO_RECORDS, NO_REPLICA
 from ottla.replication.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION, Asked, FetchSession, Key, Row
 from ottla.replication.leaders import missing
@@ -57,6 +57,10 @@ class LargeFetch:
         self._pos = pos
         self._by_id = version >= _TOPIC_ID_VERSION
         self._topics: Any = handler.hosted.by_id if self._by_id else handler.hosted.by_name
+        self._reading: AtOnce | None = None
+        self._runs: list[list[Asked]] = []
+        """What was read at once, as long as all of it can be."""
+        self._found = FetchPieces(version)
         self._asked: dict[Key, Asked] = {}
         self._forgotten: dict[Key, None] = {}
         self._unknown: FetchPieces | None = None
@@ -64,10 +68,14 @@ class LargeFetch:
     def steps(self) -> Steps:
         """Answers by itself. Raises MalformedMessage before anything was changed."""
         walk = FetchWalk(self._version, self._frame, self._pos)
+        if walk.session_epoch == FINAL_EPOCH and self._handler.selector is None:
+            self._reading = reading_for(self._version, self._request(walk), self._handler.hosted)
         yield from self._decode(walk)
         request = self._request(walk)
-        if request.session_epoch == FINAL_EPOCH and (yield from self._answers_at_once(request)):
-            return None
+        if self._reading is not None:
+            if self._answers_at_once(self._reading, request):
+                return None
+            yield from self._sort_read()
         try:
             session, full = yield from self._session_for(request)
         except ApiError as error:
@@ -79,42 +87,48 @@ class LargeFetch:
         yield from read_many(self._handler, pending, request.max_wait_ms)
         return None
 
-    def _answers_at_once(self, request: FetchRequest) -> Generator[int, None, bool]:
+    def _answers_at_once(self, reading: AtOnce, request: FetchRequest) -> bool:
         """Answer without a session, where there is something to read and nothing unusual."""
-        handler = self._handler
-        reading = None if handler.selector is not None else reading_for(self._version, request, handler.hosted)
-        if reading is None:
+        if request.replica_id > NO_REPLICA or (not reading.bytes_read and request.max_wait_ms > 0):
             return False
-        pieces = FetchPieces(self._version)
-        asked = iter(self._asked.values())
-        while chunk := list(islice(asked, SLICE)):
-            found = reading.read(chunk)
-            if found is None:
-                return False
-            pieces.add(found)
-            yield _AT_ONCE_US
-        if not reading.bytes_read and self._unknown is None and request.max_wait_ms > 0:
-            return False
-        if self._unknown is not None:
-            self._unknown.extend(pieces)
-            pieces = self._unknown
         reading.count_bytes()
-        self._handler.send_body(self._slot, self._version, self._correlation_id, pieces.body(NO_SESSION))
+        self._handler.send_body(self._slot, self._version, self._correlation_id, self._found.body(NO_SESSION))
         return True
 
     def _decode(self, walk: FetchWalk) -> Iterator[int]:
         read = 0
         for run in walk.runs(SLICE):
             if run:
-                self._sort(run)
+                yield from self._take(run)
             read += len(run) + 1
             if read > SLICE:
                 read = 0
-                yield _DECODE_US
+                yield _DECODE_US if self._reading is None else _AT_ONCE_US
         session = self._handler.sessions.get(walk.session_id)
         for keys in read_chunks(walk.forgotten(), SLICE):
             if session is not None:
                 self._forgotten.update(dict.fromkeys(key for key in keys if key in session.partitions))
+            yield _DECODE_US
+
+    def _take(self, run: list[Asked]) -> Iterator[int]:
+        """Read partitions of one topic while they are decoded; once that cannot be done, keep what is asked of them."""
+        if self._reading is None:
+            self._sort(run)
+            return
+        self._runs.append(run)
+        found = self._reading.read(run)
+        if found is not None:
+            self._found.add(found)
+        else:
+            yield from self._sort_read()
+
+    def _sort_read(self) -> Iterator[int]:
+        """Begin again with a session, which can do what is unusual."""
+        self._reading = None
+        self._found = FetchPieces(self._version)
+        runs, self._runs = self._runs, []
+        for run in runs:
+            self._sort(run)
             yield _DECODE_US
 
     def _sort(self, run: list[Asked]) -> None:

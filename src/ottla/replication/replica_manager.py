@@ -214,6 +214,10 @@ class ReplicaManager:
             return dict.fromkeys(states, ErrorCode.STALE_CONTROLLER_EPOCH)
         return {tp: self._apply_one(tp, topic_id, state, now) for tp, (topic_id, state) in states.items()}
 
+    def has_log(self, tp: TopicPartition) -> bool:
+        """Whether a replica of this partition is here, or a log of its name that it would take."""
+        return self._hosted.find(*tp) is not None or self._logs.get(tp) is not None
+
     def _apply_one(self, tp: TopicPartition, topic_id: bytes, state: PartitionState, now: Instant) -> ErrorCode:
         topic_id = self._known_id(tp, topic_id)
         if not self._may_host(tp.topic, topic_id):

@@ -220,14 +220,15 @@ class RealDisk:
             _logger.warning("%s: %a is no file of a broker and is left alone", self._at(path), name)
         return sorted(name + suffix for name, suffix in found if suffix is not None)
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str) -> bool:
         """Create a directory; fine if it is there."""
         try:
             os.mkdir(self._at(path), 0o755)
         except FileExistsError:
-            return
+            return False
         except OSError as error:
             raise failure_of(error, path) from None
+        return True
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file (over another one, if there is one) or a directory."""

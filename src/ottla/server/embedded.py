@@ -36,10 +36,12 @@ class EmbeddedBroker:
 
     `data_dir`: kept; without it a temporary directory is used and removed. `config`: Kafka's broker keys as text.
     It listens on 127.0.0.1 and a free port unless `config` names `listeners`; topics of groups and transactions have
-    one replica unless it says otherwise.
+    one replica unless it says otherwise. `descriptors`: files of logs that are open at once.
     """
 
-    def __init__(self, data_dir: str | None = None, config: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, data_dir: str | None = None, config: Mapping[str, str] | None = None, descriptors: int = DESCRIPTORS
+    ) -> None:
         self._temporary = tempfile.mkdtemp(prefix="ottla-") if data_dir is None else None
         directory = self._temporary or data_dir
         assert directory is not None
@@ -49,7 +51,7 @@ class EmbeddedBroker:
             **_ALONE,
             **(config or {}),
         }
-        self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=DESCRIPTORS)
+        self._service = Service(BrokerConfig.from_properties(properties)[0], descriptors=descriptors)
         self._ready = threading.Event()
         self._failure: Failure | None = None
         self._thread = threading.Thread(target=self._run, name="ottla-broker", daemon=True)

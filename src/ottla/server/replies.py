@@ -16,7 +16,7 @@ from typing import Final
 
 from ottla.seams import Failure, Part, Region
 from ottla.server.file import RealFile
-from ottla.server.outbox import GATHERED, LARGE, Outbox, Stale, joined, memory_of, pin, send_at_once, unpin
+from ottla.server.outbox import GATHERED, LARGE, MANY, Outbox, Stale, memory_of, pin, read_small, send_at_once, unpin
 from ottla.server.traffic import Traffic
 
 log = logging.getLogger(__name__)
@@ -26,6 +26,8 @@ MAX_OWED: Final = 4 * 1024 * 1024
 NO_MEMORY: Final = "the broker has no memory for its answer; the request may be sent again"
 MAX_READY: Final = GATHERED
 """Bytes of small answers that wait for the end of a turn; with more than that they are sent at once."""
+SMALL: Final = 1024
+"""Bytes of a region up to which it is better read at once than remembered, and read when the peer takes it."""
 MAX_SLOTS: Final = 1000
 """Requests of one connection that wait for their answer before no more is read from it."""
 
@@ -211,8 +213,8 @@ class Replies:
                 return
         elif not pinned:
             if self._outbox is None:
-                if size < LARGE:
-                    self._put_joined(size, parts)
+                if size < LARGE or size < SMALL * regions:
+                    self._put_small(size, parts)
                     return
                 if regions == 1 and not self._out and self._go_straight(size, parts):
                     if self._ready > MAX_READY:
@@ -220,6 +222,10 @@ class Replies:
                     return
             if not self._pin(parts):
                 return
+        self._put_pinned((_size_of(size), *parts))
+
+    def _put_pinned(self, parts: Sequence[Part]) -> None:
+        """Send these later, as the peer takes them."""
         if self._straight is not None:
             self._send_straight()
             if self._blocked & CLOSED:
@@ -228,7 +234,7 @@ class Replies:
         outbox = self._outbox
         if outbox is None:
             outbox = self._open_outbox()
-        outbox.add(_size_of(size), *parts)
+        outbox.add(*parts)
         self._owe(outbox.change())
         if outbox.memory > MAX_READY:
             self.flush()
@@ -240,14 +246,24 @@ class Replies:
         if self._ready > MAX_READY:
             self.flush()
 
-    def _put_joined(self, size: int, parts: Sequence[Part]) -> None:
-        """Read the small regions of an answer while they surely are there, so that no file need be kept open."""
+    def _put_small(self, size: int, parts: Sequence[Part]) -> None:
+        """Read the small regions of an answer while they surely are there, so that no file need be kept open.
+
+        A piece leaves before the next is read. What the peer does not take, and what is long, waits for its turn.
+        """
+        head, at = _size_of(size), 0
         try:
-            answer = joined(self._traffic.scratch, (_size_of(size), *parts))
+            while at < min(len(parts), MANY) and self._outbox is None and not self._blocked & CLOSED:
+                piece, end = read_small(parts, at)
+                if end == at:
+                    break
+                self._get_ready(head + piece)
+                head, at = b"", end
         except Stale as stale:
             self.drop(str(stale))
-        else:
-            self._get_ready(answer)
+        rest = parts[at:]
+        if rest and not self._blocked & CLOSED and self._pin(rest):
+            self._put_pinned((head, *rest))
 
     def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
         """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""

@@ -80,12 +80,14 @@ class SimDisk:
         names = self.drive.directory(path).names
         return [name + "/" if isinstance(names[name], Directory) else name for name in sorted(names)]
 
-    def make_dir(self, path: str) -> None:
+    def make_dir(self, path: str) -> bool:
         """Create a directory; fine if it is there. Raises Failure NOT_DONE or IO."""
         self.process.touch()
         self.faults.check(DiskOperation.APPEND, path)
-        if self.drive.find(path) is None:
+        is_new = self.drive.find(path) is None
+        if is_new:
             self.drive.create(path, Directory())
+        return is_new
 
     def rename(self, source: str, target: str) -> None:
         """Rename a file (over another one) or a directory. Raises Failure NOT_DONE or IO."""

@@ -17,7 +17,7 @@ All but the last are Apache Kafka's to the byte. Whatever cannot be read raises 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from struct import Struct
 from typing import Final, NamedTuple
@@ -81,6 +81,13 @@ class OffsetText:
         self._is_sorted = self._is_sorted and tp in self._lines
         self._offsets[tp] = offset
         self._lines[tp] = _offset_line(tp, offset)
+
+    def refresh(self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]) -> bytes:
+        """The file with the offsets that these partitions have now; `moved` is empty then."""
+        for tp in moved:
+            self.note(tp, offset_of(tp))
+        moved.clear()
+        return self.data
 
     @property
     def data(self) -> bytes:

@@ -131,6 +131,7 @@ class DirMoves:
         self.arrived.pop(tp, None)
         log = self.leaving[tp] = self._dir.logs.pop(tp)
         log.cleaning.closed = True
+        self._home.wake(tp)
         return log
 
     def drop_left(self, log: Log, done: Callable[[object], None]) -> None:

@@ -33,6 +33,8 @@ class Found(NamedTuple):
     cleaned_until: int = 0
     durable: bool = False
     """Whether all that is in the directory is durable, although the last stop was not clean."""
+    is_new: bool = False
+    """Whether the directory was made a moment ago: nothing is in it."""
 
 
 class FoundLog(NamedTuple):

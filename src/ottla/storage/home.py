@@ -42,6 +42,7 @@ class Home:
     __slots__ = (
         "_full_told_ns",
         "_unshown",
+        "cleaned_moved",
         "clock",
         "disk",
         "entropy",
@@ -51,6 +52,7 @@ class Home:
         "on_offline",
         "points_moved",
         "rearm",
+        "renewed",
         "safeguards",
         "save_cleaned",
         "save_recovery_points",
@@ -59,11 +61,19 @@ class Home:
         "settle_recovery_points",
         "short",
         "starts_changed",
+        "starts_moved",
         "timers",
         "unchecked",
         "woken",
         "workers",
     )
+
+    starts_moved: dict[TopicPartition, None]
+    """Partitions whose log start, or what file names tell of it, may have moved since it was noted."""
+    cleaned_moved: dict[TopicPartition, None]
+    """Partitions of which it may have changed, since it was noted, how far their logs are clean."""
+    renewed: dict[TopicPartition, None]
+    """Partitions that may have come, gone, or have other settings since the cleaner has looked."""
 
     def __init__(
         self,
@@ -115,6 +125,7 @@ class Home:
         """Partitions whose recovery point may have moved since it was noted."""
         self.starts_changed = False
         """A log start moved since the checkpoint of log starts was written."""
+        self.starts_moved, self.cleaned_moved, self.renewed = {}, {}, {}
 
     def failed(self, failure: Failure) -> None:
         """Note a failure of the disk; one of the device takes the directory offline."""
@@ -128,6 +139,16 @@ class Home:
     def wake(self, tp: TopicPartition) -> None:
         """A log is there, or gone, was cut, or has other settings: checkpoints and retention look at it again."""
         self.woken[tp] = self.points_moved[tp] = None
+        self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = None
+
+    def start_moved(self, tp: TopicPartition) -> None:
+        """A log start moved: its checkpoint is to be written, and the log looked at."""
+        self.starts_changed = True
+        self.wake(tp)
+
+    def cleaned(self, tp: TopicPartition) -> None:
+        """It has changed how far a log is clean."""
+        self.cleaned_moved[tp] = None
 
     def check(self) -> None:
         """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""

@@ -282,12 +282,12 @@ class Log(LogFiles):
 
     def read_newest(self, offset: int, max_bytes: int) -> Region | None:
         """What `read` gives up to the log end, where memory alone tells where that is; None: ask `read`."""
-        offsets, segment = self._tail_offsets, self._active
-        if not offsets or not offsets[0] <= offset < self.end_offset or offset < self.start_offset:
+        slot = bisect_right(self._tail_offsets, offset)
+        if not slot or offset >= self.end_offset or offset < self.start_offset or self._home.offline is not None:
             return None
-        start = self._tail_positions[bisect_right(offsets, offset) - 1]
+        segment, start = self._active, self._tail_positions[slot - 1]
         size, file = segment.size - start, segment.file
-        if size > max_bytes or size > HOT_BYTES or start < segment.hot_from or self._home.offline is not None:
+        if size > max_bytes or size > HOT_BYTES or start < segment.hot_from:
             return None
         return _new(Region, (file, start, size, file.generation))
 
@@ -381,7 +381,7 @@ class Log(LogFiles):
         self.epochs.clear()
         self._flush.restarted(offset)
         self._reload_producers()
-        self._home.starts_changed = True
+        self._home.start_moved(self.tp)
 
     def _reset(self, end_offset: int) -> None:
         """The log ends somewhere else now, perhaps in another segment."""

@@ -18,7 +18,6 @@ from ottla.storage.checkpoints import (
     OffsetText,
     format_clean_shutdown,
     format_meta_properties,
-    format_offsets,
     parse_meta_properties,
 )
 from ottla.storage.dir_moves import DirMoves
@@ -58,6 +57,7 @@ class LogDir:
 
     __slots__ = (
         "_clean",
+        "_clean_text",
         "_cleaned",
         "_ghosts",
         "_high_watermarks",
@@ -67,6 +67,7 @@ class LogDir:
         "_noted_clean",
         "_point_text",
         "_recovery_points",
+        "_start_text",
         "_starts",
         "_unopened",
         "logs",
@@ -97,8 +98,9 @@ class LogDir:
         self._starts = StartsFile(home, self._start_bytes)
         home.save_starts = self._starts.save
         self._point_text, self._mark_text = OffsetText(), OffsetText()
+        self._start_text, self._clean_text = OffsetText(), OffsetText()
         self._cleaned = LatestWrite(home, CLEANED_UNTIL)
-        self._noted_clean: dict[TopicPartition, int] = {}
+        self._noted_clean = self._clean_text.data
         """What that file says, or will."""
 
     @property
@@ -135,11 +137,8 @@ class LogDir:
 
     def _all(self) -> dict[TopicPartition, Log]:
         """Every log that has a directory here, in the order of their names."""
-        logs = self._unsorted()
+        logs = {**self.moves.leaving, **self.moves.futures, **self.logs}
         return {tp: logs[tp] for tp in sorted(logs)}
-
-    def _unsorted(self) -> dict[TopicPartition, Log]:
-        return {**self.moves.leaving, **self.moves.futures, **self.logs}
 
     # -- whose it is ---------------------------------------------------------------------------------------------------
 
@@ -222,6 +221,7 @@ class LogDir:
         for tp, each in self._unopened.items():
             self._point_text.note(tp, each.recovery_point)
             self._mark_text.note(tp, each.high_watermark)
+            self._start_text.note(tp, each.start_offset or None)
         for done, (tp, directory) in enumerate(found.items()):
             if not self._clean and not is_wanted():
                 _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
@@ -238,9 +238,11 @@ class LogDir:
         clean, and the file must not say so."""
         for tp, offset in cleaned.items():
             log = self.logs.get(tp)
+            self._clean_text.note(tp, offset)
+            self._home.cleaned(tp)
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
-        self._noted_clean = cleaned
+        self._noted_clean = self._clean_text.data
         if self._home.safeguards.cleaner_checkpoint_cut:
             self._correct_cleaned()
 
@@ -277,8 +279,8 @@ class LogDir:
         """A new, empty log. Raises Failure."""
         try:
             self.lay_ghosts(tp)
-            self._home.disk.make_dir(str(tp))
-            log = open_log(self._home, tp, str(tp), config, Found(clean=True))
+            is_new = self._home.disk.make_dir(str(tp))
+            log = open_log(self._home, tp, str(tp), config, Found(clean=True, is_new=is_new))
         except Failure as failure:
             self._home.failed(failure.as_value())
             raise
@@ -373,30 +375,32 @@ class LogDir:
         """Note the log starts that file names do not tell."""
         self._starts.write()
 
-    def checkpoint_cleaned(self) -> None:
-        """Note how far each log is clean."""
+    def checkpoint_cleaned(self, tp: TopicPartition) -> None:
+        """Note how far a log is clean."""
+        self._home.cleaned(tp)
         self._cleaned.write(self._cleaned_bytes)
 
-    def save_cleaned(self, done: Callable[[object], None]) -> None:
-        """Note how far each log is clean; `done` in a later turn, when that is durable, or the directory offline."""
-        self.checkpoint_cleaned()
+    def save_cleaned(self, tp: TopicPartition, done: Callable[[object], None]) -> None:
+        """Note how far a log is clean; `done` in a later turn, when that is durable, or the directory offline."""
+        self.checkpoint_cleaned(tp)
         self._cleaned.when_idle(done)
 
     def _correct_cleaned(self) -> None:
         """Have the file say nothing of logs that is not so, waiting for it. Raises Failure."""
-        if self._noted_clean != self._cleaned_offsets():
+        before = self._noted_clean
+        if before != self._cleaned_bytes():
             self._save_cleaned()
 
     def _save_cleaned(self) -> None:
         self._cleaned.write_now(self._cleaned_bytes())
 
     def _cleaned_bytes(self) -> bytes:
-        self._noted_clean = self._cleaned_offsets()
-        return format_offsets(self._noted_clean)
+        self._noted_clean = self._clean_text.refresh(self._home.cleaned_moved, self._cleaned_until)
+        return self._noted_clean
 
-    def _cleaned_offsets(self) -> dict[TopicPartition, int]:
-        found = ((tp, self.logs[tp].cleaning.checkpoint) for tp in sorted(self.logs))
-        return {tp: offset for tp, offset in found if offset is not None}
+    def _cleaned_until(self, tp: TopicPartition) -> int | None:
+        log = self.logs.get(tp)
+        return None if log is None else log.cleaning.checkpoint
 
     def save_starts_now(self) -> None:
         """Note the log starts, waiting for it. Raises Failure."""
@@ -408,12 +412,11 @@ class LogDir:
         return self._home.starts_changed
 
     def _recovery_point_bytes(self) -> bytes:
-        moved = self._home.points_moved
-        for tp in moved:
-            log = self._log_here(tp)
-            self._point_text.note(tp, self.missing.get(tp) if log is None else log.recovery_point)
-        moved.clear()
-        return self._point_text.data
+        return self._point_text.refresh(self._home.points_moved, self._recovery_point)
+
+    def _recovery_point(self, tp: TopicPartition) -> int | None:
+        log = self._log_here(tp)
+        return self.missing.get(tp) if log is None else log.recovery_point
 
     def _high_watermark_bytes(self) -> bytes:
         for tp in list(self._home.woken):
@@ -438,9 +441,13 @@ class LogDir:
         return self.logs.get(tp) or self.moves.futures.get(tp) or self.moves.leaving.get(tp)
 
     def _start_bytes(self) -> bytes:
-        left = {tp: found.start_offset for tp, found in self._unopened.items() if found.start_offset}
-        moved = {tp: log.start_offset for tp, log in self._unsorted().items() if log.start_is_moved}
-        return format_offsets(left | {tp: moved[tp] for tp in sorted(moved)})
+        return self._start_text.refresh(self._home.starts_moved, self._moved_start)
+
+    def _moved_start(self, tp: TopicPartition) -> int | None:
+        log = self._log_here(tp)
+        if log is None:
+            return self._unopened[tp].start_offset or None if tp in self._unopened else None
+        return log.start_offset if log.start_is_moved else None
 
     # -- stop ----------------------------------------------------------------------------------------------------------
 

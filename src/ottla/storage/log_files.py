@@ -468,15 +468,16 @@ class LogFiles:
         self.start_offset = offset
         self.high_watermark = max(self.high_watermark, offset)
         self.epochs.truncate_from_start(offset)
-        self._home.starts_changed = True
-        self._home.wake(self.tp)
+        self._home.start_moved(self.tp)
 
     def uncover(self, offset: int) -> None:
         """The log is about to be cut at `offset`: no segments are half exchanged any more, and what compaction has
         noted, durably, does not speak of what will be written behind it. Raises Failure.
         """
         self.cleaning.settle()
-        if self.cleaning.cut(offset) and self._home.safeguards.cleaner_checkpoint_cut:
+        is_less = self.cleaning.cut(offset)
+        self._home.cleaned(self.tp)
+        if is_less and self._home.safeguards.cleaner_checkpoint_cut:
             self._home.save_cleaned()
 
 

@@ -188,7 +188,7 @@ class Move:
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
         copy.removable_below = log.removable_below
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
-        self.end.checkpoint_cleaned()
+        self.end.checkpoint_cleaned(self.tp)
         copy.write_snapshot(_noted)
         barrier = Barrier(self._durable)
         copy.flush(barrier.expect())

@@ -97,7 +97,7 @@ class _Opening:
         self.config = config
         self.found = found
         self.scanned = scanned
-        self.names = tidy(home, directory)
+        self.names = [] if found.is_new else tidy(home, directory)
         self.snapshots = snapshot_offsets(self.names)
         self.stored_epochs: list[EpochEntry] = self._small(LEADER_EPOCHS, parse_epochs, [])
         self.txn_sums: dict[str, Sum] = self._small(TXN_SUMS, parse_checksums, {})
@@ -211,7 +211,7 @@ class _Opening:
         self.renamed = self.renamed or count > 0
 
     def _begin_at(self, offset: int) -> None:
-        self.segments = [create_segment(self.home, self.directory, offset, self.config)]
+        self.segments = [create_segment(self.home, self.directory, offset, self.config, self.found.is_new)]
         self.renamed = self.renamed or not self.found.clean
         self.end_offset = self.state.end_offset = offset
         self._drop_snapshots()

@@ -12,14 +12,19 @@ from ottla.storage.layout import DELETED, SEGMENT_SUFFIXES, SNAPSHOT, file_name
 from ottla.storage.segment import Segment
 
 
-def create_segment(home: Home, directory: str, base_offset: int, config: TopicConfig) -> Segment:
-    """An empty, appendable segment. Raises Failure, and leaves nothing behind then."""
+def create_segment(
+    home: Home, directory: str, base_offset: int, config: TopicConfig, is_first: bool = False
+) -> Segment:
+    """An empty, appendable segment. Raises Failure, and leaves nothing behind then.
+
+    `is_first`: nothing is in the directory, so no files of an earlier life are to be looked for.
+    """
     segment = Segment(home.disk, directory, base_offset, config, create=True)
     try:
         if segment.size:  # bytes of an earlier life, cut off from this log by a truncation or a damaged disk
             segment.file.truncate(0)
             segment.size = segment.hot_from = 0
-        segment.activate(config, keep_entries=False)
+        segment.activate(config, keep_entries=is_first)
     except Failure:
         discard(home, segment)
         raise

@@ -24,7 +24,7 @@ class StartsFile:
     __slots__ = ("_content", "_home", "_is_busy", "_waiting", "file")
 
     def __init__(self, home: Home, content: Callable[[], bytes]) -> None:
-        """`content` gives what the file is to have; it looks at all logs, so it is called once a write."""
+        """`content` gives what the file is to have; it is called once a write."""
         self._home = home
         self._content = content
         self.file = LatestWrite(home, LOG_STARTS)

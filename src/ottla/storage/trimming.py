@@ -113,4 +113,6 @@ class Trimming:
 
     def _names_gone(self, outcome: object) -> None:
         self.dropping -= 1
+        if self._log is not None:
+            self._home.starts_moved[self._log.tp] = None
         self._home.noted(outcome)

@@ -15,7 +15,7 @@ from ottla.wire.codec import decode
 from ottla.wire.errors import MalformedMessage, fail, refuse_length
 from ottla.wire.limits import ALLOWANCE, AMPLIFICATION
 from ottla.wire.messages import FetchRequest as Declared
-from ottla.wire.primitives import UVARINT, read_uvarint, skip_tags, uvarint
+from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
 
 Wanted = tuple[str | bytes, int, int, int, int, int, int]
 """(topic name, or topic id from v13; partition; current leader epoch; fetch offset; last fetched epoch; log start
@@ -336,40 +336,41 @@ def _compact_response(*, by_id: bool) -> Callable[[Answers, int, int, int], list
     """v12 and later."""
     top = struct.Struct(">ihi").pack
     usual = struct.Struct(">ihqqqBi").pack  # the B: no aborted transactions, null or empty
+    sized = struct.Struct(">ihqqqBiBB").pack  # and behind it the size of its records; or an empty size and no tags
     fixed, int32 = struct.Struct(">ihqqq").pack, struct.Struct(">i").pack
 
     def encode(topics: Answers, throttle_ms: int, error: int, session_id: int) -> list[Part]:
         parts: list[Part] = []
-        count = len(topics) + 1
-        pieces = [top(throttle_ms, error, session_id), UVARINT[count] if count < 128 else uvarint(count)]
+        before = top(throttle_ms, error, session_id) + uvarint(len(topics) + 1)
         for name, topic_id, answers in topics:
-            count = len(answers) + 1
-            pieces += (topic_id if by_id else _compact_text(name), UVARINT[count] if count < 128 else uvarint(count))
+            before += (topic_id if by_id else _compact_text(name)) + uvarint(len(answers) + 1)
+            pieces = [before]
             for partition, code, high, stable, start, aborted, preferred, records in answers:
+                size = 0 if records is None else records.size if type(records) is Region else len(records)
                 if not aborted:
                     none = 0 if aborted is None else 1
-                    pieces.append(usual(partition, code, high, stable, start, none, preferred))
+                    if 126 < size < 16383:
+                        low, up = size + 1 & 127 | 128, size + 1 >> 7
+                        pieces.append(sized(partition, code, high, stable, start, none, preferred, low, up))
+                    elif not size:
+                        empty = 0 if records is None else 1
+                        pieces.append(sized(partition, code, high, stable, start, none, preferred, empty, 0))
+                        continue
+                    else:
+                        count = uvarint(size + 1) if size > 0 else refuse_length(size)
+                        pieces.append(usual(partition, code, high, stable, start, none, preferred) + count)
                 else:
                     head = fixed(partition, code, high, stable, start)
-                    pieces += (head, _aborted_compact(aborted), int32(preferred))
-                if records is None:
-                    pieces.append(b"\0\0")  # no records, no tags
-                    continue
-                size = records.size if isinstance(records, Region) else len(records)
-                if size > 0:
-                    if 126 < size < 16383:  # as `uvarint` does; a call less where there is something to read
-                        pieces.append(bytes((size + 1 & 127 | 128, size + 1 >> 7)))
-                    else:
-                        pieces.append(uvarint(size + 1))
-                    parts += (b"".join(pieces), records)
+                    count = b"\0" if records is None else uvarint(size + 1) if size >= 0 else refuse_length(size)
+                    pieces += (head, _aborted_compact(aborted), int32(preferred), count)
+                if size:
+                    parts += (b"".join(pieces), records)  # type: ignore[arg-type]  # a size, so there are records
                     pieces = [b"\0"]
-                elif size:
-                    refuse_length(size)
                 else:
-                    pieces.append(b"\1\0")  # empty, no tags
+                    pieces.append(b"\0")
             pieces.append(b"\0")
-        pieces.append(b"\0")
-        parts.append(b"".join(pieces))
+            before = b"".join(pieces)
+        parts.append(before + b"\0")
         return parts
 
     return encode

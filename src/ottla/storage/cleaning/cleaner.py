@@ -7,7 +7,8 @@ memory for keys is shared out among them. A log that cannot be read is left alon
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from ottla.config.broker import BrokerConfig
@@ -23,6 +24,7 @@ from ottla.storage.home import Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
 from ottla.storage.producer_state import ProducerState
+from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
 LOGS_PER_TURN: Final = 64
@@ -77,6 +79,8 @@ class Cleaner:
         """What each of them works on."""
         self._resting: dict[int, tuple[Log, int]] = {}
         """By id: logs that are left alone, and until when."""
+        self._compacted: dict[int, dict[TopicPartition, Log]] = {}
+        """By id of their directory: logs whose topics are compacted."""
         self._looked_ns = clock.now().mono_ns
         self.max_dirty_ratio = 0.0
         """Of the logs that could be compacted, at the last look."""
@@ -178,9 +182,21 @@ class Cleaner:
         return [
             (place, log)
             for place in self._places
-            for log in place[1].logs.values()
-            if "compact" in log.config.cleanup_policy and len(log.segments) > 1 and self._may(place[0], log)
+            for log in self._compacted_in(*place)
+            if len(log.segments) > 1 and self._may(place[0], log)
         ]
+
+    def _compacted_in(self, home: Home, directory: LogDir) -> Collection[Log]:
+        """The logs of a directory whose topics are compacted; only what is new since the last look is looked at."""
+        found = self._compacted.setdefault(id(directory), {})
+        for tp in home.renewed:
+            log = directory.logs.get(tp)
+            if log is not None and log.config.compact:
+                found[tp] = log
+            else:
+                found.pop(tp, None)
+        home.renewed.clear()
+        return found.values()
 
     def _may(self, home: Home, log: Log) -> bool:
         """Whether somebody may begin with it."""
@@ -227,7 +243,7 @@ class Cleaner:
             self._busy.pop(number, None)
         log.cleaning.checkpoint = cleaned.end_offset
         log.cleaning.losses = 0
-        directory.checkpoint_cleaned()
+        directory.checkpoint_cleaned(log.tp)
         seconds = (self._clock.now().mono_ns - began) / 1e9
         self.last[number] = Run(cleaned, seconds)
         _logger.info(
@@ -245,7 +261,7 @@ class Cleaner:
             yield directory.save_recovery_points
         if log.cleaning.checkpoint is None:
             log.cleaning.checkpoint = log.cleaned_until
-            yield directory.save_cleaned
+            yield partial(directory.save_cleaned, log.tp)
 
     def _task(self, home: Home, log: Log, facts: Cleanable, secure: Callable[[], Steps[None]]) -> Task:
         now_ms = self._clock.now().wall_ms
