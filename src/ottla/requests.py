@@ -38,8 +38,6 @@ class Parts(NamedTuple):
     """What tells elements of the outermost array apart, where it is enough to answer equal ones once."""
     names: Callable[[Any], Iterable[Hashable]] | None = None
     """What an element of the outermost array names, where the handler asks `Context.repeated` what is named twice."""
-    part_us: int = 2_500
-    """Estimated cost of a part; more where a part is one change, and as much as possible is to be one."""
 
 
 class Whole:

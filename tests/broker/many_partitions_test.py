@@ -15,12 +15,9 @@ from tests.steps import count_steps
 from ottla.broker.slicing import TURN_US
 from ottla.coordinator.shard import Origin, TransactionEnd
 from ottla.errors import ErrorCode
-from ottla.groups.offset_handlers import COMMITTED_TOGETHER
 from ottla.groups.records import OffsetCommitted, Position
-from ottla.record.batch import batches_of
 from ottla.replication import large_fetch, large_produce
 from ottla.seams import Gate
-from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
 from ottla.wire.messages import (
@@ -28,7 +25,6 @@ from ottla.wire.messages import (
     DescribeTopicPartitionsRequest,
     FetchRequest,
     MetadataRequest,
-    OffsetCommitRequest,
     ProduceRequest,
 )
 
@@ -290,34 +286,6 @@ def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_tu
         turns += 1
         assert turns < VERY_MANY
     assert offsets.count == VERY_MANY
-
-
-def commit_of(count: int) -> OffsetCommitRequest:
-    row, topic = OffsetCommitRequest.OffsetCommitRequestPartition, OffsetCommitRequest.OffsetCommitRequestTopic
-    rows = [row(partition_index=number, committed_offset=1) for number in range(count)]
-    return OffsetCommitRequest(
-        group_id="g", generation_id_or_member_epoch=-1, topics=[topic(name="wide", partitions=rows)]
-    )
-
-
-@pytest.mark.parametrize("version", [5, 8])
-def test_a_commit_of_hundreds_of_partitions_is_one_change(wide, version) -> None:
-    if not wide.broker.hosted.find("__consumer_offsets", 0):
-        wide.create("__consumer_offsets")
-    index = wide.broker._coordinators.groups.partition_of("g")
-    for count, is_one in ((COMMITTED_TOGETHER - 1, True), (COMMITTED_TOGETHER + 300, False)):
-        end = wide.broker.hosted.find("__consumer_offsets", index).log.end_offset
-        (topic,) = wide.ask(commit_of(count), version).topics
-        assert [(row.partition_index, row.error_code) for row in topic.partitions] == [(n, 0) for n in range(count)]
-        content = memoryview(bytes(wide.fetch("__consumer_offsets", end, partition=index).records))
-        records = [batch.record_count for _, batch in batches_of(content)]
-        assert sum(records) == count
-        assert (len(records) == 1) is is_one
-
-
-def test_a_transactional_commit_is_cut_as_others_are(node) -> None:
-    cold = node.broker._dispatch.cold
-    assert cold[ApiKey.TXN_OFFSET_COMMIT].declaration.parts == cold[ApiKey.OFFSET_COMMIT].declaration.parts
 
 
 def test_no_turn_shows_a_whole_page_of_topic_partitions(wide) -> None:

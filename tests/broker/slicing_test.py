@@ -10,6 +10,7 @@ from types import FunctionType
 import pytest
 from tests.steps import count_steps
 
+from ottla.broker.slicing import PART_US
 from ottla.coordinator.shard import Origin
 from ottla.groups.records import OffsetCommitted, Position
 from ottla.wire.apis import ApiKey
@@ -140,7 +141,7 @@ def test_no_turn_handles_more_than_a_part(node) -> None:
             return handler(context, request)
 
         api.handler = noted
-        size = max(1, api.declaration.parts.part_us // api.declaration.parts.cost_us)
+        size = max(1, PART_US // api.declaration.parts.cost_us)
         request = _fill(api.request(), path, 3 * size + 10)
         if hasattr(request, "validate_only"):
             request.validate_only = True

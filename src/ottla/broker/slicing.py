@@ -227,7 +227,7 @@ class SlicedRequests:
     def _in_parts(self, api: Api, large: _Large, request: SomeElements) -> Steps:
         yield from request.survey()
         whole = Whole(request.repeated)
-        if request.weight * request.parts.cost_us <= request.parts.part_us:
+        if request.weight * request.parts.cost_us <= PART_US:
             return (yield from self._ask(api, large, request.as_one(), whole=whole))
         return (yield from self._join(api, large, request.slices(), request.cost_us, whole))
 
@@ -244,7 +244,7 @@ class SlicedRequests:
         assert path is not None, f"{api.request.__name__} has no array to cut"
         assert response_path is not None, f"{response_type.__name__} has no array to join"
         joined = Joined(response_type, context.api_version, response_path)
-        size = max(1, parts.part_us // parts.cost_us)
+        size = max(1, PART_US // parts.cost_us)
         for request in requests:
             yield cost_us
             for part in split(request, path, size) if request is not None else ():

@@ -10,7 +10,6 @@ Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.gather import Gather
@@ -37,10 +36,6 @@ _Topic = OffsetFetchResponse.OffsetFetchResponseTopics
 _Part = OffsetFetchResponse.OffsetFetchResponsePartitions
 _GROUP_ERROR_VERSION = 2
 _MANY_VERSION = 8
-COMMIT_US: Final = 15
-"""Cost of one committed position."""
-COMMITTED_TOGETHER: Final = 700
-"""Topics and partitions of a commit up to which it is one change: some ten milliseconds. More are several."""
 _NO_GROUP_VERSION = 9
 """From here on a member of a group that there is not is told so; before, that its generation is wrong."""
 
@@ -82,12 +77,7 @@ class OffsetHandlers:
         resource="Group",
         operation="Read",
         also=(("Topic", "Read"),),
-        parts=Parts(
-            cost_us=COMMIT_US,
-            request=(("topics", "partitions"),),
-            response=(("topics", "partitions"),),
-            part_us=COMMITTED_TOGETHER * COMMIT_US,
-        ),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
         """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""

@@ -17,7 +17,7 @@ from ottla.coordinator.shard import Producer
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import Commit, Item
 from ottla.groups.groups import Groups
-from ottla.groups.offset_handlers import COMMIT_US, COMMITTED_TOGETHER, codes_for
+from ottla.groups.offset_handlers import codes_for
 from ottla.groups.records import Position
 from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing
 from ottla.requests import Context, Parts, handles
@@ -72,12 +72,7 @@ class TxnOffsetHandlers:
         resource="Group",
         operation="Read",
         also=(("TransactionalId", "Write"), ("Topic", "Read")),
-        parts=Parts(
-            cost_us=COMMIT_US,
-            request=(("topics", "partitions"),),
-            response=(("topics", "partitions"),),
-            part_us=COMMITTED_TOGETHER * COMMIT_US,
-        ),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
     )
     def txn_offset_commit(self, context: Context, request: TxnOffsetCommitRequest) -> None:
         """Answered when the positions are committed in the log of groups, where they wait for the marker.
