@@ -43,13 +43,15 @@ class Api(Protocol):
 class _Large:
     """One large request on its way."""
 
-    __slots__ = ("answer", "context", "is_gone", "is_queued", "is_waiting", "steps")
+    __slots__ = ("answer", "context", "is_gone", "is_queued", "is_waiting", "request", "steps")
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.steps: Steps
         self.answer: object = None
         """Of the part that is being handled."""
+        self.request: object = None
+        """That part."""
         self.is_waiting = self.is_gone = self.is_queued = False
 
 
@@ -266,7 +268,7 @@ class SlicedRequests:
         self, api: Api, large: _Large, request: object, *, is_part: bool = False, whole: Whole | None = None
     ) -> Steps:
         asked = large.context
-        large.answer = None
+        large.answer, large.request = None, request
         large.is_waiting = False
         context = Context(
             asked.api_key,
@@ -277,7 +279,7 @@ class SlicedRequests:
             lambda context, response: self._on_answer(large, context, response),
             is_part=is_part,
             whole=whole,
-            fail=lambda context, error: self._on_defect(large, context, error, request),
+            fail=lambda context, error: self._on_defect(large, context, error),
         )
         try:
             response = self._handle(api, context, request)
@@ -296,13 +298,13 @@ class SlicedRequests:
             raise answer.error
         return answer
 
-    def _on_defect(self, large: _Large, context: Context, error: Exception, request: object) -> None:
+    def _on_defect(self, large: _Large, context: Context, error: Exception) -> None:
         """A step of a part, or of the whole, has failed in a turn that is not its own."""
         if context.failed:
             return
         was_answered, context.answered = context.answered, True
         try:
-            answer = self._refuse(context, error, request)
+            answer = self._refuse(context, error, large.request)
         except HalfChanged:
             raise
         except Exception as second:  # noqa: BLE001  # raised in the turn of the request

@@ -101,12 +101,12 @@ class MetadataHandlers:
         if not self._cluster.is_doubtful(names):
             return self._metadata(context, request, names)
 
-        def told() -> None:
+        def reply_known() -> None:
             answer = self._metadata(context, request, names)
             if answer is not None:
                 context.reply(answer)
 
-        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.continuing(told))
+        self._cluster.when(lambda _: not self._cluster.is_doubtful(names), HOLD_MS, context.continuing(reply_known))
         return None
 
     def _metadata(self, context: Context, request: MetadataRequest, names: list[str] | None) -> _Answer | None:

@@ -110,7 +110,7 @@ class Verification:
         return codes is not None
 
     def hold(self, items: Sequence[Item]) -> None:
-        """Take the same items from where they stay while the answer is waited for. What was refused stays refused."""
+        """Take the same items from where they stay while the answer is waited for; refused ones stay refused."""
         for at, (_, _, records) in enumerate(self._items):
             if isinstance(records, memoryview):
                 self._items[at] = items[at]

@@ -249,7 +249,7 @@ class Replies:
     def _put_small(self, size: int, parts: Sequence[Part]) -> None:
         """Read the small regions of an answer while they surely are there, so that no file need be kept open.
 
-        A piece leaves before the next is read. What the peer does not take, and what is long, waits for its turn.
+        A piece leaves before the next is read; what is long, or not taken by the peer, waits for its turn.
         """
         head, at = _size_of(size), 0
         try:
