@@ -143,7 +143,7 @@ def _ottla_consumer(bootstrap: str, topic: str) -> Any:
     from ottla.client import Consumer
 
     consumer = Consumer({"bootstrap.servers": bootstrap, "auto.offset.reset": "earliest"})
-    consumer.assign(consumer.partitions_for(topic))
+    consumer.assign(consumer.partitions_for_topic(topic))
     return consumer
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from ottla.cli.main import main
-from ottla.server import poller
-from ottla.server.replies import Replies
+from ottla.server.connections.response_queue import ResponseQueue
+from ottla.server.loop import poller
 
 notes: list[tuple[str, float]] = []
 
@@ -41,7 +41,7 @@ class NotedEpoll:
 
 
 def note_sends(opened: Any) -> Any:
-    """`Replies.__init__` of connections that note what they send."""
+    """`ResponseQueue.__init__` of connections that note what they send."""
 
     def init(self: Any, *arguments: Any) -> None:
         opened(self, *arguments)
@@ -65,7 +65,7 @@ def write(path: Path) -> None:
 if __name__ == "__main__":
     _epoll = select.epoll
     poller.select.epoll = NotedEpoll  # type: ignore[misc,assignment]
-    Replies.__init__ = note_sends(Replies.__init__)  # type: ignore[method-assign]
+    ResponseQueue.__init__ = note_sends(ResponseQueue.__init__)  # type: ignore[method-assign]
     target = Path(sys.argv.pop(1))
     signal.signal(signal.SIGUSR2, lambda *_: write(target))
     main()

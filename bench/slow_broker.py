@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 from ottla.cli.main import main
-from ottla.server import file
+from ottla.server.disks import file
 
 COUNT = struct.Struct("=q")
 

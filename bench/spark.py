@@ -33,11 +33,11 @@ from bench.report import number, write
 from bench.rows import Row
 from bench.spark_work import OWN
 from bench.work import make_topic
-from ottla.client.batch_transaction import Links
+from ottla.client.batch_transaction import ConnectionCache
 from ottla.client.producer import Producer
-from ottla.spark.attempt import Attempt, make_markers, write_turn
-from ottla.spark.exactly_once import Marker, Turn
-from ottla.spark.sink_options import sink_options
+from ottla.spark.sink.exactly_once import Marker, TaskBatch
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_turn
 
 HEAD = """# Results: Spark
 
@@ -198,7 +198,7 @@ class Bench(Filling):
 def task_transaction_ms(bootstrap: str, times: int) -> float:
     """The median of the steps of a task, one batch after the other."""
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": "written"})
-    links = Links(options.client)
+    links = ConnectionCache(options.client)
     rows = pa.record_batch([pa.array([b"r%d" % at for at in range(100)], pa.binary())], names=["value"])
     query = str(uuid.uuid4())
     took = []
@@ -206,7 +206,7 @@ def task_transaction_ms(bootstrap: str, times: int) -> float:
         make_markers(links)
         for batch in range(times):
             began = time.perf_counter()
-            attempt = Attempt(links, options, Turn("bench-", query, "sink", batch, 0))
+            attempt = TransactionalWrite(links, options, TaskBatch("bench-", query, "sink", batch, 0))
             prepared = write_turn(attempt, [rows], lambda: None, begin_without_rows=False)
             assert prepared is not None
             assert not isinstance(prepared, Marker)

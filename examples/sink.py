@@ -23,7 +23,7 @@ with Producer(BROKERS) as producer:
         producer.send("payments", amount, key=customer)
 
 with Changelog(BROKERS, "totals") as totals, Consumer(BROKERS | {"auto.offset.reset": "earliest"}) as consumer:
-    consumer.assign(consumer.partitions_for("payments"))
+    consumer.assign(consumer.partitions_for_topic("payments"))
     records = consumer.poll(10)
     print(totals.write(records, add), "records counted")
     print(totals.write(records, add), "counted when the same records come again")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from tests.handnode import Node
 
-from ottla.sim.drive import Drive
-from ottla.sim.ensemble import Ensemble
+from ottla.sim.disks.drive import Drive
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Death
-from ottla.sim.network import Network
-from ottla.sim.store import SimStore
+from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.machines.machine import Death
+from ottla.sim.machines.store import SimStore
+from ottla.sim.networks.network import Network
 from ottla.sim.world import MS, SECOND, Timeline
 from ottla.wire.messages import CreateTopicsRequest, DeleteTopicsRequest
 

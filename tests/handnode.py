@@ -8,15 +8,15 @@ from __future__ import annotations
 from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
 from ottla.record.batch import Record, encode_batch
-from ottla.record.entries import entries_of, records_at
+from ottla.record.log_entries import entries_of, records_at
 from ottla.seams import Failure, Kind, Region, World
 from ottla.security.broker_proof import BROKER_PRINCIPAL
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Death, Machine
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.machine import Death, Machine
+from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.world import MS, Timeline
 from ottla.types import Endpoint
 from ottla.wire.apis import API_TABLE

@@ -25,5 +25,5 @@ def hang(address: str, topic: str, partition: int = 1, sequence: int = 0) -> Non
     data = ProduceRequest.TopicProduceData(name=topic, partition_data=[part])
     request = ProduceRequest(transactional_id="late", acks=-1, timeout_ms=5000, topic_data=[data])
     with Cluster(ClientConfig.from_mapping({"bootstrap.servers": address})) as cluster:
-        answer = cluster.ask(ApiKey.PRODUCE, lambda _: request, ProduceResponse, at_most=9)
+        answer = cluster.send_request(ApiKey.PRODUCE, lambda _: request, ProduceResponse, at_most=9)
     assert answer.responses[0].partition_responses[0].error_code == 0

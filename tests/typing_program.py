@@ -40,7 +40,7 @@ def consume(bootstrap: str) -> None:
             assert_type(record, ConsumerRecord)
             assert_type(record.offset, int)
         assert_type(consumer.poll(1.0), list[ConsumerRecord])
-        assert_type(consumer.partitions_for("orders"), list[TopicPartition])
+        assert_type(consumer.partitions_for_topic("orders"), list[TopicPartition])
         consumer.subscribe(7)  # type: ignore[arg-type]
 
 

@@ -58,7 +58,7 @@ class Declaration(NamedTuple):
     """Which API and versions a handler answers, and what it needs to be allowed.
 
     A handler returns the response, or None and answers later by `Context.reply`. For a request of more than 512 bytes
-    it may return `Steps` instead: they run in later turns, and return what the handler would have returned.
+    it may return `MembershipSteps` instead: they run in later turns, and return what the handler would have returned.
 
     `operation` is Kafka's ACL operation on `resource` ("Topic", "Group", "Cluster", "TransactionalId"); the authorizer
     that decides on them stands in front of the dispatch. None: open to everyone (ApiVersions, SaslHandshake …).

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.on_demand import names_on_demand
-from ottla.spark.collection import spare_modules
-from ottla.spark.source import OttlaSource as DefaultSource
+from ottla.lazy_imports import names_on_demand
+from ottla.spark.gc_freeze import freeze_loaded_modules
+from ottla.spark.source.source import OttlaSource as DefaultSource
 
 if TYPE_CHECKING:
     from ottla.pipeline import Out, Pipeline, Poison, Record, map_batches, map_rows
@@ -20,4 +20,4 @@ __all__ = ["DefaultSource", "Out", "Pipeline", "Poison", "Record", "map_batches"
 # Pipelines are imported when they are asked for: every worker of Spark imports this package.
 __getattr__, __dir__ = names_on_demand(globals(), {"ottla.pipeline": "Out Pipeline Poison Record map_batches map_rows"})
 
-spare_modules()
+freeze_loaded_modules()

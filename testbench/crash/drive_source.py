@@ -5,8 +5,8 @@ Zone: deterministic. Reads only.
 
 from __future__ import annotations
 
-from ottla.sim.drive import Directory, Drive
-from ottla.sim.inode import Inode
+from ottla.sim.disks.drive import Directory, Drive
+from ottla.sim.disks.inode import Inode
 
 
 class DriveFile:

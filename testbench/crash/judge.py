@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.sim.drive import Drive, JournalLoss
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
-from ottla.storage.lack import Lack
+from ottla.sim.machines.machine import Death
+from ottla.storage.indexes.leader_epochs import EpochEntry
 from ottla.storage.layout import parse_future_dir
-from ottla.storage.leader_epochs import EpochEntry
 from ottla.storage.log import Log
+from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.safeguards import Safeguards
 from ottla.storage.verify.directory import verify
 from ottla.types import ZERO_UUID, TopicPartition
@@ -138,7 +138,7 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
             wrong.append(f"{tp}: {reasons[-1]}")
         log = site.manager.get(tp)
         assert log is not None
-        if log.lack is Lack.WITHIN and len(site.drives) > 1 and not all(reasons):
+        if log.lack is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
             doomed = any(state.doomed for life in lives for state in life.older)
             if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
                 wrong.append(f"{tp} is said to lack records")

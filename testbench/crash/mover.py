@@ -10,8 +10,8 @@ from typing import Final
 from ottla.errors import ApiError
 from ottla.seams import Failure
 from ottla.sim.world import MS
+from ottla.storage.future_log import FutureLog
 from ottla.storage.log_dir import LogDir
-from ottla.storage.moving import Move
 from ottla.types import TopicPartition
 from testbench.crash.site import Site
 
@@ -27,7 +27,7 @@ class Mover:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._process = site.process
-        self._moves: dict[TopicPartition, Move] = {}
+        self._moves: dict[TopicPartition, FutureLog] = {}
 
     @property
     def under_way(self) -> bool:
@@ -79,11 +79,11 @@ class Mover:
 
     # -- step by step --------------------------------------------------------------------------------------------------
 
-    def _go_on(self, tp: TopicPartition, move: Move) -> None:
+    def _go_on(self, tp: TopicPartition, move: FutureLog) -> None:
         self._moves[tp] = move
         self._process.post(PAUSE_NS, "move", self._step, move)
 
-    def _wanted(self, move: Move) -> bool:
+    def _wanted(self, move: FutureLog) -> bool:
         if self._moves.get(move.tp) is not move:
             return False
         if not move.stands:
@@ -91,7 +91,7 @@ class Mover:
             return False
         return True
 
-    def _step(self, move: Move) -> None:
+    def _step(self, move: FutureLog) -> None:
         if not self._wanted(move):
             return
         if move.behind:
@@ -99,12 +99,12 @@ class Mover:
         else:
             move.flush(lambda outcome: self._flushed(move, outcome))
 
-    def _copied(self, move: Move, outcome: int | Failure | ApiError) -> None:
+    def _copied(self, move: FutureLog, outcome: int | Failure | ApiError) -> None:
         if self._wanted(move):
             assert isinstance(outcome, int), outcome
             self._process.post(PAUSE_NS, "move", self._step, move)
 
-    def _flushed(self, move: Move, outcome: object) -> None:
+    def _flushed(self, move: FutureLog, outcome: object) -> None:
         if not self._wanted(move):
             return
         assert isinstance(outcome, int), outcome

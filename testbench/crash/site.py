@@ -12,12 +12,12 @@ from typing import Final
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine, Process
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.machine import Machine, Process
+from ottla.sim.machines.workers import SimWorkers
 from ottla.sim.world import MS, WALL_START_MS, Timeline
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir

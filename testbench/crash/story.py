@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 from ottla.record.batch import Record, encode_batch, header_at
 from ottla.record.control import ControlType, control_key, marker_value
-from ottla.sim.drive import Drive, Operation
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import Drive, Operation
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
 from ottla.storage.log import Log
 from ottla.storage.safeguards import Safeguards
@@ -36,7 +36,7 @@ class Point(NamedTuple):
     step: str
     """The step of the script that was on its way."""
     change: str
-    """What had just happened: `write`, `cut`, `sync`, `create`, `rename`, `unlink` or `sync of names`."""
+    """What had just happened: `write`, `cut`, `sync`, `create_log`, `rename`, `unlink` or `sync of names`."""
     drives: bytes
     model: Model
     now_ns: int
@@ -187,7 +187,7 @@ class Story:
         topic_id = self._topics.to_bytes(16, "big")
         self.model.lives.setdefault(self._tp, []).append(Life(topic_id))
         self._sequences = {}
-        self.site.manager.create(self._tp, topic_id, CONFIGS[self._tp.topic])
+        self.site.manager.create_log(self._tp, topic_id, CONFIGS[self._tp.topic])
 
     def _compact(self) -> None:
         """From here on it is about a compacted topic."""
@@ -201,7 +201,7 @@ class Story:
 
     def _delete(self) -> None:
         self.model.life(self._tp).gone = True
-        self.site.manager.delete(self._tp)
+        self.site.manager.delete_log(self._tp)
 
     def _on(self, partition: int) -> None:
         self._tp = TopicPartition(self._tp.topic, partition)

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.sim.catalog import Catalog
-from ottla.sim.drive import Drive
+from ottla.sim.disks.drive import Drive
 from ottla.sim.entropy import Streams
 from ottla.sim.history import History
-from ottla.sim.machine import Death
-from ottla.sim.network import Network
-from ottla.sim.node import SimNode
-from ottla.sim.workload import Workload
+from ottla.sim.machines.machine import Death
+from ottla.sim.machines.node import SimNode
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog
+from ottla.sim.workload.workload import Workload
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
 from testbench.crash.judge import Facts

@@ -12,17 +12,17 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.replication.partition import Partition
-from ottla.sim.catalog import Catalog, Role
+from ottla.replication.partition.partition import Partition
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.node import ClusterNode
 from ottla.sim.cluster.workload import ClusterWorkload
-from ottla.sim.drive import Directory, Drive
-from ottla.sim.ensemble import Ensemble
+from ottla.sim.disks.drive import Directory, Drive
 from ottla.sim.entropy import Stream, Streams
-from ottla.sim.machine import Death
-from ottla.sim.network import Network
+from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.machines.machine import Death
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog, Role
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import TopicPartition
 from testbench.crash.judge import Facts
@@ -149,7 +149,7 @@ def bases(seeds: int = 2) -> Iterator[ClusterBase]:
 
 def _base(seed: int, *, clean: bool) -> ClusterBase:
     stage, catalog = _Stage(seed), Catalog()
-    stage.ensemble.on_commit = stage.ledger.follow
+    stage.ensemble.on_commit = stage.ledger.follow_changes
     streams = stage.streams.scoped("workload")
     workload = ClusterWorkload(stage.network, streams, catalog, stage.history, NODES, len(NODES), flush=False)
     for node in stage.nodes:

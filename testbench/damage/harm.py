@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ottla.sim.drive import Drive
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.inode import Inode
 from ottla.sim.entropy import Stream
-from ottla.sim.inode import Inode
 
 HARMS = ("flip", "truncate", "zero", "swap")
 KINDS = (

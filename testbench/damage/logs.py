@@ -16,7 +16,7 @@ from ottla.errors import ApiError
 from ottla.record.batch import ATTRIBUTES_POS, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2
 from ottla.record.crc import crc32c
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log import Log
 from ottla.types import TopicPartition

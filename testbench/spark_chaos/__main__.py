@@ -20,13 +20,13 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from ottla.client.admin import Admin
-from ottla.client.admin_types import NewTopic
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.errors import values_of
 from ottla.client.settings import ClientConfig
-from ottla.spark.sink_options import sink_options
-from ottla.spark.writing import write_batches
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.writing import write_batches
 from testbench.apache_kafka.broker import KafkaNode
 from testbench.ottla_node import OttlaNode
 from testbench.spark_chaos.cases import CASES, CLUSTER, OTHER_SOURCE, Case

@@ -11,7 +11,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.settings import ClientConfig

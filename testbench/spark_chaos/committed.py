@@ -13,7 +13,7 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from ottla.client.batch_transaction import BatchTransaction, Links
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
 from ottla.client.settings import ClientConfig
 
 
@@ -66,7 +66,7 @@ def end_what_is_open(bootstrap: str, checkpoint: Path, partitions: int) -> None:
     """Take the transactional ids of a query that is not running: what its tasks left open is aborted, and hides nothing
     from readers of committed records any more."""
     query = json.loads((checkpoint / "metadata").read_text())["id"]
-    links = Links(ClientConfig(bootstrap_servers=bootstrap))
+    links = ConnectionCache(ClientConfig(bootstrap_servers=bootstrap))
     try:
         for number in range(partitions):
             BatchTransaction(links, f"ottla-{query}-sink-{number}", 60_000).fence()

@@ -9,26 +9,26 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from ottla.client.batch_transaction import Links, Prepared
-from ottla.spark.attempt import Attempt
-from ottla.spark.exactly_once import Marker, Turn
+from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.spark.safeguards import SinkSafeguards
-from ottla.spark.sink_options import SinkOptions
-from ottla.spark.source_positions import Positions
+from ottla.spark.sink.exactly_once import Marker, TaskBatch
+from ottla.spark.sink.sink_options import SinkOptions
+from ottla.spark.sink.transactional_write import TransactionalWrite
+from ottla.spark.source.source_positions import Positions
 
-At = Callable[[str, Turn], None]
+At = Callable[[str, TaskBatch], None]
 """Called at each point with its name: start, begun (the id is taken), mid (some rows are written), prepared (all is in
 the transaction), before and after the end of the transaction by the task itself."""
 
 
-class PointedAttempt(Attempt):
+class PointedAttempt(TransactionalWrite):
     """An attempt with points between its steps."""
 
     at: At
 
-    def begin(self) -> Marker | None:
+    def take_over(self) -> Marker | None:
         self.at("start", self.turn)
-        done = super().begin()
+        done = super().take_over()
         self.at("begun", self.turn)
         return done
 
@@ -54,7 +54,7 @@ class PointedWriter:
     _options: SinkOptions
     safeguards: SinkSafeguards
 
-    def _attempt(self, links: Links, turn: Turn) -> Attempt:
+    def _attempt(self, links: ConnectionCache, turn: TaskBatch) -> TransactionalWrite:
         attempt = PointedAttempt(links, self._options, turn, self.safeguards)
         attempt.at = self.at
         return attempt

@@ -16,10 +16,10 @@ from typing import Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from ottla.spark.exactly_once import BATCH, Turn
 from ottla.spark.safeguards import SinkSafeguards
-from ottla.spark.source import OttlaSource
-from ottla.spark.writers import BatchWriter, StreamWriter, Written
+from ottla.spark.sink.exactly_once import BATCH, TaskBatch
+from ottla.spark.sink.writers import BatchWriter, StreamWriter, Written
+from ottla.spark.source.source import OttlaSource
 from testbench.spark_chaos import brokers
 from testbench.spark_chaos.points import PointedWriter
 from testbench.spark_chaos.waiting import GO
@@ -90,7 +90,7 @@ class _Struck(PointedWriter):
     strikes: Strikes
     _scope: Any
 
-    def at(self, point: str, turn: Turn) -> None:
+    def at(self, point: str, turn: TaskBatch) -> None:
         """A point of an attempt."""
         self.strikes.at(point, turn.batch, turn.partition, turn.name)
 

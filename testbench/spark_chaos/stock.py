@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import TaskContext
 
-from ottla.spark.exactly_once import BATCH
+from ottla.spark.sink.exactly_once import BATCH
 from testbench.apache_kafka.packages import connector_jars
 from testbench.spark_chaos.source import Strikes
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.handnode import Node
 
-from ottla.cluster.adoption import SPARE_PRODUCER_IDS
+from ottla.cluster.log_import import SPARE_PRODUCER_IDS
 from ottla.errors import ErrorCode
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import InitProducerIdRequest
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from ottla.broker.containment import LINES_PER_S, ContainmentSafeguards
 from ottla.purgatory.purgatory import AGAIN_MS, DelayedOperation
-from ottla.replication.verifier import Question
-from ottla.sim.machine import Death
+from ottla.replication.produce.verifier import VerificationRequest
+from ottla.sim.machines.machine import Death
 
 
 def contained(node) -> float:
@@ -119,7 +119,7 @@ def test_without_the_safeguard_a_half_changed_state_stays(node, monkeypatch) -> 
 def test_a_verification_that_fails_stops_the_broker(node) -> None:
     """The questions that it took from its queue would never be answered."""
     node.broker.verifier.here, node.broker.verifier.coordinator_of = None, fail
-    question = Question("id", 1, 0, {}, True, lambda _codes: None)
+    question = VerificationRequest("id", 1, 0, {}, True, lambda _codes: None)
     node.process.post(0, "ask", lambda: (node.broker.verifier.ask_at_once(question), node.broker.end_turn()))
     with pytest.raises(AssertionError, match=r"HalfChanged: Verifier._send"):
         node.pass_ms(1)

@@ -6,7 +6,7 @@ import pytest
 from tests.handnode import Node, records
 
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import ProduceRequest
 
 SETTINGS = {"log.cleaner.backoff.ms": "200", "log.segment.delete.delay.ms": "100"}

@@ -14,7 +14,7 @@ from ottla.broker.containment import LINES_PER_S
 from ottla.changes import HalfChanged, changes_state
 from ottla.errors import ErrorCode
 from ottla.requests import Parts, handles
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
     CreateTopicsRequest,

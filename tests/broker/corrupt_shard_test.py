@@ -14,11 +14,11 @@ from tests.handnode import Node
 from tests.transactions.hand import SETTINGS
 
 from ottla.cluster.coordinators import partition_for
-from ottla.coordinator.runner import State
+from ottla.coordinator.shard_runtime import ShardState
 from ottla.errors import ErrorCode
 from ottla.int64 import INT64_MAX
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import (
     DescribeGroupsRequest,
     DescribeTransactionsRequest,
@@ -77,8 +77,8 @@ class House:
         self.node.restart(death)
         self.node.pass_ms(2000)
 
-    def state(self, kind: str, name: str) -> State:
-        return getattr(self.node.broker._coordinators, kind).coordinator.find(partition_for(name, 4)).state
+    def state(self, kind: str, name: str) -> ShardState:
+        return getattr(self.node.broker._coordinators, kind).coordinator.find_shard(partition_for(name, 4)).state
 
     def joined(self, group: str) -> Any:
         protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"")
@@ -117,7 +117,7 @@ def test_a_record_of_groups_that_cannot_be_read(
     with caplog.at_level(logging.ERROR):
         house.begin_again()
     assert f"__consumer_offsets-{partition_for('b', 4)} is fenced" in caplog.text
-    assert house.state("groups", "b") is State.FENCED
+    assert house.state("groups", "b") is ShardState.FENCED
     assert house.committed("b") == (AWAY, -1)
     assert house.commit("b") == AWAY
     assert house.joined("b").error_code == AWAY
@@ -138,7 +138,7 @@ def test_a_record_of_transactions_that_cannot_be_read(
     with caplog.at_level(logging.ERROR):
         house.begin_again()
     assert f"__transaction_state-{partition_for('b', 4)} is fenced" in caplog.text
-    assert house.state("transactions", "b") is State.FENCED
+    assert house.state("transactions", "b") is ShardState.FENCED
     assert house.init("b") == AWAY
     asked = house.node.ask(DescribeTransactionsRequest(transactional_ids=["a", "b"]), 0).transaction_states
     assert [each.error_code for each in asked] == [0, AWAY]

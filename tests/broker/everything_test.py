@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster import config_handlers
 from ottla.cluster.controller.controller import Controller
+from ottla.cluster.handlers import config_handlers
 from ottla.wire.messages import (
     ElectLeadersRequest,
     ListConfigResourcesRequest,

@@ -112,7 +112,7 @@ def test_asking_for_all_topics_while_a_broker_is_silent_looks_at_them_once(nodes
         steps.append(count_steps(lambda cluster=cluster: cluster.is_doubtful(None)))
         cluster.fell_silent(1)
         assert cluster.is_doubtful(None)
-        cluster.answered(1)
+        cluster.on_broker_responding(1)
         assert not cluster.is_doubtful(None)
-        cluster.answered(99)
+        cluster.on_broker_responding(99)
     assert steps[1] <= steps[0] + 50, steps

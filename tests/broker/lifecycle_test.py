@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import DeleteTopicsRequest
 
 

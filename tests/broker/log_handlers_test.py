@@ -11,24 +11,24 @@ import pytest
 
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
+from ottla.broker_client import BrokerClient
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import Record, encode_batch
 from ottla.replication.control import ControlFence
 from ottla.replication.epoch_handlers import EpochHandlers
-from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import NoLeaders
+from ottla.replication.partition.replica_state import PartitionState
+from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.state import PartitionState
 from ottla.requests import Context, handlers_of
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DiskOperation, DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DiskOperation, DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
+from ottla.sim.machines.machine import Machine
 from ottla.sim.world import SECOND, Timeline
 from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
@@ -75,8 +75,8 @@ class Logs:
         self.clock = process.clock
         manager = LogManager([SimDisk(drive, self.faults, process)], process.clock, process.entropy, BrokerConfig())
         manager.load(lambda _: TopicConfig())
-        self.hosted = Hosted()
-        fence, purgatory, peers = ControlFence(1), Purgatory(process.clock), Peers(Nobody(), process.clock, 1)
+        self.hosted = PartitionRegistry()
+        fence, purgatory, peers = ControlFence(1), Purgatory(process.clock), BrokerClient(Nobody(), process.clock, 1)
         self.replicas = ReplicaManager(
             BrokerConfig(),
             process.clock,
@@ -98,8 +98,8 @@ class Logs:
     def lead(self, index: int, epoch: int) -> None:
         """Lead a partition of `t`, as a controller says."""
         state = PartitionState(1, epoch, (1,), epoch, (1,), is_new=True)
-        where = TopicPartition("t", index)
-        assert self.replicas.apply({where: (bytes(range(16)), state)}, 1, self.clock.now()) == {where: ErrorCode.NONE}
+        tp = TopicPartition("t", index)
+        assert self.replicas.apply({tp: (bytes(range(16)), state)}, 1, self.clock.now()) == {tp: ErrorCode.NONE}
 
     def append(self, *timestamps: int, partition: int = 0, producer_id: int = -1) -> None:
         """One batch, a record per timestamp."""

@@ -13,10 +13,11 @@ from tests.handnode import Node, Place
 from tests.steps import count_steps
 
 from ottla.broker.slicing import TURN_US
-from ottla.coordinator.shard import Origin, TransactionEnd
+from ottla.coordinator.shard import EntryOrigin, TransactionEnd
 from ottla.errors import ErrorCode
 from ottla.groups.records import OffsetCommitted, Position
-from ottla.replication import large_fetch, large_produce
+from ottla.replication.fetch import large_fetch
+from ottla.replication.produce import large_produce
 from ottla.seams import Gate
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -272,9 +273,9 @@ def test_no_turn_of_a_session_looks_at_all_partitions(wide) -> None:
 def test_the_end_of_a_transaction_with_many_positions_is_carried_out_in_later_turns() -> None:
     node = Node({"offsets.topic.num.partitions": "1"})
     node.create("__consumer_offsets")
-    runner = node.broker._coordinators.groups.coordinator.find(0)
+    runner = node.broker._coordinators.groups.coordinator.find_shard(0)
     for number in range(VERY_MANY):
-        runner.machine.apply(OffsetCommitted("g", "t", number, Position(number)), Origin(number, 7, 0))
+        runner.machine.apply(OffsetCommitted("g", "t", number, Position(number)), EntryOrigin(number, 7, 0))
     end = TransactionEnd(7, 0, True)
     node.process.post(0, "marker", runner.end_transaction, end, runner.applied)
     node.pass_ms(0)

@@ -7,7 +7,7 @@ from tests.broker.corrupt_shard_test import House
 from tests.messagesets import GZIP, kept_set
 
 from ottla.cluster.coordinators import partition_for
-from ottla.record.entries import entries_of, records_at
+from ottla.record.log_entries import entries_of, records_at
 
 
 @pytest.mark.slow

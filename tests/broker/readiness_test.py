@@ -11,7 +11,7 @@ from ottla.broker.broker import READY_AT_MOST_MS, READY_MS
 from ottla.broker.readiness import Readiness
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
 from ottla.config.topic import TopicConfig
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS
 from ottla.types import TopicPartition
 
@@ -29,8 +29,8 @@ def image(*partitions: PartitionImage) -> ClusterImage:
 
 def is_ready(image: ClusterImage, *told: TopicPartition, expected: tuple[str, ...] = ()) -> bool:
     readiness = Readiness(1)
-    readiness.note(told)
-    return readiness.look(image, expected)
+    readiness.mark_applied(told)
+    return readiness.is_complete(image, expected)
 
 
 def test_nothing_is_missing_where_there_is_nothing() -> None:
@@ -63,10 +63,10 @@ def test_a_topic_that_is_told_piece_by_piece() -> None:
 
 def test_a_topic_that_was_deleted_meanwhile_is_not_waited_for() -> None:
     readiness = Readiness(1)
-    readiness.note([T0, T1])
-    assert not readiness.look(image(), ())
-    readiness.forget(["t"])
-    assert readiness.look(image(), ())
+    readiness.mark_applied([T0, T1])
+    assert not readiness.is_complete(image(), ())
+    readiness.forget_topics(["t"])
+    assert readiness.is_complete(image(), ())
 
 
 # -- a whole broker ----------------------------------------------------------------------------------------------------
@@ -91,9 +91,9 @@ def test_a_broker_whose_controller_takes_long_is_ready_when_it_leads_what_it_is_
 
 def test_a_topic_that_is_gone_is_forgotten_with_its_orders() -> None:
     readiness = Readiness(1)
-    readiness.note([T0, TopicPartition("u", 0)])
-    assert not readiness.look(image(LED), ()), "u is not shown"
-    readiness.forget(["u"])
-    assert readiness.look(image(LED), ())
-    readiness.forget(["t"])
-    assert not readiness.look(image(LED), ()), "a topic that takes its name needs an order of its own"
+    readiness.mark_applied([T0, TopicPartition("u", 0)])
+    assert not readiness.is_complete(image(LED), ()), "u is not shown"
+    readiness.forget_topics(["u"])
+    assert readiness.is_complete(image(LED), ())
+    readiness.forget_topics(["t"])
+    assert not readiness.is_complete(image(LED), ()), "a topic that takes its name needs an order of its own"

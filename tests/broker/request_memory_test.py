@@ -7,8 +7,8 @@ between brokers the last.
 There is no exception by API: what is measured is the peak of all that is allocated from the frame's arrival to its
 answer, the encoded answer included. Where a few bytes ask for all that is stored (null: all topics, all partitions, all
 groups, all log directories), the answer's bytes are as many as the stored state makes them, and they are counted by the
-budget of replies (`server/reply_memory`). For those requests twice the bytes of the encoded answer come on top: no
-object per element exists for the whole answer at once.
+budget of replies (`server/connections/response_memory`). For those requests twice the bytes of the encoded answer come
+on top: no object per element exists for the whole answer at once.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 from tests.steps import count_steps
 
 from ottla.broker.slicing import PART_US
-from ottla.coordinator.shard import Origin
+from ottla.coordinator.shard import EntryOrigin
 from ottla.groups.records import OffsetCommitted, Position
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -302,7 +302,7 @@ def travelled(node):
     for group in ("g", "h", "i"):
         for number in range(POSITIONS):
             entry = OffsetCommitted(group, "tu"[number % 2], number // 2, Position(number))
-            shard.apply(entry, Origin(number))
+            shard.apply(entry, EntryOrigin(number))
     return node
 
 

@@ -11,7 +11,7 @@ from tests.handcluster import HandCluster
 from ottla.cluster.cluster import DOUBT_MS, LINGER_MS
 from ottla.errors import ErrorCode
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, US
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,

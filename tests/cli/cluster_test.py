@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from ottla.cli.cluster_views import at_min_isr, under_min_isr
+from ottla.cli.views.cluster_views import at_min_isr, under_min_isr
 from ottla.client.metadata import PartitionView
 from ottla.errors import ErrorCode
 from ottla.server.embedded import EmbeddedBroker

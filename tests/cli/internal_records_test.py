@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ottla.cli.internal_records import formatter
-from ottla.cli.record_text import Placed
+from ottla.cli.views.internal_records import formatter
+from ottla.cli.views.record_text import Placed
 from ottla.record.batch import Record, batches_of, records_of
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from ottla.cli.log import log
+from ottla.cli.commands.log import log
 
 
 def dump(*words: str) -> Result:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.offset_grammar import END, START, Base, Bound, OffsetRange, parse_range, parse_time
+from ottla.cli.reading.offset_grammar import END, START, Base, Bound, OffsetRange, parse_range, parse_time
 
 NOW = 1_700_000_000_000
 MORNING = 1_644_827_400_000

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin import Admin
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.groups import GroupAdmin
 from ottla.client.cluster import Cluster
 from ottla.client.settings import ClientConfig
 from ottla.pipeline import BadPipeline, Pipeline

@@ -7,7 +7,7 @@ import io
 import click
 import pytest
 
-from ottla.cli.progress import Progress
+from ottla.cli.views.progress import Progress
 
 
 class Terminal(io.StringIO):

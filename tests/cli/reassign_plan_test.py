@@ -24,9 +24,9 @@ def test_what_is_well_placed_stays() -> None:
 def test_a_broker_is_emptied_by_moving_only_its_replicas() -> None:
     present = partitions((1, 2), (2, 3), (3, 1), (1, 3))
     planned = plan(present, {2: None, 3: None, 4: None}, None)
-    for where, replicas in present.items():
-        assert set(replicas) - {1} <= set(planned[where])
-        assert 1 not in planned[where]
+    for tp, replicas in present.items():
+        assert set(replicas) - {1} <= set(planned[tp])
+        assert 1 not in planned[tp]
 
 
 def test_a_new_broker_gets_its_share() -> None:
@@ -58,8 +58,8 @@ def test_every_plan_is_complete_and_balanced(replicas, nodes, factor) -> None:
     planned = plan(present, dict.fromkeys(sorted(nodes)), factor)
     assert list(planned) == list(present)
     held: Counter[int] = Counter()
-    for where, new in planned.items():
-        assert len(new) == len(set(new)) == (factor or len(present[where]))
+    for tp, new in planned.items():
+        assert len(new) == len(set(new)) == (factor or len(present[tp]))
         assert set(new) <= nodes
         held.update(new)
     share = -(-sum(held.values()) // len(nodes))

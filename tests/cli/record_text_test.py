@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.cli.filters import all_of, contains, matches, on_header, on_key, on_value
-from ottla.cli.lines import lines_of
-from ottla.cli.record_text import Placed, compile_format, from_json, to_json
+from ottla.cli.commands.produce import lines_of
+from ottla.cli.reading.filters import all_of, contains, matches, on_header, on_key, on_value
+from ottla.cli.views.record_text import Placed, compile_format, from_json, to_json
 from ottla.client import UsageError
 from ottla.record.batch import Record
 from ottla.utf8 import decode_text

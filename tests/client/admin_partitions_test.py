@@ -68,11 +68,11 @@ def test_a_refused_election_is_raised(admin: Admin, broker) -> None:
 def test_the_controller_that_moved_is_asked_again(admin: Admin, broker) -> None:
     answers = [int(ErrorCode.NOT_CONTROLLER), 0]
 
-    def answer(request):
+    def send_response(request):
         code = answers.pop(0)
         return request.reply(ElectLeadersResponse(error_code=code) if code else elected((0, 0)))
 
-    broker.on[ApiKey.ELECT_LEADERS] = answer
+    broker.on[ApiKey.ELECT_LEADERS] = send_response
     assert admin.elect_leaders(ElectionType.PREFERRED, [T0]) == {T0: None}
     assert len(broker.asked(ApiKey.ELECT_LEADERS)) == 2
 

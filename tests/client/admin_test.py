@@ -26,7 +26,7 @@ from ottla.client import (
     first_error,
     values_of,
 )
-from ottla.client.admin_types import setting_text
+from ottla.client.admin.types import setting_text
 from ottla.client.errors import UsageError
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
@@ -216,7 +216,7 @@ def test_log_directories_of_every_broker(broker, admin) -> None:
     broker.on[ApiKey.DESCRIBE_LOG_DIRS] = lambda request: request.reply(answer)
     good, bad = admin.describe_log_dirs()[0]
     assert (good.path, good.total_bytes, good.usable_bytes) == ("/a", 100, 50)
-    assert [(replica.where, replica.size) for replica in good.replicas] == [(T1, 10)]
+    assert [(replica.tp, replica.size) for replica in good.replicas] == [(T1, 10)]
     assert bad.code is ErrorCode.KAFKA_STORAGE_ERROR
 
 

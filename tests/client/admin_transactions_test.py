@@ -6,7 +6,7 @@ import pytest
 from tests.client.conftest import Request, ScriptedBroker
 
 from ottla.client import ClientConfig, Cluster, RefusedError
-from ottla.client.admin_transactions import TransactionAdmin
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
@@ -19,14 +19,14 @@ def marked(*codes: ErrorCode):
     """Answers one marker after the other."""
     left = list(codes)
 
-    def answer(request: Request) -> bytes:
+    def send_response(request: Request) -> bytes:
         result = WriteTxnMarkersResponse
         row = result.WritableTxnMarkerPartitionResult(partition_index=1, error_code=left.pop(0))
         topic = result.WritableTxnMarkerTopicResult(name="t", partitions=[row])
         marker = result.WritableTxnMarkerResult(producer_id=9, topics=[topic])
         return request.reply(WriteTxnMarkersResponse(markers=[marker]))
 
-    return answer
+    return send_response
 
 
 @pytest.fixture

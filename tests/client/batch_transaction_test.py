@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.client.conftest import Request, ScriptedBroker
 
-from ottla.client.batch_transaction import Links, stable_positions
+from ottla.client.batch_transaction import ConnectionCache, stable_positions
 from ottla.client.errors import RefusedError, UnsupportedVersionError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.settings import ClientConfig
@@ -59,44 +59,46 @@ def coordinator() -> Iterator[Coordinator]:
 
 
 @pytest.fixture
-def links(coordinator: Coordinator) -> Iterator[Links]:
-    made = Links(ClientConfig(bootstrap_servers=coordinator.broker.bootstrap))
+def links(coordinator: Coordinator) -> Iterator[ConnectionCache]:
+    made = ConnectionCache(ClientConfig(bootstrap_servers=coordinator.broker.bootstrap))
     yield made
     made.close()
 
 
-def position(links: Links) -> OffsetAndMetadata:
+def position(links: ConnectionCache) -> OffsetAndMetadata:
     return stable_positions(links.coordinators.groups, "g", [WHERE])[WHERE]
 
 
-def test_a_coordinator_is_looked_for_once(coordinator: Coordinator, links: Links) -> None:
+def test_a_coordinator_is_looked_for_once(coordinator: Coordinator, links: ConnectionCache) -> None:
     for _ in range(3):
         assert position(links) == OffsetAndMetadata(5, -1, "m")
     assert coordinator.asked == (1, 3)
 
 
-def test_a_coordinator_that_has_moved_is_looked_for_again(coordinator: Coordinator, links: Links) -> None:
+def test_a_coordinator_that_has_moved_is_looked_for_again(coordinator: Coordinator, links: ConnectionCache) -> None:
     position(links)
     coordinator.errors = [ErrorCode.NOT_COORDINATOR]
     assert position(links).offset == 5
     assert coordinator.asked == (2, 3)
 
 
-def test_open_transactions_are_waited_for_at_the_same_coordinator(coordinator: Coordinator, links: Links) -> None:
+def test_open_transactions_are_waited_for_at_the_same_coordinator(
+    coordinator: Coordinator, links: ConnectionCache
+) -> None:
     position(links)
     coordinator.errors = [ErrorCode.UNSTABLE_OFFSET_COMMIT] * 3
     assert position(links).offset == 5
     assert coordinator.asked == (1, 5)
 
 
-def test_what_does_not_pass_is_raised(coordinator: Coordinator, links: Links) -> None:
+def test_what_does_not_pass_is_raised(coordinator: Coordinator, links: ConnectionCache) -> None:
     coordinator.errors = [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     with pytest.raises(RefusedError) as caught:
         position(links)
     assert caught.value.code is ErrorCode.GROUP_AUTHORIZATION_FAILED
 
 
-def test_a_broker_that_knows_no_stable_positions_is_refused(coordinator: Coordinator, links: Links) -> None:
+def test_a_broker_that_knows_no_stable_positions_is_refused(coordinator: Coordinator, links: ConnectionCache) -> None:
     coordinator.broker.versions[ApiKey.OFFSET_FETCH] = (0, 6)
     with pytest.raises(UnsupportedVersionError, match="Use a newer broker"):
         position(links)

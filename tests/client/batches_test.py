@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client import CorruptBatchError, Fetched, TopicPartition, records_in, visible_batches
-from ottla.client.batches import visible_positions, whole_batches
+from ottla.client.fetching.batches import visible_positions, whole_batches
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import ControlType, control_key, marker_value
 

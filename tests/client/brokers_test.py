@@ -138,26 +138,26 @@ def test_records_come_back_as_they_went(peer: Cluster, codec: str, acks: str) ->
                 (("h", None),),
             )
             producer.send(topic, record[2], key=record[1], headers=record[3], timestamp=record[0])
-            where = TopicPartition(topic, partition_of_key(record[1], 3))
-            expected.setdefault(where, []).append((len(expected.get(where, [])), *record))
-    fetcher = Fetcher(peer, dict.fromkeys(expected, 0), {where: len(records) for where, records in expected.items()})
+            tp = TopicPartition(topic, partition_of_key(record[1], 3))
+            expected.setdefault(tp, []).append((len(expected.get(tp, [])), *record))
+    fetcher = Fetcher(peer, dict.fromkeys(expected, 0), {tp: len(records) for tp, records in expected.items()})
     seen: dict[TopicPartition, list[tuple[object, ...]]] = {}
     while fetcher.active:
         for fetched in fetcher.poll(20_000):
             assert fetched.error is None
-            seen.setdefault(fetched.where, []).extend(tuple(record) for record in records_in(fetched))
+            seen.setdefault(fetched.tp, []).extend(tuple(record) for record in records_in(fetched))
     assert seen == expected
 
 
 def test_offsets_by_time_and_deleted_records(peer: Cluster) -> None:
-    where = TopicPartition(made(peer, "times"), 0)
+    tp = TopicPartition(made(peer, "times"), 0)
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
         for number in (5, 1, 9, 3):
             producer.send("times", b"", timestamp=number * 1_000).result(180)
     admin = Admin(peer)
 
     def offset(timestamp: int) -> tuple[int, int]:
-        found = values_of(admin.list_offsets({where: timestamp}))[where]
+        found = values_of(admin.list_offsets({tp: timestamp}))[tp]
         return found.offset, found.timestamp
 
     assert offset(EARLIEST)[0] == 0
@@ -166,24 +166,24 @@ def test_offsets_by_time_and_deleted_records(peer: Cluster) -> None:
     assert offset(6_000) == (2, 9_000)
     assert offset(1) == (0, 5_000)
     assert offset(10_000) == (-1, -1)
-    assert admin.delete_records({where: 3}) == {where: 3}
+    assert admin.delete_records({tp: 3}) == {tp: 3}
     assert offset(EARLIEST)[0] == 3
-    assert admin.delete_records({where: 99})[where].code is ErrorCode.OFFSET_OUT_OF_RANGE
-    assert admin.delete_records({where: -1}) == {where: 4}
+    assert admin.delete_records({tp: 99})[tp].code is ErrorCode.OFFSET_OUT_OF_RANGE
+    assert admin.delete_records({tp: -1}) == {tp: 4}
     with pytest.raises(RefusedError, match="OFFSET_OUT_OF_RANGE"):
-        list(fetch_range(peer, where, 0, 4))
+        list(fetch_range(peer, tp, 0, 4))
 
 
 def test_the_cluster_and_its_disks(peer: Cluster) -> None:
-    where = TopicPartition(made(peer, "disks"), 0)
+    tp = TopicPartition(made(peer, "disks"), 0)
     with Producer({"bootstrap.servers": peer.config.bootstrap_servers}) as producer:
         producer.send("disks", bytes(1_000), partition=0).result(180)
     admin = Admin(peer)
     described = admin.describe_cluster()
     assert described.cluster_id == peer.view.cluster_id
     assert [node.node_id for node in described.nodes] == sorted(peer.view.nodes)
-    ((directory,),) = admin.describe_log_dirs([where]).values()
-    assert [(replica.where, replica.is_future) for replica in directory.replicas] == [(where, False)]
+    ((directory,),) = admin.describe_log_dirs([tp]).values()
+    assert [(replica.tp, replica.is_future) for replica in directory.replicas] == [(tp, False)]
     assert directory.replicas[0].size > 1_000
     assert directory.total_bytes >= directory.usable_bytes
 
@@ -203,7 +203,7 @@ def test_read_committed_hides_what_did_not_commit(apache_kafka: str) -> None:
     from confluent_kafka import Producer
 
     with Cluster(ClientConfig(bootstrap_servers=apache_kafka)) as cluster:
-        where = TopicPartition(made(cluster, "transactions"), 0)
+        tp = TopicPartition(made(cluster, "transactions"), 0)
     producer = Producer({"bootstrap.servers": apache_kafka, "transactional.id": "id", "log_level": 0})
     producer.init_transactions(60)
     for number in range(6):
@@ -218,8 +218,8 @@ def test_read_committed_hides_what_did_not_commit(apache_kafka: str) -> None:
     for isolation in ("read_uncommitted", "read_committed"):
         config = ClientConfig(bootstrap_servers=apache_kafka, isolation_level=isolation)
         with Cluster(config) as cluster:
-            end = values_of(Admin(cluster).list_offsets({where: LATEST}))[where].offset
-            found = fetch_range(cluster, where, 0, end)
+            end = values_of(Admin(cluster).list_offsets({tp: LATEST}))[tp].offset
+            found = fetch_range(cluster, tp, 0, end)
             seen[isolation] = [record.value for fetched in found for record in records_in(fetched)]
     assert seen == {
         "read_uncommitted": [b"0", b"1", b"2", b"3", b"4", b"5", b"open"],

@@ -45,7 +45,7 @@ def test_metadata_is_asked_for_once(broker, cluster) -> None:
     for _ in range(3):
         cluster.topic("orders")
     assert len(broker.asked(ApiKey.METADATA)) == 1
-    cluster.forget(["orders"])
+    cluster.forget_topics(["orders"])
     cluster.topic("orders")
     assert len(broker.asked(ApiKey.METADATA)) == 2
 
@@ -66,13 +66,13 @@ def test_a_missing_topic_is_an_error_at_once(broker, cluster) -> None:
 
 
 def test_a_missing_topic_that_may_be_created_is_waited_for(broker, cluster) -> None:
-    def answer(request):
+    def send_response(request):
         if len(broker.asked(ApiKey.METADATA)) == 3:
             broker.topics["new"] = 1
         assert request.message().allow_auto_topic_creation
         return broker.metadata(request)
 
-    broker.on[ApiKey.METADATA] = answer
+    broker.on[ApiKey.METADATA] = send_response
     assert list(cluster.topic("new", create=True).partitions) == [0]
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client.columnar import fields_of
-from ottla.client.columnar_partitions import murmur2, partitions_of_keys, spread
+from ottla.client.columns.columnar import fields_of
+from ottla.client.columns.columnar_partitions import murmur2, partitions_of_keys, spread
 from ottla.client.partitioner import partition_of_key
 
 with warnings.catch_warnings():

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ottla.client import columnar, columnar_numba, columnar_numpy
-from ottla.client.columnar import Columns, Encoder, Producer
+from ottla.client.columns import columnar, columnar_numba, columnar_numpy
+from ottla.client.columns.columnar import Columns, Encoder, Producer
 from ottla.record import batch as plain
 from ottla.record.batch import Record
 from ottla.record.errors import CorruptRecord
@@ -277,8 +277,8 @@ assert columnar.loops() is columnar_numpy
 
 def test_without_numba_the_numpy_loops_step_in(monkeypatch: pytest.MonkeyPatch) -> None:
     assert choose() is columnar_numba
-    monkeypatch.setitem(sys.modules, "ottla.client.columnar_numba", None)
-    monkeypatch.delattr("ottla.client.columnar_numba")
+    monkeypatch.setitem(sys.modules, "ottla.client.columns.columnar_numba", None)
+    monkeypatch.delattr("ottla.client.columns.columnar_numba")
     assert choose() is columnar_numpy
 
 
@@ -300,7 +300,7 @@ class Watch:
         asked.append(name)
 sys.meta_path.insert(0, Watch())
 import pyarrow as pa
-from ottla.client.columnar import Encoder
+from ottla.client.columns.columnar import Encoder
 edges = np.array([0, 1, 1], np.int32)
 values = pa.Array.from_buffers(pa.binary(), 2, [pa.py_buffer(b"\\x01"), pa.py_buffer(edges), pa.py_buffer(b"x")])
 print(len(Encoder(values, values, np.zeros(2, np.int64)).batches(np.arange(2))), "pandas" in asked)

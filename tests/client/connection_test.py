@@ -19,8 +19,8 @@ from ottla.client import (
     UnsupportedVersionError,
     UsageError,
 )
-from ottla.client.address import Address
-from ottla.client.connection import Connection, wait_readable
+from ottla.client.connections.address import Address
+from ottla.client.connections.connection import Connection, wait_readable
 from ottla.client.metadata import cluster_view
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
@@ -64,25 +64,25 @@ def test_the_broker_and_the_client_agree_on_versions(broker, connection) -> None
 
 
 def test_an_older_broker_answers_with_error_35_and_is_asked_again(broker, connection) -> None:
-    def answer(request):
+    def send_response(request):
         if request.version > 2:
             keys = [ApiVersionsResponse.ApiVersion(api_key=ApiKey.API_VERSIONS, min_version=0, max_version=2)]
             return request._replace(version=0).reply(ApiVersionsResponse(error_code=35, api_keys=keys))
         return broker.api_versions(request)
 
-    broker.on[ApiKey.API_VERSIONS] = answer
+    broker.on[ApiKey.API_VERSIONS] = send_response
     connection.open(soon())
     assert [request.version for request in broker.requests][1:] == [2]
     assert connection.version(ApiKey.METADATA) == 13
 
 
 def test_an_error_35_without_a_version_falls_back_to_0(broker, connection) -> None:
-    def answer(request):
+    def send_response(request):
         if request.version:
             return request._replace(version=0).reply(ApiVersionsResponse(error_code=35))
         return broker.api_versions(request)
 
-    broker.on[ApiKey.API_VERSIONS] = answer
+    broker.on[ApiKey.API_VERSIONS] = send_response
     connection.open(soon())
     assert [request.version for request in broker.requests][1:] == [0]
 
@@ -138,13 +138,13 @@ def test_an_answer_cut_at_any_byte_is_an_error_and_no_traceback_of_ours(broker, 
     broker.topics = {"topic": 2}
     whole = None
 
-    def answer(request):
+    def send_response(request):
         nonlocal whole
         whole = request.reply(broker.metadata_of(["topic"]))
         body = whole[4 : 4 + keep]
         return len(body).to_bytes(4, "big") + body
 
-    broker.on[ApiKey.METADATA] = answer
+    broker.on[ApiKey.METADATA] = send_response
     keep = 4
     while whole is None or keep < len(whole) - 4:
         fresh = Connection(connection.address, config())
@@ -264,7 +264,7 @@ def test_an_interrupt_in_the_middle_of_a_frame_closes_the_connection(broker, con
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("ottla.client.connection._receive_into", interrupted)
+        patched.setattr("ottla.client.connections.connection._receive_into", interrupted)
         with pytest.raises(KeyboardInterrupt):
             connection.result(call, soon())
     assert not connection.is_open
@@ -311,7 +311,7 @@ def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() ->
 def test_an_answer_takes_the_memory_of_an_earlier_one_unless_somebody_holds_that(broker, connection) -> None:
     contents = (bytes([letter]) * size for letter, size in ((97, 100_000), (98, 100_000), (99, 100_032), (100, 99_000)))
 
-    def answer(request):
+    def send_response(request):
         part = FetchResponse.PartitionData(partition_index=0, records=next(contents))
         return request.reply(FetchResponse(responses=[FetchResponse.FetchableTopicResponse(partitions=[part])]))
 
@@ -319,7 +319,7 @@ def test_an_answer_takes_the_memory_of_an_earlier_one_unless_somebody_holds_that
         found = connection.result(connection.send(FetchRequest(), 12, FetchResponse), soon())
         return found.responses[0].partitions[0].records
 
-    broker.on[ApiKey.FETCH] = answer
+    broker.on[ApiKey.FETCH] = send_response
     connection.open(soon())
     first, second = records(), records()
     assert (bytes(first), bytes(second)) == (b"a" * 100_000, b"b" * 100_000)

@@ -8,7 +8,7 @@ import pytest
 from tests.client.fetch_test import T0, T1, Leader, batch, read
 
 from ottla.client import Cluster, Fetcher, MalformedReplyError, TopicPartition
-from ottla.client.fetch_session import Ask, FetchSession, Row
+from ottla.client.fetching.fetch_session import FetchSession, FetchSessionRequest, Row
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import FetchResponse
@@ -24,8 +24,8 @@ def rows(**offsets: int) -> dict[TopicPartition, Row]:
 def opened() -> FetchSession:
     """A session of A and B, both told at offset 0, that has id 7 and had one answer."""
     session = FetchSession()
-    assert session.ask(rows(a=0, b=0), by_id=True) == Ask(0, 0, rows(a=0, b=0), {})
-    session.answered(0, 7, {A, B})
+    assert session.next_request(rows(a=0, b=0), by_id=True) == FetchSessionRequest(0, 0, rows(a=0, b=0), {})
+    session.on_response(0, 7, {A, B})
     return session
 
 
@@ -45,9 +45,9 @@ REPLIES = [
 @pytest.mark.parametrize(("error", "session_id", "seen", "next_id", "next_epoch"), REPLIES)
 def test_what_an_incremental_answer_makes_of_the_next_request(error, session_id, seen, next_id, next_epoch) -> None:
     session = opened()
-    assert session.ask(rows(a=5, b=0), by_id=True) == Ask(7, 1, rows(a=5), {})
-    session.answered(error, session_id, seen)
-    ask = session.ask(rows(a=5, b=0), by_id=True)
+    assert session.next_request(rows(a=5, b=0), by_id=True) == FetchSessionRequest(7, 1, rows(a=5), {})
+    session.on_response(error, session_id, seen)
+    ask = session.next_request(rows(a=5, b=0), by_id=True)
     assert (ask.session_id, ask.epoch) == (next_id, next_epoch)
     assert ask.rows == ({} if next_epoch else rows(a=5, b=0))
     assert ask.is_incremental == bool(next_epoch)
@@ -64,45 +64,47 @@ FULL_REPLIES = [
 @pytest.mark.parametrize(("error", "session_id", "seen", "next_id", "next_epoch"), FULL_REPLIES)
 def test_what_a_full_answer_makes_of_the_next_request(error, session_id, seen, next_id, next_epoch) -> None:
     session = FetchSession()
-    session.ask(rows(a=0, b=0), by_id=True)
-    session.answered(error, session_id, seen)
-    ask = session.ask(rows(a=0, b=0), by_id=True)
+    session.next_request(rows(a=0, b=0), by_id=True)
+    session.on_response(error, session_id, seen)
+    ask = session.next_request(rows(a=0, b=0), by_id=True)
     assert (ask.session_id, ask.epoch) == (next_id, next_epoch)
 
 
 def test_a_session_says_what_is_new_changed_and_forgotten() -> None:
     session = opened()
-    assert session.ask(rows(b=0, c=9), by_id=True) == Ask(7, 1, rows(c=9), rows(a=0))
-    session.answered(0, 7, set())
-    assert session.ask(rows(b=0, c=9), by_id=True) == Ask(7, 2, {}, {})
-    session.answered(0, 7, set())
+    assert session.next_request(rows(b=0, c=9), by_id=True) == FetchSessionRequest(7, 1, rows(c=9), rows(a=0))
+    session.on_response(0, 7, set())
+    assert session.next_request(rows(b=0, c=9), by_id=True) == FetchSessionRequest(7, 2, {}, {})
+    session.on_response(0, 7, set())
     newer = {B: Row(ID, 0, 5), C: Row(ID, 9, 4)}
-    assert session.ask(newer, by_id=True) == Ask(7, 3, {B: newer[B]}, {}), "another leader epoch"
-    session.answered(0, 7, set())
-    assert session.ask({}, by_id=True) == Ask(7, 4, {}, newer)
+    assert session.next_request(newer, by_id=True) == FetchSessionRequest(7, 3, {B: newer[B]}, {}), (
+        "another leader epoch"
+    )
+    session.on_response(0, 7, set())
+    assert session.next_request({}, by_id=True) == FetchSessionRequest(7, 4, {}, newer)
 
 
 def test_what_was_not_answered_is_said_again() -> None:
     session = opened()
-    session.ask(rows(a=5, b=5), by_id=True)
-    session.lost()
-    assert session.ask(rows(a=5, b=5), by_id=True) == Ask(7, 0, rows(a=5, b=5), {})
+    session.next_request(rows(a=5, b=5), by_id=True)
+    session.on_lost()
+    assert session.next_request(rows(a=5, b=5), by_id=True) == FetchSessionRequest(7, 0, rows(a=5, b=5), {})
 
 
 def test_a_topic_made_anew_and_another_way_to_name_topics_begin_anew() -> None:
     session = opened()
     again = {A: Row(OTHER, 0, 4), B: Row(ID, 0, 4)}
-    assert session.ask(again, by_id=True) == Ask(7, 0, again, {})
-    session.answered(0, 8, {A, B})
-    assert session.ask(again, by_id=False) == Ask(8, 0, again, {})
+    assert session.next_request(again, by_id=True) == FetchSessionRequest(7, 0, again, {})
+    session.on_response(0, 8, {A, B})
+    assert session.next_request(again, by_id=False) == FetchSessionRequest(8, 0, again, {})
 
 
 def test_the_epoch_goes_round() -> None:
     session = opened()
     session.epoch = 2**31 - 1
-    assert session.ask(rows(a=0, b=0), by_id=True).epoch == 2**31 - 1
-    session.answered(0, 7, set())
-    assert session.ask(rows(a=0, b=0), by_id=True).epoch == 1
+    assert session.next_request(rows(a=0, b=0), by_id=True).epoch == 2**31 - 1
+    session.on_response(0, 7, set())
+    assert session.next_request(rows(a=0, b=0), by_id=True).epoch == 1
 
 
 class SessionLeader(Leader):

@@ -75,7 +75,7 @@ def read(fetcher: Fetcher, count: int) -> list[tuple[TopicPartition, int]]:
     while len(seen) < count:
         for fetched in fetcher.poll(20_000):
             assert fetched.error is None
-            seen += [(fetched.where, record.offset) for record in records_in(fetched)]
+            seen += [(fetched.tp, record.offset) for record in records_in(fetched)]
     return seen
 
 
@@ -164,7 +164,7 @@ def test_corrupt_data_stops_its_partition_only(leader, cluster, data: bytes) -> 
     plain = leader.part
     leader.part = lambda part, error: _with(plain(part, error), data) if part.partition == 0 else plain(part, error)
     fetcher = Fetcher(cluster, {T0: 0, T1: 0})
-    results = {fetched.where: fetched for fetched in fetcher.poll(20_000)}
+    results = {fetched.tp: fetched for fetched in fetcher.poll(20_000)}
     assert isinstance(results[T0].error, CorruptBatchError)
     assert len(results[T0].records) == 0
     assert [record.offset for record in records_in(results[T1])] == [0]

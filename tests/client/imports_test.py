@@ -28,10 +28,10 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
     ("statement", "loaded", "not_loaded"),
     [
         ("import ottla.client", "ottla.client", "ottla.wire.messages"),
-        ("from ottla.client import ClientConfig", "ottla.client.settings", "ottla.client.connection"),
+        ("from ottla.client import ClientConfig", "ottla.client.settings", "ottla.client.connections.connection"),
         ("from ottla.client import Producer", "ottla.client.producer.core", "ottla.client.consumer"),
-        ("from ottla.client import Consumer", "ottla.client.consumer.reader", "ottla.client.producer"),
-        ("from ottla.client import Producer, Consumer, Admin", "ottla.client.admin", "ssl"),
+        ("from ottla.client import Consumer", "ottla.client.consumer.fetch_positions", "ottla.client.producer"),
+        ("from ottla.client import Producer, Consumer, Admin", "ottla.client.admin.admin", "ssl"),
     ],
 )
 def test_what_is_not_asked_for_is_not_loaded(statement: str, loaded: str, not_loaded: str) -> None:

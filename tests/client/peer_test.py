@@ -35,8 +35,8 @@ def written(cluster: Cluster, topic: str, count: int, codec: str = "none") -> di
             value = b"%s %d" % (codec.encode(), number)
             key, headers = b"key %d" % (number % 17), (("n", b"%d" % number), ("x", None))
             producer.send(topic, value, key=key, headers=headers)
-            where = TopicPartition(topic, partition_of_key(key, len(producer.partitions_for(topic))))
-            placed.setdefault(where, []).append(value)
+            tp = TopicPartition(topic, partition_of_key(key, len(producer.partitions_for(topic))))
+            placed.setdefault(tp, []).append(value)
     return placed
 
 
@@ -44,15 +44,14 @@ def test_what_we_write_we_read_from_all_brokers(peer: Cluster) -> None:
     expected = written(peer, "own", 500)
     positions = dict.fromkeys(expected, 0)
     ends = {
-        where: found.offset
-        for where, found in values_of(Admin(peer).list_offsets(dict.fromkeys(expected, LATEST))).items()
+        tp: found.offset for tp, found in values_of(Admin(peer).list_offsets(dict.fromkeys(expected, LATEST))).items()
     }
-    assert ends == {where: len(values) for where, values in expected.items()}
+    assert ends == {tp: len(values) for tp, values in expected.items()}
     fetcher = Fetcher(peer, positions, ends)
     seen: dict[TopicPartition, list[bytes | None]] = {}
     while fetcher.active:
         for fetched in fetcher.poll(10_000):
-            seen.setdefault(fetched.where, []).extend(record.value for record in records_in(fetched))
+            seen.setdefault(fetched.tp, []).extend(record.value for record in records_in(fetched))
     assert seen == expected
 
 
@@ -64,7 +63,7 @@ def test_librdkafka_reads_what_we_wrote(peer: Cluster, mock_cluster: str, codec:
     topic = f"to-librdkafka-{codec}"
     expected = written(peer, topic, 60, codec)
     consumer = Consumer({"bootstrap.servers": mock_cluster, "group.id": "g", "log_level": 0})
-    consumer.assign([Assigned(topic, where.partition, 0) for where in expected])
+    consumer.assign([Assigned(topic, tp.partition, 0) for tp in expected])
     seen: dict[TopicPartition, list[bytes]] = {}
     headers = []
     for message in consumer.consume(60, timeout=180):
@@ -98,7 +97,7 @@ def test_we_read_what_librdkafka_wrote_and_agree_on_partitions(peer: Cluster, mo
         for fetched in fetcher.poll(10_000):
             for record in records_in(fetched):
                 assert record.key is not None
-                assert partition_of_key(record.key, len(partitions)) == fetched.where.partition
+                assert partition_of_key(record.key, len(partitions)) == fetched.tp.partition
                 assert record.headers == (("h", b"1"), ("h", None))
                 seen.append(record.key)
     assert sorted(seen) == sorted(b"k%d" % number for number in range(100))

@@ -167,6 +167,6 @@ def test_sequences_go_on_without_a_gap_and_wrap(counts: list[int]) -> None:
     identity = Identity(1, 0)
     expected = 0
     for count in counts:
-        assert identity.take(T0, count) == expected
+        assert identity.take_sequence(T0, count) == expected
         expected = (expected + count) % 2**31
-    assert identity.take(T1, 5) == 0, "each partition counts for itself"
+    assert identity.take_sequence(T1, 5) == 0, "each partition counts for itself"

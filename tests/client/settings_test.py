@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.client import ClientConfig, ConfigError, parse_properties, split_unknown
-from ottla.client.address import Address, parse_addresses
 from ottla.client.backoff import backoff_ms
+from ottla.client.connections.address import Address, parse_addresses
 from ottla.client.retry import Deadline, Retries
 
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cluster import layout
 from ottla.cluster.coordinators import java_hash, partition_for
+from ottla.cluster.store import layout
 from ottla.cluster.topics import TopicSpec, check_collision, check_name
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.machines.machine import Death
 from ottla.types import TopicPartition
 
 
@@ -368,7 +368,7 @@ def test_producer_ids_never_repeat(node):
     def take(count):
         told = []
         for _ in range(count):
-            node.turn(lambda: node.broker._control.producer_ids.take(told.append))
+            node.turn(lambda: node.broker._control.producer_ids.take_producer_id(told.append))
         node.settle()
         return told
 

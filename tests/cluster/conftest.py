@@ -15,7 +15,7 @@ from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError
 from ottla.requests import Context, Encoded, InPieces
 from ottla.seams import Failure
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import SECOND
 from ottla.types import Endpoint
 from ottla.wire.apis import API_TABLE

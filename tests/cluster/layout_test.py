@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cluster import layout
+from ottla.cluster.store import layout
 from ottla.types import Endpoint, TopicPartition
 
 TREE = Path(__file__).parent.parent / "data" / "golden" / "kafka-3.9.1-zookeeper" / "zookeeper-3-brokers.json.gz"

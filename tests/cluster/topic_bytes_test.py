@@ -34,7 +34,7 @@ def slices_of(kept: KeptTopics, topics, version: int = 12, operations: int = NOT
     slices = TopicSlices(kept.form(version, "PLAINTEXT", operations, brokers), topics, shown or (lambda each: each))
     found = []
     while not slices.is_over:
-        found.append(slices.take())
+        found.append(slices.take_slice())
     return found
 
 
@@ -99,7 +99,7 @@ def test_a_change_of_one_topic_costs_that_topic(encoded) -> None:
     slices_of(kept, topics)
     encoded.clear()
     topics[7] = topic("t7", 11)
-    kept.forget(["t7"], {each.name: each for each in topics})
+    kept.forget_topics(["t7"], {each.name: each for each in topics})
     before = kept.size
     assert [len(each.partitions) for each in answer_of(kept, topics).topics] == [*[10] * 7, 11, *[10] * 92]
     assert encoded == [11]
@@ -117,7 +117,7 @@ def test_a_deleted_topic_is_not_kept() -> None:
     kept, one = KeptTopics(), topic("t", 10)
     slices_of(kept, [one])
     assert kept.size > 0
-    kept.forget(["t"], {})
+    kept.forget_topics(["t"], {})
     assert kept.size == 0
 
 
@@ -130,7 +130,7 @@ def test_other_brokers_are_seen(encoded) -> None:
     old = TopicSlices(kept.form(12, "PLAINTEXT", NOT_ASKED, BROKERS), [topic("u", 1)], lambda each: each)
     assert answer_of(kept, [one], brokers=left).topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     size = kept.size
-    old.take()  # an answer that was begun before
+    old.take_slice()  # an answer that was begun before
     assert kept.size == size, "what is not current is not kept"
 
 

@@ -14,22 +14,22 @@ from pathlib import Path
 import pytest
 
 from ottla.seams import Gate
-from ottla.server.calls import Calls
-from ottla.server.disk import RealDisk
+from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
+from ottla.server.connections.inter_broker_client import InterBrokerClient
+from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas
+from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
-from ottla.server.listener import ConnectionLimits, Listener, Quotas
-from ottla.server.network import RealNetwork
-from ottla.server.poller import new_loop
-from ottla.server.traffic import Limits, Traffic
-from ottla.server.turns import Turns
-from ottla.server.workers import RealWorkers
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import new_loop
+from ottla.server.loop.workers import RealWorkers
+from ottla.server.shell import RealNetwork
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
-from ottla.sim.network import Network as SimNetwork
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.machine import Machine
+from ottla.sim.machines.workers import SimWorkers
+from ottla.sim.networks.network import Network as SimNetwork
 from ottla.sim.world import SECOND, Timeline
 from ottla.types import Endpoint
 
@@ -137,7 +137,7 @@ class RealRig:
         self._errors: list[object] = []
         self._loop, watch = new_loop()
         self._loop.set_exception_handler(lambda _loop, context: self._errors.append(context))
-        self._turns = Turns(self._loop)
+        self._turns = CompletionQueue(self._loop)
         self.broker = Recorder()
         self.clock = self._turns.clock
         self.clock.connect(self.broker.on_alarm)
@@ -145,8 +145,8 @@ class RealRig:
         self.entropy = RealEntropy()
         self.disk = RealDisk(str(directory), self._turns)
         self.workers = RealWorkers(self._turns)
-        self._traffic = Traffic(self._loop, watch, self.clock, Limits())
-        self._calls = Calls(self._loop, self._turns, NODE)
+        self._traffic = ConnectionManager(self._loop, watch, self.clock, TrafficLimits())
+        self._calls = InterBrokerClient(self._loop, self._turns, NODE)
         self._traffic.connect(self.broker)
         self._calls.connect(self.broker)
         self.network = RealNetwork(self._calls)

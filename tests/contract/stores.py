@@ -16,23 +16,23 @@ from kazoo.client import KazooClient
 from testbench.proxy import Proxy
 from testbench.zookeeper import ZooKeeper
 
-from ottla.outcome import Effects
+from ottla.effects import Effects
 from ottla.seams import Failure, Op, Session
-from ottla.server.poller import new_loop
-from ottla.server.turns import Turns
-from ottla.server.znode_server import ZnodeServer
-from ottla.server.zookeeper import ZooKeeperStore
-from ottla.server.zookeeper_link import ENDING
-from ottla.server.zookeeper_settings import Settings
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
-from ottla.sim.ensemble import STORE_NODES, Ensemble
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import new_loop
+from ottla.server.zookeeper.session import ENDING
+from ottla.server.zookeeper.settings import ZooKeeperSettings
+from ottla.server.zookeeper.store import ZooKeeperStore
+from ottla.server.zookeeper.znode_server import ZnodeServer
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
-from ottla.sim.network import FOREVER
-from ottla.sim.network import Network as SimNetwork
-from ottla.sim.store import SimStore
+from ottla.sim.machines.ensemble import STORE_NODES, Ensemble
+from ottla.sim.machines.machine import Machine
+from ottla.sim.machines.store import SimStore
+from ottla.sim.networks.network import FOREVER
+from ottla.sim.networks.network import Network as SimNetwork
 from ottla.sim.world import MS, SECOND, Timeline
 from ottla.znodes.local_session import LocalSession
 from ottla.znodes.store import EmbeddedStore
@@ -165,7 +165,7 @@ class EmbeddedRig(Rig):
 
     def client(self) -> Client:
         client = Client(self)
-        client.store = LocalSession(self.engine, client.on_node, client.on_session).begin()
+        client.store = LocalSession(self.engine, client.on_node, client.on_session).begin_session()
         client.until(Session.OPEN)
         return client
 
@@ -261,10 +261,10 @@ class RealRig(Rig):
         client = Client(self)
         proxy = self.proxies[client] = Proxy(*self.server)
         proxy.refuse(away)
-        turns = Turns(self.loop)
+        turns = CompletionQueue(self.loop)
         turns.connect(client.end_turn)
         options = {"hosts": proxy.address, "chroot": self.chroot, "timeout_ms": timeout_ms}
-        client.store = ZooKeeperStore(self.loop, turns, Settings(**{**options, **settings}))
+        client.store = ZooKeeperStore(self.loop, turns, ZooKeeperSettings(**{**options, **settings}))
         client.store.connect(client)
         self.stops += [client.store.stop, turns.stop, proxy.stop]
         return client

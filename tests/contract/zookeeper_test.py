@@ -22,16 +22,16 @@ from testbench.zookeeper import ZooKeeper
 from tests.contract.stores import PATIENCE_S, RealRig, ServedRig, ZooKeeperRig
 
 from ottla.seams import Failure, Kind, Op, Session
-from ottla.server.poller import new_loop
-from ottla.server.zookeeper_link import Link
+from ottla.server.loop.poller import new_loop
+from ottla.server.zookeeper.session import ZooKeeperSession
 
 OPEN, SUSPENDED, EXPIRED = Session.OPEN, Session.SUSPENDED, Session.EXPIRED
 PROCESS = """
 import asyncio, sys
 from ottla.seams import Failure, Op
-from ottla.server.turns import Turns
-from ottla.server.zookeeper import ZooKeeperStore
-from ottla.server.zookeeper_settings import Settings
+from ottla.server.loop.completion_queue import Turns
+from ottla.server.zookeeper.store import ZooKeeperStore
+from ottla.server.zookeeper.settings import Settings
 
 class Broker:
     asked = 0
@@ -83,7 +83,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     calls: list[str] = []
 
     def noted(name: str):
-        real = getattr(Link, name)
+        real = getattr(ZooKeeperSession, name)
 
         def ask(self, *arguments):
             calls.append(name)
@@ -92,7 +92,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return ask
 
     for name in ("multi", "get", "children", "exists", "sync"):
-        monkeypatch.setattr(Link, name, noted(name))
+        monkeypatch.setattr(ZooKeeperSession, name, noted(name))
     return calls
 
 

@@ -12,24 +12,24 @@ from typing import NamedTuple
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.runner import Runner, State, Tools
-from ottla.coordinator.shard import NOTHING, Answer, Origin, Outcome, Producer, TransactionEnd
+from ottla.coordinator.shard import NOTHING, AnswerEffect, Decision, EntryOrigin, JournalProducer, TransactionEnd
+from ottla.coordinator.shard_runtime import RuntimeContext, ShardRuntime, ShardState
+from ottla.effects import Effects
 from ottla.errors import ApiError
-from ottla.outcome import Effects
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import ControlType, control_key, marker_value
 from ottla.record.errors import CorruptRecord
-from ottla.replication.partition import Partition
-from ottla.replication.shared import Shared
-from ottla.replication.state import PartitionState
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition.replica_state import PartitionState
 from ottla.seams import Instant
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive, JournalLoss
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death, Machine
+from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.world import MS, Timeline
 from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
@@ -61,7 +61,7 @@ class Ask(NamedTuple):
     account: str
     amount: int
     ticket: Callable[[object], None]
-    producer: Producer | None = None
+    producer: JournalProducer | None = None
 
 
 class LedgerCodec:
@@ -91,30 +91,30 @@ class Ledger:
         self.balances: dict[str, int] = {}
         self.pending: dict[int, list[Line]] = {}
         self.guests: dict[str, Visit] = {}
-        self.log: list[tuple[object, Origin]] = []
+        self.log: list[tuple[object, EntryOrigin]] = []
         self.loaded = 0
 
-    def handle(self, command: Ask, now: Instant) -> Outcome:
+    def handle(self, command: Ask, now: Instant) -> Decision:
         assert command.verb != "break", "a command that breaks the machine"
         if command.verb == "get":
-            return Outcome(committed=(Answer(command.ticket, self.balances.get(command.account)),))
+            return Decision(committed=(AnswerEffect(command.ticket, self.balances.get(command.account)),))
         if command.verb == "ping":
-            return Outcome(now=(Answer(command.ticket, "pong"),))
+            return Decision(now=(AnswerEffect(command.ticket, "pong"),))
         if command.verb == "wait" and command.account in self.guests:
-            return Outcome(now=(Answer(command.ticket, "taken"),))
+            return Decision(now=(AnswerEffect(command.ticket, "taken"),))
         if command.verb == "wait":
-            return Outcome(volatile=(Visit(command.account, command.ticket, now.mono_ns + command.amount * MS),))
+            return Decision(volatile=(Visit(command.account, command.ticket, now.mono_ns + command.amount * MS),))
         if command.verb == "spoil":
-            return Outcome(volatile=("spoiled",), now=(Answer(command.ticket, "never"),))
+            return Decision(volatile=("spoiled",), now=(AnswerEffect(command.ticket, "never"),))
         records = [Line(command.account, command.amount)]
         if command.verb == "fill":
             records = [Line(f"{command.account}{at}", at) for at in range(command.amount)]
         guest = self.guests.get(command.account)
         leaving = () if guest is None else (Visit(command.account, None, 0),)
-        told = () if guest is None else (Answer(guest.ticket, command.amount),)
-        return Outcome(leaving, records, told, (Answer(command.ticket, command.amount),), command.producer)
+        told = () if guest is None else (AnswerEffect(guest.ticket, command.amount),)
+        return Decision(leaving, records, told, (AnswerEffect(command.ticket, command.amount),), command.producer)
 
-    def apply(self, entry: object, origin: Origin) -> None:
+    def apply(self, entry: object, origin: EntryOrigin) -> None:
         assert entry != "spoiled", "an event that cannot be applied"
         if isinstance(entry, Visit):
             if entry.ticket is None:
@@ -138,18 +138,18 @@ class Ledger:
         else:
             self.balances[line.account] = line.balance
 
-    def on_loaded(self, now: Instant) -> Outcome:
+    def on_loaded(self, now: Instant) -> Decision:
         self.loaded += 1
         return NOTHING
 
     def deadline(self) -> int | None:
         return min((guest.until_ns for guest in self.guests.values()), default=None)
 
-    def on_time(self, now: Instant) -> Outcome:
+    def on_time(self, now: Instant) -> Decision:
         """The first guest that has waited too long goes, and its account is closed."""
         account = min(self.guests, key=lambda name: self.guests[name].until_ns)
         ticket = self.guests[account].ticket
-        return Outcome((Visit(account, None, 0),), (Line(account, None),), (), (Answer(ticket, "too late"),))
+        return Decision((Visit(account, None, 0),), (Line(account, None),), (), (AnswerEffect(ticket, "too late"),))
 
     def waiting(self) -> Sequence[Callable[[ApiError], None]]:
         return [guest.ticket for guest in self.guests.values()]
@@ -161,12 +161,12 @@ class Listener(list):
     def ticket(self, name: object) -> Callable[[object], None]:
         answered: list[object] = []
 
-        def answer(value: object) -> None:
+        def send_response(value: object) -> None:
             assert not answered, f"{name} is answered twice: {answered}, {value}"
             answered.append(value)
             self.append((name, value.code.name if isinstance(value, ApiError) else value))
 
-        return answer
+        return send_response
 
 
 class Proposals(list):
@@ -211,10 +211,10 @@ class Bench:
         disk = SimDisk(self.drive, self.faults, self.process)
         self.logs = LogManager([disk], clock, self.process.entropy, BrokerConfig())
         self.logs.load(lambda _: self.config)
-        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create(TP, TOPIC_ID, self.config)
-        self.shared = Shared()
+        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
+        self.shared = PartitionContext()
         self.partition = Partition(self.log, self.config, 1, Proposals(), self.shared)
-        tools = Tools(clock, self.purgatory, self.effects.later, LedgerCodec(self.newest_only), **self.tools)
+        tools = RuntimeContext(clock, self.purgatory, self.effects.later, LedgerCodec(self.newest_only), **self.tools)
         self.coordinator: Coordinator[Ledger] = Coordinator(TOPIC, tools, Ledger)
         self.shared.on_role = self.coordinator.on_role
 
@@ -267,7 +267,7 @@ class Bench:
             lambda: self.partition.note_fetch(2, 1, self.epoch, offset, -1, 0, now(), Contact())  # type: ignore[arg-type]
         )
 
-    def end_transaction(self, producer: Producer, commit: bool) -> None:
+    def end_transaction(self, producer: JournalProducer, commit: bool) -> None:
         """What WriteTxnMarkers does: the control batch is appended, then the coordinator is told."""
         kind = ControlType.COMMIT if commit else ControlType.ABORT
         record = Record(0, 1, control_key(kind), marker_value(0), ())
@@ -283,7 +283,7 @@ class Bench:
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
-    def ask(self, verb: str, account: str = "a", amount: int = 0, producer: Producer | None = None) -> object:
+    def ask(self, verb: str, account: str = "a", amount: int = 0, producer: JournalProducer | None = None) -> object:
         """A command; its answer so far (None: it waits)."""
         ticket = self.said.ticket((verb, account, amount))
         command = Ask(verb, account, amount, ticket, producer)
@@ -293,8 +293,8 @@ class Bench:
         return own[0] if own else None
 
     @property
-    def runner(self) -> Runner:
-        found = self.coordinator.find(0)
+    def runner(self) -> ShardRuntime:
+        found = self.coordinator.find_shard(0)
         assert found is not None
         return found
 
@@ -305,5 +305,5 @@ class Bench:
         return machine
 
     @property
-    def state(self) -> State:
+    def state(self) -> ShardState:
         return self.runner.state

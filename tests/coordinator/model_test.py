@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.coordinator.bench import Bench
 
-from ottla.coordinator.shard import Producer
-from ottla.sim.machine import Death
+from ottla.coordinator.shard import JournalProducer
+from ottla.sim.machines.machine import Death
 
 ACCOUNTS = st.sampled_from(["a", "b", "c"])
 STEPS = st.lists(
@@ -36,9 +36,9 @@ def run(bench: Bench, steps: list[tuple[str, str, int]]) -> None:
             bench.ask(verb, account, number)
         elif verb == "txn":
             asked += 1
-            bench.ask("put", account, number, Producer(number, 0))
+            bench.ask("put", account, number, JournalProducer(number, 0))
         elif verb == "end":
-            bench.end_transaction(Producer(number // 2, 0), number % 2 == 0)
+            bench.end_transaction(JournalProducer(number // 2, 0), number % 2 == 0)
         elif verb == "pass":
             bench.pass_ms(number)
         elif verb == "replicate":
@@ -63,7 +63,7 @@ def test_what_is_loaded_is_what_was_applied(steps: list[tuple[str, str, int]]):
     bench.lead()
     asked_of = bench.runner
     run(bench, steps)
-    assert bench.coordinator.find(0) is None
+    assert bench.coordinator.find_shard(0) is None
     live = asked_of if bench.process.life == 1 and bench.epoch == 2 else None
     bench.lead()
     loaded = bench.ledger

@@ -11,11 +11,11 @@ from tests.coordinator.bench import Bench, Ledger
 from ottla.config.topic import TopicConfig
 from ottla.coordinator.coordinator import RELOAD_MS, Coordinator
 from ottla.coordinator.loading import ENTRIES_PER_STEP
-from ottla.coordinator.runner import RETRY_MS, State
-from ottla.coordinator.shard import Producer
+from ottla.coordinator.shard import JournalProducer
+from ottla.coordinator.shard_runtime import RETRY_MS, ShardState
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.machines.machine import Death
 
 
 def test_alone_everything_is_answered_in_its_turn():
@@ -174,7 +174,7 @@ def test_loading_goes_step_by_step_and_lets_others_in():
     bench.ask("fill", "f", 5 * ENTRIES_PER_STEP)
     bench.lead(load=False)
     seen = []
-    while bench.state is State.LOADING:
+    while bench.state is ShardState.LOADING:
         bench.pass_ms(1)
         seen.append(len(bench.ledger.log))
     assert len([each for each in seen if 0 < each < 5 * ENTRIES_PER_STEP]) >= 3
@@ -188,12 +188,12 @@ def test_leadership_lost_while_loading():
     bench.ask("fill", "f", 5 * ENTRIES_PER_STEP)
     bench.lead(load=False)
     bench.pass_ms(2)
-    assert bench.state is State.LOADING
+    assert bench.state is ShardState.LOADING
     bench.follow()
-    assert bench.coordinator.find(0) is None
+    assert bench.coordinator.find_shard(0) is None
     bench.pass_ms(100)
     bench.lead()
-    assert bench.state is State.ACTIVE
+    assert bench.state is ShardState.ACTIVE
 
 
 # -- transactions ------------------------------------------------------------------------------------------------------
@@ -203,7 +203,7 @@ def test_leadership_lost_while_loading():
 def test_control_batches_are_applied_in_log_order(commit: bool):
     bench = Bench()
     bench.lead()
-    producer = Producer(7, 0)
+    producer = JournalProducer(7, 0)
     bench.ask("put", "a", 1, producer)
     assert bench.ask("get", "b") is None
     assert bench.ledger.balances == {}
@@ -223,7 +223,7 @@ def test_control_batches_are_applied_in_log_order(commit: bool):
 def test_a_marker_that_comes_while_loading_is_applied_once():
     bench = Bench()
     bench.lead()
-    producer = Producer(7, 0)
+    producer = JournalProducer(7, 0)
     bench.ask("put", "a", 1, producer)
     bench.lead(load=False)
     bench.end_transaction(producer, True)
@@ -271,7 +271,7 @@ def test_many_due_at_once_are_done_over_several_turns():
 
 
 def test_no_turn_writes_more_than_others_can_wait_for(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ottla.coordinator.runner.RECORDS_PER_TURN", 3)
+    monkeypatch.setattr("ottla.coordinator.shard_runtime.RECORDS_PER_TURN", 3)
     bench = Bench()
     bench.lead()
     for at in range(10):
@@ -321,7 +321,7 @@ def test_a_corrupt_record_is_named(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.ERROR):
         bench.lead()
     assert "the record at offset 1: a balance of 5 bytes" in caplog.text
-    assert bench.state is State.FENCED
+    assert bench.state is ShardState.FENCED
     assert bench.ask("get") == "COORDINATOR_NOT_AVAILABLE"
 
 
@@ -335,7 +335,7 @@ def test_a_damaged_batch_is_named(caplog: pytest.LogCaptureFixture):
     with caplog.at_level(logging.ERROR):
         bench.lead()
     assert "the checksum of the batch at offset 0 is wrong" in caplog.text
-    assert bench.state is State.FENCED
+    assert bench.state is ShardState.FENCED
 
 
 def test_records_of_unknown_kinds_are_passed_over():
@@ -349,7 +349,7 @@ def test_records_of_unknown_kinds_are_passed_over():
 
 
 def test_too_many_who_wait_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("ottla.coordinator.parking.MAX_PARKED", 3)
+    monkeypatch.setattr("ottla.coordinator.deferred_events.MAX_PARKED", 3)
     bench = Bench((1, 2))
     bench.lead()
     for at in range(3):
@@ -368,7 +368,7 @@ def test_stop_turns_all_away():
     bench.turn(bench.coordinator.stop)
     assert bench.said == [(("put", "a", 1), "NOT_COORDINATOR")]
     bench.lead()
-    assert bench.coordinator.find(0) is None
+    assert bench.coordinator.find_shard(0) is None
     assert isinstance(bench.coordinator, Coordinator)
     assert list(bench.coordinator.active()) == []
     assert Ledger(0).balances == {}

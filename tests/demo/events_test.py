@@ -106,7 +106,7 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_per_step_without_a_terminal() -> None:
     stream = io.StringIO()
     progress = Progress(stream)
-    progress.begin("produce")
+    progress.begin_step("produce")
     progress.update("1 of 2")
     progress.end("2 events")
     assert stream.getvalue().startswith("produce 2 events (")
@@ -116,7 +116,7 @@ def test_progress_is_one_line_per_step_without_a_terminal() -> None:
 def test_progress_is_rewritten_in_a_terminal() -> None:
     stream = Terminal()
     progress = Progress(stream)
-    progress.begin("produce")
+    progress.begin_step("produce")
     progress.update("1,000 of 2,000")
     progress.end("2")
     last = stream.getvalue().rstrip("\n").split("\r")[-1]
@@ -126,6 +126,6 @@ def test_progress_is_rewritten_in_a_terminal() -> None:
 def test_quiet_progress_says_nothing() -> None:
     stream = Terminal()
     progress = Progress(stream, quiet=True)
-    progress.begin("produce")
+    progress.begin_step("produce")
     progress.end("2")
     assert stream.getvalue() == ""

@@ -15,8 +15,8 @@ from confluent_kafka.admin import NewTopic
 from testbench.clients import Confluent
 from testbench.trio import ENGINES, Trio, Znode, trio
 
-from ottla.client.address import Address
-from ottla.client.connection import Call, Connection
+from ottla.client.connections.address import Address
+from ottla.client.connections.connection import Call, Connection
 from ottla.client.errors import ClientError
 from ottla.client.retry import Deadline
 from ottla.client.settings import ClientConfig

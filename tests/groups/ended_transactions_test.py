@@ -11,10 +11,10 @@ import pytest
 from tests.groups.hall import Hall
 from tests.steps import count_steps
 
-from ottla.coordinator.runner import STEPS_PER_TURN
-from ottla.coordinator.shard import VOLATILE, Origin, TransactionEnd
+from ottla.coordinator.shard import VOLATILE, EntryOrigin, TransactionEnd
+from ottla.coordinator.shard_runtime import STEPS_PER_TURN
 from ottla.groups.commands import FetchOffsets
-from ottla.groups.commits import AllFound, fetch
+from ottla.groups.commits import AllFoundOffsets, fetch
 from ottla.groups.offsets import SLICE, Offsets
 from ottla.groups.records import OffsetCommitted, Position
 
@@ -25,7 +25,7 @@ PRODUCER = 7
 
 
 def write(offsets: Offsets, producer_id: int, number: int, offset: int, at: int, group: str = "g") -> None:
-    offsets.take(OffsetCommitted(group, "t", number, Position(offset)), at, producer_id)
+    offsets.apply_commit(OffsetCommitted(group, "t", number, Position(offset)), at, producer_id)
 
 
 def written() -> Offsets:
@@ -40,7 +40,9 @@ def written() -> Offsets:
 
 def stable(offsets: Offsets) -> dict[int, int]:
     """What OffsetFetch with require_stable finds, by partition; a position that is not stable is -2."""
-    return {each.partition: each.position.offset if each.position else -2 for each in AllFound(offsets, "g", True)}
+    return {
+        each.partition: each.position.offset if each.position else -2 for each in AllFoundOffsets(offsets, "g", True)
+    }
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -68,7 +70,7 @@ def test_what_happens_meanwhile_is_later_than_the_end() -> None:
     last = MANY - 1
     write(offsets, -1, last, 3, 3 * MANY)
     write(offsets, PRODUCER, last - 1, 4, 3 * MANY + 1)  # its next transaction
-    offsets.take(OffsetCommitted("g", "t", last - 2, None), 3 * MANY + 2, -1)
+    offsets.apply_commit(OffsetCommitted("g", "t", last - 2, None), 3 * MANY + 2, -1)
     while offsets.is_ending:
         assert offsets.is_open("g", ("t", last - 1))
         assert stable(offsets)[last - 1] == -2
@@ -82,7 +84,7 @@ def test_what_happens_meanwhile_is_later_than_the_end() -> None:
 def test_a_group_that_is_forgotten_meanwhile_does_not_come_back() -> None:
     offsets = written()
     offsets.end_transaction(PRODUCER, True)
-    offsets.forget("g")
+    offsets.forget_group("g")
     while offsets.is_ending:
         offsets.carry_out()
     assert not offsets.has_any("g")
@@ -119,10 +121,10 @@ def test_nothing_tells_whether_an_end_is_carried_out(seed: int) -> None:
                     each.end_transaction(ended, commit)
             case 3:
                 for each in (lazy, eager):
-                    each.take(OffsetCommitted(group, "t", number, None), at + 999, -1)
+                    each.apply_commit(OffsetCommitted(group, "t", number, None), at + 999, -1)
             case 4:
                 for each in (lazy, eager):
-                    each.forget(group)
+                    each.forget_group(group)
             case _ if lazy.is_ending:
                 lazy.carry_out()
         while eager.is_ending:
@@ -133,8 +135,8 @@ def test_nothing_tells_whether_an_end_is_carried_out(seed: int) -> None:
 def test_a_shard_carries_it_out_in_turns_of_its_own() -> None:
     hall = Hall()
     for number in range(MANY):
-        hall.shard.apply(OffsetCommitted("g", "t", number, Position(1)), Origin(number, PRODUCER, 0))
-    hall.shard.apply(TransactionEnd(PRODUCER, 0, True), Origin(MANY, PRODUCER, 0))
+        hall.shard.apply(OffsetCommitted("g", "t", number, Position(1)), EntryOrigin(number, PRODUCER, 0))
+    hall.shard.apply(TransactionEnd(PRODUCER, 0, True), EntryOrigin(MANY, PRODUCER, 0))
     turns = 0
     while hall.shard.deadline() == 0:
         for event in hall.shard.on_time(hall.now).volatile:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from tests.groups.hall import Hall
 
-from ottla.coordinator.shard import Origin, TransactionEnd
+from ottla.coordinator.shard import EntryOrigin, TransactionEnd
 from ottla.groups.records import GroupCodec, GroupSaved
 from ottla.record.batch import batches_of, records_of
 from ottla.record.control import parse_marker
@@ -19,7 +19,7 @@ def loaded(golden: Callable) -> Hall:
         log = path.read_bytes()
         for pos, header in batches_of(log):
             for record in records_of(log, pos, max_bytes=1 << 20):
-                origin = Origin(record.offset, header.producer_id, header.producer_epoch)
+                origin = EntryOrigin(record.offset, header.producer_id, header.producer_epoch)
                 if header.is_control:
                     marker = parse_marker(record.key, record.value)
                     assert marker is not None

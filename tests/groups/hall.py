@@ -9,18 +9,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinator.shard import VOLATILE, Answer, Origin, Outcome, Producer, TransactionEnd
+from ottla.coordinator.shard import VOLATILE, AnswerEffect, Decision, EntryOrigin, JournalProducer, TransactionEnd
 from ottla.errors import ErrorCode
 from ottla.groups.commands import (
     Commit,
+    CommitPartition,
     DeleteGroup,
     DeleteOffsets,
     Describe,
     FetchOffsets,
     ForgetTopics,
-    Found,
+    FoundOffset,
     Heartbeat,
-    Item,
     Join,
     Leave,
     Sync,
@@ -56,7 +56,7 @@ class Hall:
         self.config, _ = BrokerConfig.from_properties(properties)
         self.now_ms = 1000
         self.journal: list[tuple[bytes, bytes | None] | TransactionEnd] = []
-        self.producers: dict[int, Producer] = {}
+        self.producers: dict[int, JournalProducer] = {}
         self.codec = GroupCodec()
         self.ids = 0
         self.shard = GroupShard(lambda: self.config)
@@ -66,20 +66,20 @@ class Hall:
     def now(self) -> Instant:
         return Instant(self.now_ms * MS, START_MS + self.now_ms)
 
-    def _take(self, outcome: Outcome) -> None:
+    def _take(self, outcome: Decision) -> None:
         """What the runtime does when every append is committed at once."""
         for entry in outcome.records:
             offset = len(self.journal)
             record = self.codec.encode(entry)
             assert self.codec.decode(*record) == entry
             self.journal.append(record)
-            producer = outcome.producer or Producer(-1, -1)
+            producer = outcome.producer or JournalProducer(-1, -1)
             self.producers[offset] = producer
-            self.shard.apply(entry, Origin(offset, *producer, self.now.wall_ms))
+            self.shard.apply(entry, EntryOrigin(offset, *producer, self.now.wall_ms))
         for event in outcome.volatile:
             self.shard.apply(event, VOLATILE)
         for effect in (*outcome.now, *outcome.committed):
-            assert isinstance(effect, Answer)
+            assert isinstance(effect, AnswerEffect)
             effect.perform()
 
     def _ask(self, make: Callable[[Waiting], Any]) -> Waiting:
@@ -105,16 +105,16 @@ class Hall:
         self.shard = GroupShard(lambda: self.config)
         for offset, record in enumerate(self.journal):
             if isinstance(record, TransactionEnd):
-                self.shard.apply(record, Origin(offset, record.producer_id))
+                self.shard.apply(record, EntryOrigin(offset, record.producer_id))
             else:
                 entry = self.codec.decode(*record)
-                self.shard.apply(entry, Origin(offset, *self.producers[offset]))
+                self.shard.apply(entry, EntryOrigin(offset, *self.producers[offset]))
         self._take(self.shard.on_loaded(self.now))
 
     def end_transaction(self, producer_id: int, commit: bool = True) -> None:
         end = TransactionEnd(producer_id, 0, commit)
         self.journal.append(end)
-        self.shard.apply(end, Origin(len(self.journal) - 1, producer_id))
+        self.shard.apply(end, EntryOrigin(len(self.journal) - 1, producer_id))
 
     # -- commands ----------------------------------------------------------------------------------------------------
 
@@ -186,8 +186,8 @@ class Hall:
         **position: Any,
     ) -> str:
         position.setdefault("commit_ms", self.now.wall_ms)
-        item = Item(topic, partition, Position(offset, **position))
-        owner = None if producer is None else Producer(producer, 0)
+        item = CommitPartition(topic, partition, Position(offset, **position))
+        owner = None if producer is None else JournalProducer(producer, 0)
         asked = self._ask(lambda ticket: Commit(ticket, group, generation, member, instance, [item], owner))
         assert asked.answered
         return asked.value[0].name
@@ -197,7 +197,7 @@ class Hall:
     ) -> dict[tuple[str, int], int | str | None]:
         """place → offset, error, or None; without places all."""
         wanted = [(topic, [partition]) for topic, partition in places] or None
-        found: list[Found] = self._ask(lambda ticket: FetchOffsets(ticket, group, wanted, stable)).value
+        found: list[FoundOffset] = self._ask(lambda ticket: FetchOffsets(ticket, group, wanted, stable)).value
         return {
             (each.topic, each.partition): each.code.name
             if each.code

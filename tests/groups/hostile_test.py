@@ -8,7 +8,7 @@ import pytest
 from tests.groups.requests_test import Hall
 from tests.handnode import Asker, Place
 
-from ottla.coordinator.runner import State
+from ottla.coordinator.shard_runtime import ShardState
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -90,8 +90,8 @@ def test_bytes_turned_over(seed: int):
     assert answered > CASES / 4
     assert closed > CASES / 10
     groups = node.broker._coordinators.groups.coordinator
-    assert groups.count(State.FENCED) == 0
-    assert groups.count(State.ACTIVE) == 4
+    assert groups.count_shards(ShardState.FENCED) == 0
+    assert groups.count_shards(ShardState.ACTIVE) == 4
     assert hall.commit(77, group_id="still there") == 0
     assert hall.fetch(9, "still there").committed_offset == 77
     assert ApiKey.HEARTBEAT in ranges

@@ -8,9 +8,9 @@ import pytest
 from tests.groups.hall import START_MS, G, Hall, joined
 
 from ottla.cluster.coordinators import partition_for
-from ottla.coordinator.shard import Origin
+from ottla.coordinator.shard import EntryOrigin
+from ottla.groups.expiration import LOOKED_AT, TOMBSTONES
 from ottla.groups.records import GroupCodec, GroupSaved, OffsetCommitted, Position
-from ottla.groups.upkeep import LOOKED_AT, TOMBSTONES
 from ottla.record.internal.consumer_protocol import ConsumerProtocolSubscription
 from ottla.record.internal.groups import GROUP_RECORDS, OffsetCommitValue
 from ottla.record.internal.parsing import parse_record
@@ -123,7 +123,7 @@ def test_nobody_knows_what_members_of_other_kinds_need():
 def test_a_big_group_is_deleted_in_steps():
     hall = Hall()
     for at in range(TOMBSTONES + 10):
-        hall.shard.apply(OffsetCommitted(G, "t", at, Position(at)), Origin(at))
+        hall.shard.apply(OffsetCommitted(G, "t", at, Position(at)), EntryOrigin(at))
     assert hall.deletes() is None
     assert hall.shard.offsets.count == 10
     assert hall.deletes() == "NONE"
@@ -144,7 +144,7 @@ def test_topics_are_deleted_in_steps_of_so_many_tombstones():
     hall = Hall()
     for group in ("g1", "g2"):
         for at in range(TOMBSTONES - 10):
-            hall.shard.apply(OffsetCommitted(group, "t", at, Position(at)), Origin(at))
+            hall.shard.apply(OffsetCommitted(group, "t", at, Position(at)), EntryOrigin(at))
     left = hall.forgets("t")
     assert left == ["g2"]
     assert hall.shard.offsets.count == TOMBSTONES - 20
@@ -156,7 +156,7 @@ def test_topics_are_deleted_in_steps_of_so_many_positions_that_stay():
     hall = Hall()
     for group in ("g1", "g2"):
         for at in range(LOOKED_AT):
-            hall.shard.apply(OffsetCommitted(group, "u", at, Position(at)), Origin(at))
+            hall.shard.apply(OffsetCommitted(group, "u", at, Position(at)), EntryOrigin(at))
     hall.commits(1, group="g3")
     left = hall.forgets("t")
     assert left == ["g2", "g3"]
@@ -234,7 +234,7 @@ def test_a_position_with_a_time_of_its_own():
 def test_many_that_expire_go_in_steps():
     hall = Hall(**SETTINGS)
     for at in range(2 * TOMBSTONES + 10):
-        hall.shard.apply(OffsetCommitted(G, "t", at, Position(at, commit_ms=START_MS)), Origin(at))
+        hall.shard.apply(OffsetCommitted(G, "t", at, Position(at, commit_ms=START_MS)), EntryOrigin(at))
     hall.pass_ms(12 * MINUTE)
     assert hall.shard.offsets.count == 0
 

@@ -9,8 +9,8 @@ from tests.groups.requests_test import Hall
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
-from ottla.replication.partition import Partition
-from ottla.replication.state import PartitionState
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.replica_state import PartitionState
 from ottla.wire.messages import (
     HeartbeatRequest,
     ListGroupsRequest,

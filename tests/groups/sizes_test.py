@@ -11,7 +11,7 @@ from tests.handnode import Asker, Place
 
 from ottla.errors import ErrorCode
 from ottla.groups import joining
-from ottla.groups.member_handlers import MAX_PROTOCOLS
+from ottla.groups.handlers.member_handlers import MAX_PROTOCOLS
 from ottla.wire.apis import ApiKey
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header

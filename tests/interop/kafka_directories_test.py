@@ -14,7 +14,7 @@ from testbench.cluster import OttlaOnZooKeeper
 from testbench.ottla_node import NodeError, OttlaNode
 from testbench.zookeeper import ZooKeeper
 
-from ottla.record.entries import entries_of
+from ottla.record.log_entries import entries_of
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 

@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.pipeline.pipeline import Line
 from ottla.pipeline.progress import METRICS, Counter, StepProgress
-from ottla.pipeline.show import Line
 
 
 def document(batch: int, rows: int, good: int = 0, retries: int = 0, dead: int = 0, **ends: tuple[int, int]) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ottla.pipeline import BadPipeline, Pipeline, Poison, map_rows
 from ottla.pipeline.queries import reason_of, source_options, trigger_of
-from ottla.pipeline.steps import Place, check_steps, group_of, in_order, topics_of
+from ottla.pipeline.steps import TopicPosition, check_steps, group_of, in_order, topics_of
 from ottla.retry import RetryPolicy
 from ottla.retry.policy import origin_of
 
@@ -31,14 +31,14 @@ def step(**arguments: Any) -> Any:
 def test_a_step_with_retries_reads_its_retry_topics_too() -> None:
     found = step(retries=["30s", "5m"])
     assert found.places == {
-        "orders": Place("orders", 0),
-        "orders.shop.retry-1": Place("orders", 1),
-        "orders.shop.retry-2": Place("orders", 2),
+        "orders": TopicPosition("orders", 0),
+        "orders.shop.retry-1": TopicPosition("orders", 1),
+        "orders.shop.retry-2": TopicPosition("orders", 2),
     }
     assert found.retry_topics == {"orders.shop.retry-1": 30_000, "orders.shop.retry-2": 300_000}
     assert found.dead_topics == ("orders.shop.dead",)
     assert step(retries=["30s"], dead="graves").dead_topics == ("graves",)
-    assert step(dead="graves").places == {"orders": Place("orders", 0)}
+    assert step(dead="graves").places == {"orders": TopicPosition("orders", 0)}
     assert step().dead_topics == ()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.record.batch import HEADER_SIZE, Record, encode_batch, header_at, put_header, records_of, seal_crc
-from ottla.record.compaction import Keys, Place, Rewrite, bare, keys_of, rewritten, sorted_offsets
+from ottla.record.compaction import Keys, ReadPosition, Rewrite, bare, keys_of, rewritten, sorted_offsets
 from ottla.record.errors import CorruptRecord
 from ottla.record.varint import encode_varint
 
@@ -76,7 +76,7 @@ def test_an_answer_holds_so_many_records_and_says_where_it_ends(rows, limit: int
     batches = [batch_of(each, codec)[0] for each in rows]
     whole = keys_of(batches, LIMIT)
     found = [Keys([], [], []) for _ in batches]
-    at, begin = 0, Place()
+    at, begin = 0, ReadPosition()
     while at < len(batches):
         answer = keys_of(batches[at:], LIMIT, begin, limit)
         assert 0 < sum(len(each.keys) for each in answer) <= limit
@@ -85,7 +85,7 @@ def test_an_answer_holds_so_many_records_and_says_where_it_ends(rows, limit: int
             shifted = [index + len(before.keys) for index in piece.tombstones]
             found[number] = Keys(before.keys + piece.keys, [*before.deltas, *piece.deltas], before.tombstones + shifted)
         rest = answer[-1].rest
-        at, begin = (at + len(answer), Place()) if rest is None else (at + len(answer) - 1, rest)
+        at, begin = (at + len(answer), ReadPosition()) if rest is None else (at + len(answer) - 1, rest)
     assert [each._replace(deltas=list(each.deltas)) for each in whole] == found
 
 

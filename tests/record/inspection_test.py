@@ -13,8 +13,8 @@ from ottla.record.inspection import (
     INLINE_RECORDS,
     TOLD_MAX,
     Recoding,
+    RecordRules,
     Refusal,
-    Rules,
     inspect,
     is_small,
     prepared,
@@ -24,7 +24,7 @@ from ottla.record.validation import EXPANDED_MAX, validate_produced
 NOW = 1_700_000_000_000
 FOREVER = 2**63 - 1
 RECORDS = [Record(i, NOW + i, b"k%d" % i, b"value " * i) for i in range(5)]
-LAX, KEYED = Rules(False, NOW, FOREVER, FOREVER), Rules(True, NOW, FOREVER, FOREVER)
+LAX, KEYED = RecordRules(False, NOW, FOREVER, FOREVER), RecordRules(True, NOW, FOREVER, FOREVER)
 
 
 def lying(records: list[Record], codec: int = 0, **changes: int) -> bytes:
@@ -122,10 +122,10 @@ def test_every_timestamp_counts_not_only_the_first_and_the_largest() -> None:
     times = [NOW, NOW - 5000, NOW + 10, -1, NOW]
     batch = bytes(encode_batch([Record(at, time, b"k", b"") for at, time in enumerate(times)]))
     validate_produced(memoryview(batch), 0, len(batch), NOW, 2**20, 1000, 1000)
-    found = inspect(batch, Rules(False, NOW, 1000, 1000))
+    found = inspect(batch, RecordRules(False, NOW, 1000, 1000))
     assert found is not None
     assert (found.code, [index for index, _ in found.records]) == (ErrorCode.INVALID_TIMESTAMP, [1])
-    assert inspect(batch, Rules(False, NOW, 5000, 1000)) is None
+    assert inspect(batch, RecordRules(False, NOW, 5000, 1000)) is None
 
 
 def test_a_batch_is_small_by_its_bytes_and_by_its_records() -> None:
@@ -150,7 +150,7 @@ def test_exactly_the_records_at_fault_are_refused(
     batch = bytes(encode_batch([Record(at, time, key, b"v") for at, (key, time) in enumerate(rows)], codec=codec))
     keyless = {at for at, (key, _) in enumerate(rows) if key is None and need_keys}
     untimely = {at for at, (_, time) in enumerate(rows) if time != -1 and abs(time - NOW) > 1000}
-    found = inspect(batch, Rules(need_keys, NOW, 1000, 1000))
+    found = inspect(batch, RecordRules(need_keys, NOW, 1000, 1000))
     if not keyless | untimely:
         assert found is None
         return

@@ -7,12 +7,12 @@ from collections import deque
 
 import pytest
 
+from ottla.broker_client import BrokerClient
 from ottla.errors import ErrorCode
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import ControlFence
-from ottla.replication.state import IsrOutcome, IsrProposal
+from ottla.replication.partition.replica_state import IsrOutcome, IsrProposal
 from ottla.seams import Failure, Instant, Kind
 from ottla.types import TopicPartition
 from ottla.wire.codec import decode, encode_bytes
@@ -68,7 +68,7 @@ class World:
         self.fence = ControlFence(1)
         self.fence.broker_epoch = 90
         self.purgatory = Purgatory(self.clock)
-        peers = Peers(self.line, self.clock, 1)
+        peers = BrokerClient(self.line, self.clock, 1)
         self.channel = AlterPartitionChannel(self.fence, peers, self.purgatory, self.turn.append, 30_000)
         self.fence.check(2, 1, 90)
         self.drain()

@@ -12,34 +12,34 @@ from typing import Any
 from ottla.broker.alarm import SharedAlarm
 from ottla.broker.dispatch import Dispatch
 from ottla.broker.log_handlers import LogHandlers
+from ottla.broker_client import BrokerClient
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
+from ottla.effects import Effects
 from ottla.errors import ApiError, ErrorCode
-from ottla.outcome import Effects
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
-from ottla.replication import fetch
 from ottla.replication.control import ControlFence
 from ottla.replication.control_handlers import ControlHandlers
 from ottla.replication.epoch_handlers import EpochHandlers
-from ottla.replication.fetch import FetchHandler
-from ottla.replication.fetch_session import FetchSessions
-from ottla.replication.hosted import Hosted
+from ottla.replication.fetch import fetch
+from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_session import FetchSessions
 from ottla.replication.leaders import NoLeaders
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.replica_state import PartitionState
+from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.replica_manager import ReplicaManager
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.state import PartitionState
 from ottla.seams import Failure, Gate, World
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive, JournalLoss
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death, Machine
-from ottla.sim.network import Network
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.machine import Death, Machine
+from ottla.sim.machines.workers import SimWorkers
+from ottla.sim.networks.network import Network
 from ottla.sim.world import MS, Timeline
 from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
@@ -60,12 +60,12 @@ class Core:
         config, clock = cluster.config, process.clock
         self.process, self.cluster = process, cluster
         self.effects = Effects()
-        self.hosted = Hosted()
+        self.hosted = PartitionRegistry()
         self.alarm = SharedAlarm(clock)
         self.purgatory = Purgatory(self.alarm)
         self.logs = LogManager(world.disks, clock, world.entropy, config, workers=world.workers)
         self.fence = ControlFence(process.machine.node, cluster.safeguards)
-        peers = Peers(world.network, clock, process.machine.node)
+        peers = BrokerClient(world.network, clock, process.machine.node)
         self.replicas = ReplicaManager(
             config,
             clock,
@@ -219,7 +219,7 @@ class Office:
         self.process.inputs = self
         self.shell = cluster.network.attach(self.process)
         cluster.network.listen(self.shell)
-        self.peers = Peers(self.shell, self.process.clock, CONTROLLER)
+        self.peers = BrokerClient(self.shell, self.process.clock, CONTROLLER)
         self.asked: list[AlterPartitionRequest] = []
 
     def on_frame(self, slot: Any, frame: memoryview) -> Gate:
@@ -298,7 +298,9 @@ class Brokers:
     def send(self, node_id: int, request: Any, version: int, done: Callable[[Any], None], lane: str = "") -> None:
         key = next(key for key, api in API_TABLE.items() if api.request is type(request))
         assert key == request.API_KEY
-        self.office.process.post(0, "order", self.office.peers.ask, node_id, request, version, 30_000, done, lane)
+        self.office.process.post(
+            0, "order", self.office.peers.send_request, node_id, request, version, 30_000, done, lane
+        )
 
     def leader_and_isr(self, node_id: int, *tps: TopicPartition, version: int = 7, **changed: Any) -> Any:
         """What a LeaderAndIsr about these partitions says to a broker."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 from tests.handnode import Node, records
 
-from ottla.replication.partition import Partition
-from ottla.replication.state import IsrProposal, PartitionState
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.replica_state import IsrProposal, PartitionState
 
 
 class Proposals(list):

@@ -7,9 +7,9 @@ from tests.replication.brokers import CONTROLLER, T0, TOPIC_ID, Brokers
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
+from ottla.replication.partition.replica_state import PartitionState
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.state import PartitionState
-from ottla.sim.drive_faults import DiskOperation
+from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.types import TopicPartition
 from ottla.wire.messages import StopReplicaRequest
 

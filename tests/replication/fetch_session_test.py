@@ -7,7 +7,7 @@ import gc
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.fetch_session import (
+from ottla.replication.fetch.fetch_session import (
     EVICTION_NS,
     FINAL_EPOCH,
     INITIAL_EPOCH,

@@ -6,7 +6,7 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.seams import Gate
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import DeleteTopicsRequest, FetchRequest
 
 

@@ -7,9 +7,9 @@ from tests.replication.brokers import T0, Brokers
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
-from ottla.replication.fetchers import fetch_version
+from ottla.replication.follower.fetcher_manager import fetch_version
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, SECOND
 from ottla.types import TopicPartition
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.fetch_session import FetchSessions
-from ottla.replication.follower_session import FollowerSession
+from ottla.replication.fetch.fetch_session import FetchSessions
+from ottla.replication.follower.follower_session import FollowerSession
 from ottla.seams import Instant
 
 TOPIC = b"t" * 16
@@ -23,7 +23,7 @@ def opened(*partitions: int) -> FollowerSession:
     for partition in partitions:
         session.want(row(partition))
     session.next_ask()
-    session.answered(0, 77)
+    session.on_response(0, 77)
     return session
 
 
@@ -32,15 +32,15 @@ def test_the_first_request_is_full_the_next_say_only_what_changed() -> None:
     session.want(row(0))
     session.want(row(1))
     assert session.next_ask() == (0, 0, [row(0), row(1)], [])
-    session.answered(0, 77)
+    session.on_response(0, 77)
     assert session.next_ask() == (77, 1, [], [])
-    session.answered(0, 77)
+    session.on_response(0, 77)
     session.want(row(1, 5))
     session.want(row(0))
     session.want(row(2))
     session.drop((TOPIC, 0))
     assert session.next_ask() == (77, 2, [row(1, 5), row(2)], [(TOPIC, 0)])
-    session.answered(0, 77)
+    session.on_response(0, 77)
     assert session.next_ask() == (77, 3, [], [])
 
 
@@ -68,16 +68,16 @@ def test_a_session_that_is_over_begins_anew_in_full(error: int, session_id: int)
     session = opened(0, 1)
     session.want(row(1, 9))
     session.next_ask()
-    session.answered(error, session_id)
+    session.on_response(error, session_id)
     assert session.next_ask() == (77, 0, [row(0), row(1, 9)], [])
-    session.answered(0, 79)
+    session.on_response(0, 79)
     assert session.next_ask() == (79, 1, [], [])
 
 
 def test_no_answer_begins_anew_and_closes_the_old_session() -> None:
     session = opened(0)
     session.next_ask()
-    session.lost()
+    session.on_lost()
     assert session.next_ask() == (77, 0, [row(0)], [])
 
 
@@ -86,14 +86,14 @@ def test_a_leader_without_free_slots_is_asked_in_full_each_time() -> None:
     session.want(row(0))
     for _ in range(3):
         assert session.next_ask() == (0, 0, [row(0)], [])
-        session.answered(0, 0)
+        session.on_response(0, 0)
 
 
 def test_the_epoch_wraps_to_one() -> None:
     session = opened(0)
     session.epoch = 2**31 - 1
     assert session.next_ask().epoch == 2**31 - 1
-    session.answered(0, 77)
+    session.on_response(0, 77)
     assert session.next_ask().epoch == 1
 
 
@@ -124,17 +124,17 @@ def test_both_halves_agree_whatever_happens() -> None:
             leader.close(session_id)
         ask = follower.next_ask()
         if rng.random() < 0.05:
-            follower.lost()
+            follower.on_lost()
             continue
         try:
             session, _ = leader.session_for(ask.session_id, ask.epoch, ask.wanted, ask.forgotten)
         except ApiError as error:
-            follower.answered(error.code, 0)
+            follower.on_response(error.code, 0)
             continue
         held = {key: (each.leader_epoch, each.fetch_offset) for key, each in session.partitions.items()}
         assert held == {key: (asked[2], asked[3]) for key, asked in wanted.items()}
         session_id = session.session_id
         if rng.random() < 0.05:
-            follower.lost()
+            follower.on_lost()
         else:
-            follower.answered(0, session_id)
+            follower.on_response(0, session_id)

@@ -10,8 +10,8 @@ from tests.replication.brokers import T0, TOPIC_ID, Brokers
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.replication.replica_manager import StopOrder
-from ottla.sim.machine import Death
-from ottla.storage.lack import Lack
+from ottla.sim.machines.machine import Death
+from ottla.storage.log_loss import IncompleteLog
 
 SMALL = TopicConfig(segment_bytes=400, index_interval_bytes=100)
 
@@ -103,10 +103,10 @@ def test_it_is_remembered_until_it_is_settled(pair) -> None:
     for _ in range(2):
         pair[2].die(Death.POWER_LOSS)
         pair[2].boot()
-        assert pair[2].core.logs.get(T0).lack is Lack.WITHIN
+        assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN
     state(pair, -1, (1,))
     assert pair.tell(2, T0) == [ErrorCode.NONE]
-    assert pair[2].core.logs.get(T0).lack is Lack.WITHIN, "nobody leads: it is kept, should it be all there is"
+    assert pair[2].core.logs.get(T0).lack is IncompleteLog.WITHIN, "nobody leads: it is kept, should it be all there is"
     pair.elect(1, isr=(1,))
     pair.until(lambda: pair.settled(1, 2))
 

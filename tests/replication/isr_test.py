@@ -6,7 +6,7 @@ import pytest
 from tests.replication.members import TWO, led
 
 from ottla.errors import ErrorCode
-from ottla.replication.state import IsrOutcome
+from ottla.replication.partition.replica_state import IsrOutcome
 
 # -- the ISR: who leaves, who joins ------------------------------------------------------------------------------------
 

@@ -7,8 +7,8 @@ from tests.replication.members import DURABLE, TWO, bounds_hold, led, refusal
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.state import EpochEnd, PartitionState, effective_min_isr
-from ottla.sim.machine import Death
+from ottla.replication.partition.replica_state import EpochEnd, PartitionState, effective_min_isr
+from ottla.sim.machines.machine import Death
 
 # -- acknowledgements ----------------------------------------------------------------------------------------------
 

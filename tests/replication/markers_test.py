@@ -10,7 +10,7 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at
 from ottla.record.control import Marker
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 
 COMMIT, ABORT = Marker(True, 5), Marker(False, 5)
 

@@ -14,17 +14,17 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
-from ottla.replication.partition import Partition
+from ottla.replication.follower.truncation import where_to_cut
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition.replica_state import EpochEnd, IsrOutcome, IsrProposal, PartitionState
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.shared import Shared
-from ottla.replication.state import EpochEnd, IsrOutcome, IsrProposal, PartitionState
-from ottla.replication.truncation import where_to_cut
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive, JournalLoss
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death, Machine
+from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.world import MS, SECOND, Timeline
 from ottla.storage.log_manager import LogManager
 from ottla.types import TopicPartition
@@ -68,7 +68,7 @@ class Member:
         self.node_id = node_id
         self.config = config
         self.checked: list[object] = []
-        self.shared = Shared(self.checked.append, safeguards=safeguards)
+        self.shared = PartitionContext(self.checked.append, safeguards=safeguards)
         self.drive = Drive(f"data{node_id}")
         self.machine = Machine(node_id, cluster.timeline, Streams(node_id), [self.drive])
         self.machine.loss = (LossPattern.NONE, JournalLoss.ALL)
@@ -89,7 +89,7 @@ class Member:
 
     def host(self) -> None:
         """The replica, over the log that is there or a new one."""
-        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create(TP, TOPIC_ID, self.config)
+        self.log = self.logs.adopt(TP, TOPIC_ID) or self.logs.create_log(TP, TOPIC_ID, self.config)
         self.partition = Partition(self.log, self.config, self.node_id, self.cluster, self.shared)
         self.contact = Contact()
         self.cluster.settle()
@@ -101,7 +101,7 @@ class Member:
 
     def wipe(self) -> None:
         """An empty log where the old one was."""
-        self.logs.delete(TP)
+        self.logs.delete_log(TP)
         self.host()
 
     def save(self, mark: bool = True) -> None:

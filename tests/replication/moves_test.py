@@ -10,7 +10,7 @@ from tests.replication.brokers import T0, Brokers
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure
-from ottla.sim.drive_faults import DiskOperation
+from ottla.sim.disks.drive_faults import DiskOperation
 from ottla.types import TopicPartition
 
 DIRS = {"log.dirs": "one,two"}
@@ -24,7 +24,7 @@ def moves(brokers: Brokers, node: int = 1):
 def alter(brokers: Brokers, path: str, tp: TopicPartition = T0, node: int = 1) -> ErrorCode:
     """What the broker answers."""
     try:
-        brokers[node].turn(lambda: moves(brokers, node).alter(tp, path))
+        brokers[node].turn(lambda: moves(brokers, node).alter_partition(tp, path))
     except ApiError as error:
         return error.code
     return ErrorCode.NONE

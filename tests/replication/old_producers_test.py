@@ -7,7 +7,7 @@ from tests.messagesets import GZIP, LZ4, SNAPPY, message, message_set, wrapper
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch
-from ottla.replication.message_sets import AT_ONCE
+from ottla.replication.produce.message_sets import AT_ONCE
 from ottla.seams import Gate
 
 CONVERSIONS = "kafka_server_brokertopicmetrics_producemessageconversions_total"

@@ -9,9 +9,9 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
 from ottla.record.legacy import messages_in
-from ottla.replication.lowering import ANSWER_MAX, AT_ONCE
+from ottla.replication.fetch.down_conversion import ANSWER_MAX, AT_ONCE
 from ottla.seams import Gate
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 
 CONVERSIONS = "kafka_server_brokertopicmetrics_fetchmessageconversions_total"
 FORMAT = {0: 0, 1: 0, 2: 1, 3: 1}

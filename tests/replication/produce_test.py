@@ -6,8 +6,8 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.machines.machine import Death
 from ottla.wire.messages import FindCoordinatorRequest, ProduceRequest
 
 

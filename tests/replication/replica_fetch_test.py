@@ -10,9 +10,9 @@ from tests.replication.conftest import Replicated
 from ottla.cluster.image import BrokerImage
 from ottla.config.rows import ConfigError
 from ottla.errors import ErrorCode
-from ottla.replication.refusals import NEW_LEADER_NS
-from ottla.replication.selector import ReplicaView, rack_aware, selector_named
-from ottla.replication.state import IsrOutcome
+from ottla.replication.fetch.replica_selector import ReplicaView, rack_aware, selector_named
+from ottla.replication.partition.replica_state import IsrOutcome
+from ottla.replication.partition.sequence_gaps import NEW_LEADER_NS
 from ottla.replication.throttle import Throttle
 from ottla.types import Endpoint
 from ottla.wire.messages import FetchRequest
@@ -233,7 +233,7 @@ def test_a_follower_that_waits_in_vain_is_told_what_was_committed_meanwhile(node
 def test_a_throttled_follower_that_catches_up_gets_nothing_for_a_while(node) -> None:
     throttle = Throttle(1, 11, 1)
     throttle.limit(1000)
-    throttle.mark("t", ["0:1"])
+    throttle.mark_topic("t", ["0:1"])
     node.broker._fetch._throttle = throttle
     node.tell(1, (1,))
     for _ in range(3):

@@ -7,7 +7,7 @@ from tests.replication.members import Cluster, Member
 from ottla.config.topic import TopicConfig
 from ottla.errors import ErrorCode
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 
 BEFORE_KIP_101 = ReplicationSafeguards(truncate_by_epoch=False)
 

@@ -46,17 +46,17 @@ def test_a_steady_stream_is_held_to_its_rate() -> None:
 )
 def test_which_partitions_are_throttled_here(entries: tuple[str, ...], throttled: list[int]) -> None:
     throttle = Throttle(1, 11, 1)
-    throttle.mark("t", entries)
+    throttle.mark_topic("t", entries)
     assert [index for index in range(3) if throttle.applies(TopicPartition("t", index))] == throttled
     assert not throttle.applies(TopicPartition("u", 0))
     assert throttle.idle == (not throttled)
-    throttle.forget("t")
+    throttle.forget_topic("t")
     assert throttle.idle
 
 
 def test_without_a_rate_nobody_waits() -> None:
     throttles = Throttles(1, 11, 1)
-    throttles.mark("t", ("*",), ("0:1",))
+    throttles.mark_topic("t", ("*",), ("0:1",))
     for each in (throttles.leader, throttles.follower):
         each.record(1 << 40, 0)
         assert not each.exceeded(0)

@@ -13,7 +13,7 @@ from tests.replication.members import Cluster, Member
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.record.control import Marker
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 
 PRODUCERS = (1, 2, 3)
 

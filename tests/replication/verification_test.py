@@ -19,10 +19,10 @@ from tests.replication.replicated_requests_test import produced
 from ottla.broker.dispatch import ColdApi
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record, batches_of, encode_batch
-from ottla.replication.guards import Guards
+from ottla.replication.partition.verification_guards import VerificationGuards
+from ottla.replication.produce.verification import beginning, refusal
+from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.verification import beginning, refusal
-from ottla.replication.verifier import Codes, Question
 from ottla.requests import Context, handlers_of, handles
 from ottla.seams import Gate
 from ottla.wire.apis import ApiKey
@@ -132,7 +132,7 @@ def test_the_first_batch_of_a_transaction_is_asked_about_and_no_other(node, coor
 def test_a_coordinator_here_is_not_waited_for_when_it_answers_at_once(node, is_late: bool, version: int) -> None:
     later: list[partial[None]] = []
 
-    def here(question: Question, done: Callable[[Codes], None]) -> bool:
+    def here(question: VerificationRequest, done: Callable[[VerificationCodes], None]) -> bool:
         assert node.partition().log.end_offset == 0
         answer = partial(done, dict.fromkeys(question.partitions, ErrorCode.NONE))
         later.append(answer) if is_late else answer()
@@ -241,8 +241,12 @@ def test_a_producer_goes_on_while_the_markers_of_its_last_transaction_are_on_the
 
 @pytest.mark.parametrize("bumped", [True, False])
 def test_a_marker_makes_worthless_what_was_asked_about_the_transactions_it_ends(bumped: bool) -> None:
-    guards = Guards()
-    asked = {(producer_id, epoch): guards.begin(producer_id, epoch) for producer_id in (7, 8) for epoch in range(4)}
+    guards = VerificationGuards()
+    asked = {
+        (producer_id, epoch): guards.begin_verification(producer_id, epoch)
+        for producer_id in (7, 8)
+        for epoch in range(4)
+    }
     guards.void(7, 2, bumped)
     left = [(7, 2), (7, 3)] if bumped else [(7, 3)]
     for guard in asked.values():

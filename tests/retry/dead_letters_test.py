@@ -9,7 +9,7 @@ from tests.retry.moving import Readers
 
 from ottla.client import Producer
 from ottla.retry import RetryError
-from ottla.retry.dead import DeadLetters, Letter
+from ottla.retry.dead_letters import DeadLetter, DeadLetters
 from ottla.retry.headers import Origin, Trail, written
 
 pytestmark = pytest.mark.slow
@@ -33,7 +33,7 @@ def test_a_redrive_that_another_one_overtakes_sends_no_letter_twice(
 ) -> None:
     first, second = dead
 
-    def overtaken(letter: Letter) -> bool:
+    def overtaken(letter: DeadLetter) -> bool:
         if letter.record.value == VALUES[0]:
             assert second.redrive().total == 3
         return True

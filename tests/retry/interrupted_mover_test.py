@@ -12,12 +12,12 @@ import pytest
 from tests.retry.moving import Readers, mover_of, now_ms, turn_until, wait_here
 
 from ottla.client import Admin, ClientConfig, Cluster, Producer, TopicPartition, values_of
-from ottla.client.admin_transactions import TransactionAdmin, TransactionView
+from ottla.client.admin.transactions import TransactionAdmin, TransactionView
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.retry import EmbeddedScheduler
 from ottla.retry.errors import SchedulerError, SchedulerLostError
 from ottla.retry.headers import Origin, Trail, written
-from ottla.retry.scheduler import Found, Ref
+from ottla.retry.scheduler import Ref, ScheduledRecord
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import LeaveGroupRequest, LeaveGroupResponse
 
@@ -34,20 +34,20 @@ class Interfered(EmbeddedScheduler):
         self._opening = opening
         self._doing = doing
 
-    def open(self, where: TopicPartition, low: int, generation: str) -> Found | None:
-        found = super().open(where, low, generation)
+    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
+        found = super().open(tp, low, generation)
         call, self._opening = self._opening, None
         if call is not None:
-            call(where)
+            call(tp)
         return found
 
-    def generation(self, where: TopicPartition) -> str:
+    def generation(self, tp: TopicPartition) -> str:
         return "its own"
 
     def done(self, refs: Iterable[Ref]) -> None:
         call, self._doing = self._doing, None
         if call is not None:
-            call(next(iter(refs)).where)
+            call(next(iter(refs)).tp)
 
 
 def put_out(broker: str, group: str, instance: str) -> None:
@@ -56,11 +56,13 @@ def put_out(broker: str, group: str, instance: str) -> None:
     request = LeaveGroupRequest(group_id=group, members=[identity])
     with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
         calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
-        calls.ask(group, ApiKey.LEAVE_GROUP, lambda _: request, LeaveGroupResponse, lambda _: None, None, 5, 3)
+        calls.send_to_coordinator(
+            group, ApiKey.LEAVE_GROUP, lambda _: request, LeaveGroupResponse, lambda _: None, None, 5, 3
+        )
 
 
-def lost(where: TopicPartition) -> None:
-    raise SchedulerLostError(where, "another service has it")
+def lost(tp: TopicPartition) -> None:
+    raise SchedulerLostError(tp, "another service has it")
 
 
 def fails(_where: TopicPartition) -> None:
@@ -96,7 +98,7 @@ def test_a_scheduler_that_fails_over_a_deleted_record_costs_none_of_those_claime
             found = super().claim(until_ms, limit)
             if found and self._doing is not None:
                 with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
-                    values_of(Admin(cluster).delete_records({found[0].where: 1}))
+                    values_of(Admin(cluster).delete_records({found[0].tp: 1}))
             return found
 
     due = now_ms() + 1_000  # they are read before they are claimed, and claimed together

@@ -16,11 +16,11 @@ from tests.retry.moving import STEPS, Readers, mover_of, now_ms, run_until_kille
 from tests.retry.redis_server import RedisServer
 
 from ottla.client import Admin, ClientConfig, Cluster, ConsumerRecord, NewTopic, Producer, TopicPartition, values_of
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin.groups import GroupAdmin
 from ottla.retry import RedisScheduler, RetryError, RetryPolicy
-from ottla.retry.handover import Item, _blaming, _RecordRefusedError
 from ottla.retry.headers import Origin, Trail, read, written
 from ottla.retry.routing import Route
+from ottla.retry.transactional_forward import DueRecord, _blaming, _RecordRefusedError
 
 pytestmark = pytest.mark.slow
 
@@ -179,7 +179,7 @@ def test_a_transaction_that_failed_meanwhile_is_not_the_fault_of_the_next_record
     with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
         values_of(Admin(cluster).create_topics([NewTopic(f"{topic}-small", 2, 1, {"max.message.bytes": "500"})]))
     record = ConsumerRecord(f"{topic}.retry.1", 0, 0, 0, 0, None, b"v", (), 0)
-    items = [Item(0, TopicPartition(f"{topic}.retry.1", 0), at, record) for at in range(2)]
+    items = [DueRecord(0, TopicPartition(f"{topic}.retry.1", 0), at, record) for at in range(2)]
     route = Route(topic, (), is_dead=False)
     with mover_of(broker, topic) as mover:
         handover = mover._handover
@@ -201,9 +201,9 @@ def test_where_dead_letters_cannot_be_written_nothing_is_committed(broker: str, 
             producer.send(f"{topic}.retry.1", b"v", headers=headers, partition=0)
         with mover_of(broker, topic) as mover, pytest.raises(RetryError, match=r"dead-letter topic .* does not take"):
             turn_until(mover, lambda: False, 60)
-        where = TopicPartition(f"{topic}.retry.1", 0)
+        tp = TopicPartition(f"{topic}.retry.1", 0)
         committed = GroupAdmin(cluster).group_offsets(f"mover-{topic}")
-        assert where not in committed
+        assert tp not in committed
         values_of(admin.create_topics([NewTopic(f"{topic}.dead", 2)]))
     with mover_of(broker, topic) as mover, Readers(broker, f"{topic}.dead") as readers:
         turn_until(mover, lambda: readers.look() == [b"v"])

@@ -16,8 +16,7 @@ from tests.retry.retrier_test import source
 from ottla.client import Consumer, ConsumerRecord, Producer, TopicPartition
 from ottla.retry import RetryPolicy
 from ottla.retry.headers import Origin, Trail, read
-from ottla.retry.order import Identity, KeyOrder, identity
-from ottla.retry.ordered import OrderedRetrier
+from ottla.retry.ordered import Identity, KeyOrder, OrderedRetrier, identity
 
 WHERE = TopicPartition("t", 0)
 
@@ -31,7 +30,7 @@ def test_a_record_is_behind_all_earlier_ones_of_its_key_that_wait(steps: list[tu
             order.waits(who, number)
             model[key, offset] = number
         elif step == "s":
-            order.settled(who)
+            order.on_settled(who)
             model.pop((key, offset), None)
         earlier = [due for (other, at), due in model.items() if other == key and at < offset]
         assert order.behind(who) == max(earlier, default=None)
@@ -88,7 +87,7 @@ def test_each_key_s_records_are_handled_in_order_also_by_a_consumer_that_starts_
 @pytest.mark.slow
 def test_a_new_consumer_knows_what_waits_in_retry_topics_and_what_was_brought_back(broker: str, topic: str) -> None:
     policy = RetryPolicy.fixed([0])
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     def fails(record: ConsumerRecord) -> None:
         raise ValueError
@@ -103,7 +102,7 @@ def test_a_new_consumer_knows_what_waits_in_retry_topics_and_what_was_brought_ba
             made = OrderedRetrier(
                 producer, policy, {"bootstrap.servers": broker}, group=topic, mover_group=f"mover-{topic}"
             )
-            made.restore([where])
+            made.restore([tp])
             return made
 
         def next_record() -> ConsumerRecord:
@@ -114,10 +113,10 @@ def test_a_new_consumer_knows_what_waits_in_retry_topics_and_what_was_brought_ba
 
         for value in (b"1", b"2"):
             producer.send(topic, value, key=b"k", partition=0).result(180)
-        consumer.assign([where])
+        consumer.assign([tp])
         first, second = consumer.poll(180)
         assert another().handle(first, fails) is not None
-        consumer.commit({where: 1})
+        consumer.commit({tp: 1})
         assert another().waiting == 1, "it is in a retry topic"
         brought = next_record()
         assert brought.value == b"1"

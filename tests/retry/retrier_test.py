@@ -109,7 +109,7 @@ def test_a_retry_that_cannot_be_written_is_an_error(broker: str, topic: str) -> 
             readers.look(1)
         with Cluster(ClientConfig(bootstrap_servers=broker)) as cluster:
             from ottla.client import ConfigChange, ConfigOp, Resource, ResourceType
-            from ottla.client.admin_configs import ConfigAdmin
+            from ottla.client.admin.configs import ConfigAdmin
 
             change = ConfigChange("max.message.bytes", "1000", ConfigOp.SET)
             values_of(ConfigAdmin(cluster).alter_configs({Resource(ResourceType.TOPIC, f"{topic}.retry.1"): [change]}))

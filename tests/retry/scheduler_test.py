@@ -26,16 +26,16 @@ def against_model(scheduler: Scheduler, seed: int, steps: int) -> None:
     waiting: dict[tuple[TopicPartition, int], int] = {}
     claimed: list[Ref] = []
     ends = dict.fromkeys(PLACES, 0)
-    for where in PLACES:
-        assert scheduler.open(where, 0, "") is None
+    for tp in PLACES:
+        assert scheduler.open(tp, 0, "") is None
     for _ in range(steps):
         step = draw.choice(["add", "add", "claim", "claim", "done", "release"])
         if step == "add":
-            where = draw.choice(PLACES)
-            entries = [(ends[where] + n, draw.randrange(1000)) for n in range(draw.randrange(1, 20))]
-            ends[where] += len(entries)
-            scheduler.add(where, entries, ends[where])
-            waiting |= {(where, offset): due for offset, due in entries}
+            tp = draw.choice(PLACES)
+            entries = [(ends[tp] + n, draw.randrange(1000)) for n in range(draw.randrange(1, 20))]
+            ends[tp] += len(entries)
+            scheduler.add(tp, entries, ends[tp])
+            waiting |= {(tp, offset): due for offset, due in entries}
         elif step == "claim":
             until, limit = draw.randrange(1000), draw.randrange(1, 30)
             found = scheduler.claim(until, limit)
@@ -43,14 +43,14 @@ def against_model(scheduler: Scheduler, seed: int, steps: int) -> None:
             assert len(found) == min(limit, len(due))
             assert found == sorted(found)
             for each in found:
-                assert waiting.pop((each.where, each.offset)) == each.due_ms
+                assert waiting.pop((each.tp, each.offset)) == each.due_ms
             claimed += found
         else:
             draw.shuffle(claimed)
             some, claimed = claimed[: len(claimed) // 2], claimed[len(claimed) // 2 :]
             (scheduler.done if step == "done" else scheduler.release)(some)
             if step == "release":
-                waiting |= {(each.where, each.offset): each.due_ms for each in some}
+                waiting |= {(each.tp, each.offset): each.due_ms for each in some}
         head = scheduler.next_due()
         assert (head is None) == (not waiting) or step == "claim"
         assert head is None or not waiting or head <= min(waiting.values())
@@ -63,15 +63,15 @@ def test_the_embedded_scheduler_agrees_with_a_dictionary(seed: int) -> None:
 
 def test_a_partition_that_was_closed_is_forgotten_and_others_stay() -> None:
     scheduler = EmbeddedScheduler()
-    for where in PLACES:
-        scheduler.open(where, 0, "")
-        scheduler.add(where, [(1, 5), (2, 6)], 3)
+    for tp in PLACES:
+        scheduler.open(tp, 0, "")
+        scheduler.add(tp, [(1, 5), (2, 6)], 3)
     scheduler.close(PLACES[1])
     claimed = scheduler.claim(10, 10)
-    assert claimed == sorted(Ref(due, where, offset) for where in PLACES[::2] for offset, due in [(1, 5), (2, 6)])
+    assert claimed == sorted(Ref(due, tp, offset) for tp in PLACES[::2] for offset, due in [(1, 5), (2, 6)])
     scheduler.close(PLACES[0])
     scheduler.release(claimed)  # what was claimed of a closed one does not come back
-    assert {each.where for each in scheduler.claim(10, 10)} == {PLACES[2]}
+    assert {each.tp for each in scheduler.claim(10, 10)} == {PLACES[2]}
 
 
 @pytest.mark.interop
@@ -116,10 +116,10 @@ def test_redis_is_not_believed_when_its_state_belongs_to_other_positions(redis_s
 @pytest.mark.parametrize("harm", ["flushall", "del due", "zrem", "older"])
 def test_a_loss_in_redis_is_noticed_at_the_next_call(redis_server: RedisServer, harm: str) -> None:
     scheduler = RedisScheduler(redis_server.url, f"harm-{harm.replace(' ', '-')}")
-    where = PLACES[0]
-    scheduler.open(where, 0, "")
-    scheduler.add(where, [(0, 5), (1, 6)], 2)
-    tag = f"{{harm-{harm.replace(' ', '-')}:{where.topic}:{where.partition}}}"
+    tp = PLACES[0]
+    scheduler.open(tp, 0, "")
+    scheduler.add(tp, [(0, 5), (1, 6)], 2)
+    tag = f"{{harm-{harm.replace(' ', '-')}:{tp.topic}:{tp.partition}}}"
     redis = redis_server.client()
     if harm == "flushall":
         redis.flushall()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ottla.client.positions import OffsetAndMetadata
 from ottla.retry.errors import ForeignPositionError
-from ottla.retry.places import place_of, read_place
+from ottla.retry.offset_metadata import place_of, read_place
 from ottla.retry.window import MAX_SPAN, MAX_TEXT, Window, unpacked
 from ottla.types import TopicPartition
 

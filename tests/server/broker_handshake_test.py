@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ottla.seams import Failure
-from ottla.server.broker_handshake import SECRET_MAX, NotABroker, new_secret, prove_to_broker, read_secret
+from ottla.server.connections.broker_handshake import SECRET_MAX, NotABroker, new_secret, prove_to_broker, read_secret
 from ottla.server.embedded import EmbeddedBroker
 
 SECRET = b"sixteen bytes and more"

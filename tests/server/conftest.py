@@ -15,14 +15,14 @@ import pytest
 from tests.server.served import Served
 
 from ottla.seams import Gate
-from ottla.server import znode_client
-from ottla.server.calls import Calls
-from ottla.server.clock import RealClock
-from ottla.server.listener import ConnectionLimits, Listener, Quotas
-from ottla.server.network import RealNetwork
-from ottla.server.poller import new_loop
-from ottla.server.traffic import Limits, Traffic
-from ottla.server.turns import Turns
+from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
+from ottla.server.connections.inter_broker_client import InterBrokerClient
+from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas
+from ottla.server.loop.clock import RealClock
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import new_loop
+from ottla.server.shell import RealNetwork
+from ottla.server.zookeeper import znode_client
 from ottla.types import Endpoint
 
 HOUR_NS = 3_600_000_000_000
@@ -68,13 +68,13 @@ class Echo:
 class Server:
     """The shell without a broker process."""
 
-    def __init__(self, limits: Limits, connection_limits: ConnectionLimits) -> None:
+    def __init__(self, limits: TrafficLimits, connection_limits: ConnectionLimits) -> None:
         self.errors: list[dict] = []
         self.loop, watch = new_loop()
         self.loop.set_exception_handler(lambda _loop, context: self.errors.append(context))
-        self.turns = Turns(self.loop)
-        self.traffic = Traffic(self.loop, watch, self.turns.clock, limits)
-        self.calls = Calls(self.loop, self.turns, 1)
+        self.turns = CompletionQueue(self.loop)
+        self.traffic = ConnectionManager(self.loop, watch, self.turns.clock, limits)
+        self.calls = InterBrokerClient(self.loop, self.turns, 1)
         self.broker = Echo()
         self.broker.network = RealNetwork(self.calls)
         self.broker.clock = self.turns.clock
@@ -159,8 +159,8 @@ def make_server() -> Iterator[Callable[..., Server]]:
     """Starts servers with limits of the test's choice, and stops them."""
     servers: list[Server] = []
 
-    def make(limits: Limits | None = None, connection_limits: ConnectionLimits | None = None) -> Server:
-        servers.append(Server(limits or Limits(), connection_limits or ConnectionLimits()))
+    def make(limits: TrafficLimits | None = None, connection_limits: ConnectionLimits | None = None) -> Server:
+        servers.append(Server(limits or TrafficLimits(), connection_limits or ConnectionLimits()))
         return servers[-1]
 
     yield make
@@ -185,7 +185,7 @@ def make_served(tmp_path) -> Iterator[Callable[..., Served]]:
     made: list[Served] = []
 
     def make(**limits) -> Served:
-        made.append(Served(str(tmp_path), znode_client.Limits(**limits)))
+        made.append(Served(str(tmp_path), znode_client.ZnodeLimits(**limits)))
         return made[-1]
 
     yield make

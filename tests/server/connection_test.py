@@ -17,10 +17,10 @@ import tracemalloc
 import pytest
 
 from ottla.seams import Gate, Region
-from ottla.server.disk import RealDisk
-from ottla.server.traffic import Limits
+from ottla.server.connections.connection_manager import TrafficLimits
+from ottla.server.disks.disk import RealDisk
 
-LOGGER = "ottla.server.traffic"
+LOGGER = "ottla.server.connections.connection_manager"
 OK = b"\0\0\0\2ok"
 
 
@@ -30,7 +30,7 @@ def complaints(caplog):
 
 @pytest.mark.parametrize("size", [0, 1, 2, 3, 7, -1, -(2**31), 2**31 - 1, 1001])
 def test_a_size_that_cannot_be_closes_with_one_line(make_server, caplog, size):
-    server = make_server(Limits(request_max_bytes=1000))
+    server = make_server(TrafficLimits(request_max_bytes=1000))
     sock = server.connect()
     server.send(sock, struct.pack(">i", size) + b"rest")
     server.until(lambda: server.closed(sock))
@@ -49,7 +49,7 @@ def test_a_bad_size_behind_a_good_request_still_lets_that_one_be_answered(server
 
 
 def test_the_largest_request_is_served(make_server, framed):
-    server = make_server(Limits(request_max_bytes=300_000))
+    server = make_server(TrafficLimits(request_max_bytes=300_000))
     sock = server.connect()
     server.send(sock, framed(300_000))
     assert server.receive(sock, 6) == OK
@@ -207,7 +207,7 @@ def test_a_peer_whose_held_requests_are_large_waits(server):
 
 
 def test_over_the_memory_bound_one_frame_after_the_other_is_finished(make_server):
-    server = make_server(Limits(request_max_bytes=1_000_000, queued_max_bytes=1_500_000))
+    server = make_server(TrafficLimits(request_max_bytes=1_000_000, queued_max_bytes=1_500_000))
     socks = [server.connect() for _ in range(8)]
     data = struct.pack(">i", 900_000) + bytes(900_000)
     rest = {sock: memoryview(data) for sock in socks}
@@ -355,7 +355,7 @@ def test_a_peer_that_leaves_while_a_region_waits_lets_the_file_go(server, framed
 
 
 def test_silence_ends_a_connection(make_server, framed):
-    server = make_server(Limits(idle_ms=60_000))
+    server = make_server(TrafficLimits(idle_ms=60_000))
     sock = server.connect()
     server.send(sock, framed(20))
     server.until(lambda: server.broker.frames == 1)
@@ -372,7 +372,7 @@ def test_silence_ends_a_connection(make_server, framed):
 
 
 def test_silence_is_counted_by_itself(make_server):
-    server = make_server(Limits(idle_ms=20))
+    server = make_server(TrafficLimits(idle_ms=20))
     sock = server.connect()
     server.until(lambda: server.closed(sock))
 

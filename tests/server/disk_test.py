@@ -18,10 +18,10 @@ import pytest
 from tests.steps import count_steps
 
 from ottla.seams import Failure, Kind, Region
-from ottla.server import file as file_module
-from ottla.server.descriptors import Descriptors
-from ottla.server.disk import RealDisk
-from ottla.server.turns import THREADS, Turns
+from ottla.server.disks import file as file_module
+from ottla.server.disks.descriptors import Descriptors
+from ottla.server.disks.disk import RealDisk
+from ottla.server.loop.completion_queue import THREADS, CompletionQueue
 
 
 class World:
@@ -29,7 +29,7 @@ class World:
 
     def __init__(self) -> None:
         self.loop = asyncio.new_event_loop()
-        self.turns = Turns(self.loop)
+        self.turns = CompletionQueue(self.loop)
 
     def until(self, holds) -> None:
         end = time.monotonic() + 180

@@ -13,9 +13,9 @@ import tracemalloc
 import pytest
 
 from ottla.seams import Gate
-from ottla.server.replies import MEMORY
-from ottla.server.request_memory import LOOK_S, PATIENCE, PATIENCE_WAITING, PER_LOOK
-from ottla.server.traffic import Limits
+from ottla.server.connections.connection_manager import TrafficLimits
+from ottla.server.connections.request_memory import LOOK_S, PATIENCE, PATIENCE_WAITING, PER_LOOK
+from ottla.server.connections.response_queue import MEMORY
 
 OK = b"\0\0\0\2ok"
 
@@ -61,7 +61,7 @@ def look_for_hostages(server, times):
 
 
 def test_beside_hostages_small_requests_go_through_and_large_ones_when_those_are_closed(make_server, caplog):
-    server = make_server(Limits(queued_max_bytes=4_000_000))
+    server = make_server(TrafficLimits(queued_max_bytes=4_000_000))
     half_open(server, 4, 1_500_000, 1_000_000)
     server.steps()
     assert server.traffic.request_memory.used > 4_000_000
@@ -87,7 +87,7 @@ def test_beside_hostages_small_requests_go_through_and_large_ones_when_those_are
 
 
 def test_requests_that_wait_behind_a_gate_are_hostages_too(make_server, framed):
-    server = make_server(Limits(queued_max_bytes=1_000_000))
+    server = make_server(TrafficLimits(queued_max_bytes=1_000_000))
     server.traffic.on_frame = lambda slot, view: Gate.WAIT
     for _ in range(10):
         sock = server.connect()
@@ -105,7 +105,7 @@ def test_requests_that_wait_behind_a_gate_are_hostages_too(make_server, framed):
 
 
 def test_a_peer_that_we_keep_waiting_ourselves_is_no_hostage(make_server, framed):
-    server = make_server(Limits(queued_max_bytes=100_000))
+    server = make_server(TrafficLimits(queued_max_bytes=100_000))
     muted = server.connect()
     server.send(muted, framed(20))
     (peer,) = server.traffic.connections
@@ -146,7 +146,7 @@ def test_what_has_come_of_a_frame_earns_its_peer_time(server, came):
 
 def blocked(make_server):
     """A server without memory, and a connection whose frame waits for some."""
-    server = make_server(Limits(queued_max_bytes=100_000))
+    server = make_server(TrafficLimits(queued_max_bytes=100_000))
     half_open(server, 1, 1_500_000, 130_000)  # the one that may take more than there is
     half_open(server, 1, 1_500_000, 1_000)
     server.steps()
@@ -185,7 +185,7 @@ class Timers:
 
 
 def test_while_a_connection_waits_for_memory_there_is_a_look_every_second(make_server, caplog):
-    server = make_server(Limits(queued_max_bytes=100_000, idle_ms=-1))
+    server = make_server(TrafficLimits(queued_max_bytes=100_000, idle_ms=-1))
     timers = server.traffic.loop = Timers(server.loop)
     half_open(server, 1, 1_500_000, 130_000)
     half_open(server, 1, 1_500_000, 1_000)

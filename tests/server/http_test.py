@@ -13,8 +13,16 @@ import pytest
 from ottla.config.broker import BrokerConfig
 from ottla.metrics import Registry
 from ottla.seams import Failure
+from ottla.server.connections.http import (
+    HEAD_BYTES,
+    MAX_CLIENTS,
+    HttpServer,
+    Page,
+    SharedPage,
+    metrics_page,
+    parse_address,
+)
 from ottla.server.embedded import EmbeddedBroker
-from ottla.server.http import HEAD_BYTES, MAX_CLIENTS, HttpServer, Page, SharedPage, metrics_page, parse_address
 
 
 @pytest.fixture(scope="module")

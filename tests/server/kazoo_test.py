@@ -25,7 +25,7 @@ from kazoo.exceptions import (
 from kazoo.security import make_digest_acl
 
 from ottla.seams import Failure
-from ottla.server.zookeeper_records import (
+from ottla.server.zookeeper.records import (
     OPEN_ACL,
     Create,
     OpCode,
@@ -193,7 +193,7 @@ def test_many_writers_share_the_syncs_of_the_journal(served, monkeypatch):
         os.fdatasync(fd)
 
     clients = [served.kazoo() for _ in range(4)]
-    monkeypatch.setattr("ottla.server.file._fdatasync", counted)
+    monkeypatch.setattr("ottla.server.disks.file._fdatasync", counted)
     results = [client.create_async(f"/n{n}-{i}", b"x" * 100) for i in range(100) for n, client in enumerate(clients)]
     assert all(result.get(180) for result in results)
     assert 0 < len(syncs) < 300
@@ -208,7 +208,7 @@ def test_a_disk_that_fails_ends_all_sessions_and_the_host_is_told(served, monkey
     def broken(fd: int) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-    monkeypatch.setattr("ottla.server.file._fdatasync", broken)
+    monkeypatch.setattr("ottla.server.disks.file._fdatasync", broken)
     raw.send(encode_request(1, OpCode.CREATE, Create("/a", b"", OPEN_ACL, 0)))
     assert raw.ended
     assert failed.wait(180)

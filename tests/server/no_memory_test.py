@@ -10,9 +10,9 @@ import struct
 
 import pytest
 
-from ottla.server import connection as module
-from ottla.server.buffers import BufferPool
-from ottla.server.traffic import Limits
+from ottla.server.connections import connection as module
+from ottla.server.connections.buffers import BufferPool
+from ottla.server.connections.connection_manager import TrafficLimits
 
 OK = b"\0\0\0\2ok"
 HEAD = struct.pack(">i", 3_000_000)
@@ -25,10 +25,10 @@ class Poor(BufferPool):
         super().__init__()
         self.most = most
 
-    def take(self, size: int) -> bytearray:
+    def take_buffer(self, size: int) -> bytearray:
         if size > self.most:
             raise MemoryError
-        return super().take(size)
+        return super().take_buffer(size)
 
 
 def lines(caplog) -> list[str]:
@@ -70,7 +70,7 @@ def test_no_room_for_a_very_large_frame_costs_its_connection(make_server, framed
     def refuse(_size: int) -> None:
         raise OSError(12, "Cannot allocate memory")
 
-    server = make_server(Limits())
+    server = make_server(TrafficLimits())
     other, sock = server.connect(), server.connect()
     monkeypatch.setattr(module, "reserve_room", refuse)
     server.send(sock, struct.pack(">i", 50_000_000))

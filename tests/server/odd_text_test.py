@@ -18,7 +18,7 @@ import pytest
 from testbench.ottla_node import OttlaNode
 
 from ottla.client import Admin, ClientConfig, Cluster, Consumer, NewTopic, Producer, TopicPartition, values_of
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin.groups import GroupAdmin
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -99,12 +99,12 @@ def test_groups_members_and_positions_with_odd_names_are_kept_over_a_restart(nod
     group = f"group-{ODD}"
     with Cluster(config) as cluster:
         values_of(Admin(cluster).create_topics([NewTopic("t", 1)]))
-        where = TopicPartition("t", 0)
+        tp = TopicPartition("t", 0)
         with Producer({"bootstrap.servers": node.bootstrap, "client.id": ODD, "transactional.id": ODD}) as producer:
             producer.init_transactions()
             with producer.transaction():
                 producer.send("t", b"v", headers={ODD: b"1"})
-                producer.send_offsets_to_transaction({where: 1}, f"txn-{ODD}")
+                producer.send_offsets_to_transaction({tp: 1}, f"txn-{ODD}")
         settings = {
             "bootstrap.servers": node.bootstrap,
             "group.id": group,
@@ -118,7 +118,7 @@ def test_groups_members_and_positions_with_odd_names_are_kept_over_a_restart(nod
                 found = consumer.poll(1)
             assert found[0].headers == ((ODD, b"1"),)
             consumer.commit()
-            assert where in GroupAdmin(cluster).group_offsets(group)
+            assert tp in GroupAdmin(cluster).group_offsets(group)
         assert_shown(node, group)
     node.stop()
     node.start()

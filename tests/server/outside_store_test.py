@@ -18,11 +18,11 @@ import pytest
 from ottla.config.broker import BrokerConfig
 from ottla.metrics import Registry
 from ottla.seams import Failure, Op, Session
-from ottla.server.poller import new_loop
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import new_loop
 from ottla.server.service import Service
-from ottla.server.turns import Turns
-from ottla.server.znode_server import ZnodeServer
-from ottla.server.zookeeper_settings import outside_store
+from ottla.server.zookeeper.settings import outside_store
+from ottla.server.zookeeper.znode_server import ZnodeServer
 
 
 class Staged:
@@ -115,7 +115,7 @@ def test_the_broker_gets_the_store_and_its_session(tmp_path, served):
 def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_session_first(tmp_path, served):
     told = []
     loop, watch = new_loop()
-    store = outside_store(configured(tmp_path, f"127.0.0.1:{served.port}"), loop, Turns(loop))
+    store = outside_store(configured(tmp_path, f"127.0.0.1:{served.port}"), loop, CompletionQueue(loop))
     one, other = socket.socketpair()
 
     class Broker:
@@ -156,10 +156,10 @@ def test_a_path_that_is_missing_ends_the_start(tmp_path, served):
 
 def test_a_client_that_is_not_installed_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "kazoo", None)
-    for name in ("ottla.server.zookeeper", "ottla.server.zookeeper_link"):
+    for name in ("ottla.server.zookeeper.store", "ottla.server.zookeeper.session"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     loop, _ = new_loop()
     with pytest.raises(Failure, match=r"the package kazoo: pip install 'ottla\[cluster\]'"):
-        outside_store(configured(tmp_path, "localhost"), loop, Turns(loop))
-    assert outside_store(BrokerConfig(), loop, Turns(loop)) is None
+        outside_store(configured(tmp_path, "localhost"), loop, CompletionQueue(loop))
+    assert outside_store(BrokerConfig(), loop, CompletionQueue(loop)) is None
     loop.close()

@@ -13,9 +13,9 @@ import struct
 import pytest
 
 from ottla.seams import Gate, Region
-from ottla.server import connection, replies
-from ottla.server.disk import RealDisk
-from ottla.server.traffic import Limits
+from ottla.server.connections import connection, response_queue
+from ottla.server.connections.connection_manager import TrafficLimits
+from ottla.server.disks.disk import RealDisk
 
 MIB = 1024 * 1024
 SIZE = 20_000
@@ -97,7 +97,7 @@ def test_answers_that_wait_for_an_earlier_one_count(server, framed, file, shape)
     server.traffic.on_frame = on_frame
     sock = flood(server, framed)
     assert server.broker.frames < 1_000
-    assert kept(server) <= replies.MAX_OWED + 2 * SIZE
+    assert kept(server) <= response_queue.MAX_OWED + 2 * SIZE
     server.broker.network.reply(first[0], [b"ok"])
     size = sum(part.size if isinstance(part, Region) else len(part) for part in answer)
     assert server.receive(sock, 6) == OK
@@ -120,11 +120,11 @@ def test_a_turn_keeps_little_until_its_end(server, framed):
     sock.send(framed(14) * 100)
     server.until(lambda: len(most) > 10)
     server.steps(20)
-    assert max(most) <= replies.MAX_READY + SIZE + 1_000
+    assert max(most) <= response_queue.MAX_READY + SIZE + 1_000
 
 
 def test_peers_that_do_not_read_together_are_owed_no_more_than_the_limit(make_server, framed):
-    server = make_server(Limits(unread_max_bytes=MIB))
+    server = make_server(TrafficLimits(unread_max_bytes=MIB))
     server.broker.answer = [bytes(100), bytes(120_000)]
     socks = [flood(server, framed, 100) for _ in range(12)]
     memory = server.traffic.reply_memory
@@ -140,7 +140,7 @@ def test_peers_that_do_not_read_together_are_owed_no_more_than_the_limit(make_se
 
 @pytest.mark.slow
 def test_a_reader_is_served_beside_any_number_of_peers_that_do_not_read(make_server, framed, caplog):
-    server = make_server(Limits(unread_max_bytes=MIB))
+    server = make_server(TrafficLimits(unread_max_bytes=MIB))
     server.broker.answer = [bytes(100), bytes(120_000)]
     for _ in range(12):
         flood(server, framed, 100)
@@ -158,7 +158,7 @@ def read_some(sock):
 
 
 def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_server, framed):
-    server = make_server(Limits(unread_max_bytes=100_000))
+    server = make_server(TrafficLimits(unread_max_bytes=100_000))
     parked = []
 
     def on_frame(slot, frame):
@@ -188,7 +188,7 @@ def test_a_peer_that_waited_for_the_budget_goes_on_when_another_has_read(make_se
 def test_only_one_method_counts_what_is_owed():
     """A second place that changes the figure is a second place that may forget to look at the bound."""
     writers = set()
-    for module in (replies, connection):
+    for module in (response_queue, connection):
         for function in ast.walk(ast.parse(inspect.getsource(module))):
             if not isinstance(function, ast.FunctionDef):
                 continue

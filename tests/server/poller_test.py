@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from ottla.server.poller import CROWD, FEW, LoopWatch, new_loop, steady_ns
+from ottla.server.loop.poller import CROWD, FEW, LoopWatch, new_loop, steady_ns
 
 LONG_NS = 20_000_000
 

@@ -23,18 +23,18 @@ import pytest
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, Kind
 from ottla.server import logs
-from ottla.server.buffers import BufferPool
+from ottla.server.connections.buffers import BufferPool
+from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, is_loopback
+from ottla.server.disks.data_dir_lock import DirectoryLock
 from ottla.server.limits import raise_descriptor_limit
-from ottla.server.listener import ConnectionLimits, Listener, Quotas, is_loopback
-from ottla.server.lock import DirectoryLock
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.workers import JobLimits, RealWorkers
 from ottla.server.shell import _connection_limits
-from ottla.server.turns import Turns
-from ottla.server.workers import JobLimits, RealWorkers
 from ottla.types import Endpoint
 
 HOLD = """
 import sys
-from ottla.server.lock import DirectoryLock
+from ottla.server.disks.data_dir_lock import DirectoryLock
 lock = DirectoryLock(sys.argv[1])
 print("locked", flush=True)
 sys.stdin.read()
@@ -114,7 +114,7 @@ def test_lines_as_json_are_one_object_each(lines):
 @pytest.mark.slow
 def test_a_worker_that_dies_over_a_job_is_replaced():
     loop = asyncio.new_event_loop()
-    turns = Turns(loop)
+    turns = CompletionQueue(loop)
     workers = RealWorkers(turns)
     done = []
     for n in range(5):
@@ -134,7 +134,7 @@ def test_a_worker_that_dies_over_a_job_is_replaced():
 @pytest.mark.slow
 def test_what_a_job_prints_does_not_disturb_its_answer():
     loop = asyncio.new_event_loop()
-    turns = Turns(loop)
+    turns = CompletionQueue(loop)
     workers = RealWorkers(turns)
     done = []
     workers.run("builtins:print", ("hello",), done.append)
@@ -152,7 +152,7 @@ def test_what_a_job_prints_does_not_disturb_its_answer():
 @pytest.mark.parametrize("midst", [True, False], ids=["in the midst of a job", "before the answer"])
 def test_a_worker_whose_broker_was_killed_ends_without_a_word(midst):
     worker = subprocess.Popen(
-        [sys.executable, "-m", "ottla.server.worker"],
+        [sys.executable, "-m", "ottla.server.loop.worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -318,15 +318,15 @@ def test_minus_one_leaves_the_buffers_to_the_system(make_server):
 
 def test_the_pool_keeps_a_few_big_buffers():
     pool = BufferPool(limit=300_000)
-    first = pool.take(100_000)
+    first = pool.take_buffer(100_000)
     assert len(first) >= 100_000
     pool.give(first)
-    assert pool.take(90_000) is first
+    assert pool.take_buffer(90_000) is first
     pool.give(first)
-    assert pool.take(10_000) is not first
-    assert pool.take(1_000_000) is not first
+    assert pool.take_buffer(10_000) is not first
+    assert pool.take_buffer(1_000_000) is not first
     pool.give(bytearray(200_000))
-    assert len(pool.take(150_000)) != 200_000
+    assert len(pool.take_buffer(150_000)) != 200_000
 
 
 def test_the_descriptor_limit_is_raised_as_far_as_allowed():
@@ -345,7 +345,7 @@ def test_the_descriptor_limit_is_raised_as_far_as_allowed():
 def crews():
     """`crews(limits…)`: workers, and a function that waits until so many jobs have ended."""
     loop = asyncio.new_event_loop()
-    turns = Turns(loop)
+    turns = CompletionQueue(loop)
     made = []
 
     def make(*limits):

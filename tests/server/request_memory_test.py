@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.server.request_memory import ORDINARY, PATIENCE, SMALL, RequestMemory
+from ottla.server.connections.request_memory import ORDINARY, PATIENCE, SMALL, RequestMemory
 
 LIMIT = 64 * ORDINARY
 
@@ -48,7 +48,7 @@ class Frame:
     def drop(self, why: str) -> None:
         self.closed = why
         self.finish()
-        self.memory.forget(self)
+        self.memory.forget_connection(self)
 
 
 @pytest.fixture

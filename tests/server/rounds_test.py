@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.seams import Gate, Region
-from ottla.server.disk import RealDisk
-from ottla.server.outbox import LARGE
+from ottla.server.connections.send_buffer import LARGE
+from ottla.server.disks.disk import RealDisk
 
 OK = b"\0\0\0\2ok"
 CONTENT = bytes(range(250)) * 400

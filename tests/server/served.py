@@ -13,12 +13,12 @@ from collections.abc import Callable
 
 from kazoo.client import KazooClient
 
-from ottla.server.jute import write
-from ottla.server.znode_client import Limits
-from ottla.server.znode_server import ZnodeServer
-from ottla.server.zookeeper_records import (
+from ottla.server.zookeeper.jute import write
+from ottla.server.zookeeper.records import (
     encode_request,
 )
+from ottla.server.zookeeper.znode_client import ZnodeLimits
+from ottla.server.zookeeper.znode_server import ZnodeServer
 
 HOST = "127.0.0.1"
 
@@ -26,7 +26,7 @@ HOST = "127.0.0.1"
 class Served:
     """A store with its server on a thread; what touches the server runs there."""
 
-    def __init__(self, directory: str, limits: Limits) -> None:
+    def __init__(self, directory: str, limits: ZnodeLimits) -> None:
         self.loop = asyncio.new_event_loop()
         self.server = ZnodeServer(self.loop, directory, limits)
         self.server.load()
@@ -39,10 +39,10 @@ class Served:
     def ask(self, question: Callable):
         """What the server's own thread says."""
 
-        async def answer():
+        async def send_response():
             return question(self.server)
 
-        return asyncio.run_coroutine_threadsafe(answer(), self.loop).result(180)
+        return asyncio.run_coroutine_threadsafe(send_response(), self.loop).result(180)
 
     def kazoo(self, **options) -> KazooClient:
         client = KazooClient(f"{HOST}:{self.server.port}", **{"timeout": 10.0, **options})

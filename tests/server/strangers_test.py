@@ -13,9 +13,9 @@ import pytest
 
 from ottla.client import Admin, ClientConfig, Cluster, NewTopic, Producer
 from ottla.seams import Failure, Kind
-from ottla.server.disk import RealDisk
+from ottla.server.disks.data_dir_lock import DirectoryLock
+from ottla.server.disks.disk import RealDisk
 from ottla.server.embedded import EmbeddedBroker
-from ottla.server.lock import DirectoryLock
 from ottla.storage.layout import is_delete_dir, parse_file_name, parse_log_dir
 
 pytestmark = pytest.mark.filterwarnings("error")

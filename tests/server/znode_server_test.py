@@ -19,9 +19,8 @@ from kazoo.security import make_digest_acl
 from tests.server.served import HOST
 
 from ottla.seams import Failure
-from ottla.server.jute import write
-from ottla.server.znode_server import ZnodeServer
-from ottla.server.zookeeper_records import (
+from ottla.server.zookeeper.jute import write
+from ottla.server.zookeeper.records import (
     OPEN_ACL,
     Auth,
     Create,
@@ -37,6 +36,7 @@ from ottla.server.zookeeper_records import (
     ZkError,
     encode_request,
 )
+from ottla.server.zookeeper.znode_server import ZnodeServer
 
 # -- by hand -----------------------------------------------------------------------------------------------------------
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from kazoo.protocol import serialization as kazoo
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from ottla.server.jute import Acl, BadMessage, Reader, Stat, read, write
-from ottla.server.zookeeper_records import (
+from ottla.server.zookeeper.jute import Acl, BadMessage, Reader, Stat, read, write
+from ottla.server.zookeeper.records import (
     FIELDS,
     MAX_OPS,
     OPEN_ACL,

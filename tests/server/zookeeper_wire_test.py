@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ottla.server.zookeeper_wire import Wire
+from ottla.server.zookeeper.wire import ZooKeeperConnection
 
 
 def message(*words: int, size: int = 0) -> bytes:
@@ -28,7 +28,7 @@ CONNECTED = message(0, 1600, 0, 1, size=37)
 class Server:
     """The other end."""
 
-    def __init__(self, wire: Wire, sock: socket.socket) -> None:
+    def __init__(self, wire: ZooKeeperConnection, sock: socket.socket) -> None:
         self.wire = wire
         self.sock = sock
 
@@ -44,7 +44,7 @@ class Server:
 def server() -> Iterator[Server]:
     """A wire, and who answers."""
     ours, theirs = socket.socketpair()
-    yield Server(Wire(ours), theirs)
+    yield Server(ZooKeeperConnection(ours), theirs)
     ours.close()
     theirs.close()
 

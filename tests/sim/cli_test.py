@@ -16,8 +16,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla.cli.commands.sim import SwarmProgress
 from ottla.cli.main import cli
-from ottla.cli.sim_progress import SwarmProgress
 from ottla.sim.runner import Result
 from ottla.sim.swarm import Coverage
 
@@ -107,8 +107,8 @@ def test_which_seeds_ran_before_it_was_stopped():
     progress, coverage = SwarmProgress(range(10, 20), quiet=True), Coverage()
     assert progress.stopped() == "stopped       of 10..19 ran none"
     for seed in (10, 11, 13):
-        progress.note(Result(seed), coverage)
+        progress.add_result(Result(seed), coverage)
     assert progress.stopped() == "stopped       of 10..19 ran 10..11 and 1 behind them"
     for seed in (12, *range(14, 20)):
-        progress.note(Result(seed), coverage)
+        progress.add_result(Result(seed), coverage)
     assert progress.stopped() is None

@@ -45,8 +45,8 @@ def flagged(history):
 
 def test_a_healthy_history_is_clean():
     history = healthy()
-    where = TopicPartition("t", 0)
-    history.owned += [Owned("g", 3, "a", (where,), 1), Owned("g", 4, "b", (where,), 2)]
+    tp = TopicPartition("t", 0)
+    history.owned += [Owned("g", 3, "a", (tp,), 1), Owned("g", 4, "b", (tp,), 2)]
     assert not violations(history)
 
 
@@ -93,8 +93,8 @@ def asks_again_and_again(history):
 
 
 def two_owners(history):
-    where = TopicPartition("t", 0)
-    history.owned += [Owned("g", 3, "a", (where,), 1), Owned("g", 3, "b", (where,), 2)]
+    tp = TopicPartition("t", 0)
+    history.owned += [Owned("g", 3, "a", (tp,), 1), Owned("g", 3, "b", (tp,), 2)]
 
 
 def gave_up_its_membership(history):

@@ -13,8 +13,8 @@ import sys
 import pytest
 from click.testing import CliRunner
 
+from ottla.cli.commands.sim import CLIENT_SAFEGUARDS
 from ottla.cli.main import cli
-from ottla.cli.sim import CLIENT_SAFEGUARDS
 from ottla.sim.clients.application import BURST_MAX
 from ottla.sim.clients.checkers import BESIDE
 from ottla.sim.clients.runner import ClientOptions, ClientResult, ClientRun

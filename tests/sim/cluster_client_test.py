@@ -8,9 +8,9 @@ from __future__ import annotations
 from ottla.seams import Gate
 from ottla.sim.cluster.client import METADATA_VERSION, ClusterClient
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
-from ottla.sim.network import Network
-from ottla.sim.wire_client import CONTROLLER
+from ottla.sim.machines.machine import Machine
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.wire_client import CONTROLLER
 from ottla.sim.world import SECOND, Timeline
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import response_header

@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 from ottla.cli.main import cli
 from ottla.sim.cluster.checkers import BESIDE
+from ottla.sim.cluster.faults import WHOLE_LOSS
 from ottla.sim.cluster.nemesis import WHOLE_LOSSES
 from ottla.sim.cluster.runner import ClusterOptions, ClusterRun
-from ottla.sim.cluster.strikes import WHOLE_LOSS
 from ottla.sim.report import coverage_lines, coverage_value, result_lines
 from ottla.sim.swarm import Coverage, run_seed
 from ottla.sim.transactions.runner import TransactionOptions, TransactionResult

@@ -9,8 +9,7 @@ import pytest
 
 from ottla.sim.cluster.checkers import BESIDE
 from ottla.sim.cluster.history import ClusterHistory
-from ottla.sim.compaction.checkers import violations
-from ottla.sim.compaction.runner import CompactionOptions, CompactionResult
+from ottla.sim.compaction.runner import CompactionOptions, CompactionResult, violations
 from ottla.sim.history import Outcome, Write, packed, unpacked
 from ottla.sim.report import replay_command, result_lines, result_value
 from ottla.sim.swarm import run_seed

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
-from ottla.sim.network import Network
+from ottla.sim.machines.machine import Machine
+from ottla.sim.networks.network import Network
 from ottla.sim.world import SECOND, Timeline
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.seams import Failure, Kind
-from ottla.sim.drive import JournalLoss
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 
 
 def content(file) -> bytes:

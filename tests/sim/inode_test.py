@@ -8,8 +8,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ottla.sim.disks.inode import PAGE, SECTOR, Inode, LossPattern
 from ottla.sim.entropy import Stream
-from ottla.sim.inode import PAGE, SECTOR, Inode, LossPattern
 
 
 def inode_with(synced: bytes, dirty: bytes) -> Inode:

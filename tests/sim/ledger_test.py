@@ -30,10 +30,10 @@ class Store:
             self.register(broker)
 
     def put(self, path, value):
-        self.ledger.follow([Change(Verb.PUT, path, json.dumps(value).encode())])
+        self.ledger.follow_changes([Change(Verb.PUT, path, json.dumps(value).encode())])
 
     def delete(self, path):
-        self.ledger.follow([Change(Verb.DELETE, path)])
+        self.ledger.follow_changes([Change(Verb.DELETE, path)])
 
     def register(self, broker):
         self.put(f"/brokers/ids/{broker}", {})
@@ -67,7 +67,7 @@ def test_it_counts_changes_of_leaders_and_knows_the_controller(store):
 
 
 def test_what_is_no_json_is_left(store):
-    store.ledger.follow([Change(Verb.PUT, "/brokers/topics/t/partitions/0/state", b"{")])
+    store.ledger.follow_changes([Change(Verb.PUT, "/brokers/topics/t/partitions/0/state", b"{")])
     assert store.ledger.partitions["t", 0].leader == -1
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ottla.seams import Failure
 from ottla.sim.entropy import Stream, Streams
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, SECOND, Timeline
 
 
@@ -31,7 +31,7 @@ def test_events_run_in_order_of_time_and_then_of_scheduling():
 def test_the_trace_tells_runs_apart():
     def trace(delay: int, fact: bytes) -> str:
         timeline = Timeline()
-        timeline.after(delay, "event", timeline.note, "fact", fact)
+        timeline.after(delay, "event", timeline.trace_fact, "fact", fact)
         timeline.run_until(100)
         return timeline.trace_hash
 
@@ -138,7 +138,7 @@ def test_wall_time_jumps_and_monotonic_time_does_not(small):
 def test_workers_return_results_and_failures(small):
     done = []
     small.boot_workers = None
-    from ottla.sim.workers import SimWorkers
+    from ottla.sim.machines.workers import SimWorkers
 
     workers = SimWorkers(small.process)
     workers.run("operator:add", (2, 3), done.append)

@@ -9,7 +9,7 @@ import pytest
 
 from ottla.sim.cluster.nemesis import ALWAYS
 from ottla.sim.cluster.runner import ClusterOptions, ClusterRun, fault_kinds
-from ottla.sim.drive import NO_LIMIT
+from ottla.sim.disks.drive import NO_LIMIT
 from ottla.sim.entropy import Stream
 from ottla.sim.transactions.admin import REPLACED, STATE
 from ottla.sim.transactions.runner import TransactionOptions, TransactionRun

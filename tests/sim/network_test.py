@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from ottla.seams import Failure, Kind, Region
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, SECOND
 
 
@@ -250,7 +250,7 @@ def test_a_lane_to_another_node_stalls_and_no_other_lane(small):
     for lane in ("markers", ""):
         small.shell.call(7, b"first", late, lambda _value: None, lane)
     small.run(1)
-    small.shell.stall("markers", small.network.timeline.now_ns + 5 * SECOND)
+    small.shell.stall_queue("markers", small.network.timeline.now_ns + 5 * SECOND)
     for lane in ("markers", ""):
         small.shell.call(7, lane.encode() or b"others", late, lambda value: done.append(bytes(value)), lane)
     small.run(4)

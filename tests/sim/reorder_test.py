@@ -10,11 +10,11 @@ import json
 import pytest
 from click.testing import CliRunner
 
+from ottla.cli.commands.reorder import SAFEGUARDS
 from ottla.cli.main import cli
-from ottla.cli.reorder import SAFEGUARDS
 from ottla.sim.reorder.choices import Choices, Path, WrongPath
-from ottla.sim.reorder.play import Bounds
-from ottla.sim.reorder.search import Tally, branches, one, play, walk
+from ottla.sim.reorder.schedule import Bounds
+from ottla.sim.reorder.search import Tally, branches, play, run_schedule, walk
 
 pytestmark = pytest.mark.timeout(1200)
 """A machine may be busy; the whole file is less than a minute of processor time."""
@@ -58,7 +58,7 @@ def test_the_branches_are_the_whole_tree() -> None:
     bounds = Bounds(delays=1, failovers=0, plan=(True,))
     whole, parts = walk(bounds, prune=False), Tally()
     for root, alone in branches(bounds):
-        parts.add(one(bounds, root) if alone else walk(bounds, root, prune=False))
+        parts.add(run_schedule(bounds, root) if alone else walk(bounds, root, prune=False))
     assert parts.schedules == whole.schedules > 20
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
 from ottla.sim.cluster.replicas import content_on, contradiction, difference, other_values, replica_on
-from ottla.sim.drive import Directory, Drive
-from ottla.sim.inode import Inode
+from ottla.sim.disks.drive import Directory, Drive
+from ottla.sim.disks.inode import Inode
 from ottla.types import uuid_to_text
 
 TOPIC_ID = bytes(range(16))

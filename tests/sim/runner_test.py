@@ -12,8 +12,8 @@ import sys
 import pytest
 
 from ottla.broker.containment import ContainmentSafeguards
-from ottla.cli.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
-from ottla.sim.cluster.safeguards import NAMES
+from ottla.cli.commands.sim import CLUSTER_SAFEGUARDS, DEFECT_SAFEGUARDS, SAFEGUARDS
+from ottla.sim.cluster.runner import NAMES
 from ottla.sim.report import coverage_lines, coverage_value, result_lines, result_value
 from ottla.sim.runner import Options, Result, Run, run
 from ottla.sim.swarm import Coverage, swarm

@@ -8,11 +8,11 @@ from __future__ import annotations
 import pytest
 
 from ottla.seams import Failure, Kind, Node, Op, Session
-from ottla.sim.ensemble import STORE_NODES, Ensemble
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Death, Machine
-from ottla.sim.network import FOREVER, Network
-from ottla.sim.store import SESSION_TIMEOUT_NS, SimStore
+from ottla.sim.machines.ensemble import STORE_NODES, Ensemble
+from ottla.sim.machines.machine import Death, Machine
+from ottla.sim.machines.store import SESSION_TIMEOUT_NS, SimStore
+from ottla.sim.networks.network import FOREVER, Network
 from ottla.sim.world import MS, SECOND, US, Timeline
 
 

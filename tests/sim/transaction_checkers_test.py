@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.sim.transactions.checkers import CHECKERS, violations
-from ottla.sim.transactions.graph import rings
+from ottla.sim.transactions.checkers import CHECKERS, rings, violations
 from ottla.sim.transactions.history import (
     Committed,
     Copied,

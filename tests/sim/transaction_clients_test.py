@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from ottla.record.batch import Record, encode_batch
 from ottla.record.control import Marker, marker_batch
-from ottla.sim.catalog import Role, Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Streams
-from ottla.sim.network import Network
-from ottla.sim.readers import Cursor
+from ottla.sim.networks.network import Network
 from ottla.sim.transactions.polling import Parsed
-from ottla.sim.transactions.steps import Actor, ask, pause, send
+from ottla.sim.transactions.steps import Actor, pause, request_broker, send
 from ottla.sim.transactions.workload import unread
+from ottla.sim.workload.catalog import Role, Topic
+from ottla.sim.workload.readers import Cursor
 from ottla.sim.world import SECOND, Timeline
 from ottla.wire.messages import MetadataRequest, MetadataResponse
 
@@ -95,7 +95,7 @@ class Told(Actor):
 
     def steps(self):
         node, request = 9, MetadataRequest(topics=None)
-        self.story.append((yield from ask(node, request, 12, MetadataResponse)))
+        self.story.append((yield from request_broker(node, request, 12, MetadataResponse)))
         yield from pause(SECOND)
         self.story.append(self.timeline.now_ns)
         yield from send(node, request, 12, MetadataResponse, SECOND)

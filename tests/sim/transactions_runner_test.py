@@ -10,9 +10,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from ottla.cli import reorder
+from ottla.cli.commands import reorder
 from ottla.cli.main import cli
-from ottla.sim.cluster.safeguards import GROUPS, TRANSACTIONS
+from ottla.sim.cluster.runner import GROUPS, TRANSACTIONS
 from ottla.sim.report import coverage_lines, replay_command, result_lines, result_value
 from ottla.sim.swarm import Coverage, run_seed
 from ottla.sim.transactions.admin import REPLACED

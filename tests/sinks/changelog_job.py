@@ -20,10 +20,10 @@ def add(total: bytes | None, record: ConsumerRecord) -> bytes:
 
 def run(changelog: Changelog, consumer: Consumer, source: str) -> None:
     """Until the end of the source as it is now."""
-    places = consumer.partitions_for(source)
+    places = consumer.partitions_for_topic(source)
     consumer.assign(places)
-    for where, offset in changelog.positions.items():
-        consumer.seek(where, offset)
+    for tp, offset in changelog.positions.items():
+        consumer.seek(tp, offset)
     ends = consumer.end_offsets(places)
     while changelog.positions != ends:
         changelog.write(map(folder, consumer.poll(0.5)), add)

@@ -190,12 +190,12 @@ CLEANED_SOON = {
 def records_left(bootstrap: str, topic: str) -> int:
     """How many records a reader of the topic is given."""
     with Consumer({"bootstrap.servers": bootstrap, "isolation.level": "read_committed"}) as consumer:
-        places = consumer.partitions_for(topic)
+        places = consumer.partitions_for_topic(topic)
         consumer.assign(places)
         consumer.seek_to_beginning(places)
         ends = consumer.end_offsets(places)
         left = 0
-        while any(consumer.position(where) < ends[where] for where in places):
+        while any(consumer.position(tp) < ends[tp] for tp in places):
             left += len(consumer.poll(1.0))
         return left
 

@@ -12,15 +12,15 @@ import confluent_kafka
 import pyarrow as pa
 from testbench.spark_chaos.committed import await_markers, committed
 
-from ottla.client.admin import Admin
-from ottla.client.admin_types import LATEST
-from ottla.client.batch_transaction import Links, Prepared
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import LATEST
+from ottla.client.batch_transaction import ConnectionCache, Prepared
 from ottla.client.errors import values_of
-from ottla.spark.attempt import Attempt, make_markers, write_turn
-from ottla.spark.exactly_once import Marker, Turn
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
-from ottla.spark.sink_options import SinkOptions, sink_options
-from ottla.spark.source_positions import Positions
+from ottla.spark.sink.exactly_once import Marker, TaskBatch
+from ottla.spark.sink.sink_options import SinkOptions, sink_options
+from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_turn
+from ottla.spark.source.source_positions import Positions
 from ottla.types import TopicPartition
 
 MARKERS_S = 2.0
@@ -35,28 +35,34 @@ class Bench:
         self.query = query
         self.bootstrap = bootstrap
         self.options: SinkOptions = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": topic})
-        self._links: list[Links] = []
+        self._links: list[ConnectionCache] = []
         make_markers(self.links())
 
-    def links(self) -> Links:
+    def links(self) -> ConnectionCache:
         """Of another process."""
-        self._links.append(Links(self.options.client))
+        self._links.append(ConnectionCache(self.options.client))
         return self._links[-1]
 
     def attempt(
-        self, batch: int = 0, partition: int = 0, safeguards: SinkSafeguards = ALL_ON, kind: type[Attempt] = Attempt
-    ) -> Attempt:
-        turn = Turn("ottla-", self.query, "sink", batch, partition)
+        self,
+        batch: int = 0,
+        partition: int = 0,
+        safeguards: SinkSafeguards = ALL_ON,
+        kind: type[TransactionalWrite] = TransactionalWrite,
+    ) -> TransactionalWrite:
+        turn = TaskBatch("ottla-", self.query, "sink", batch, partition)
         return kind(self.links(), self.options, turn, safeguards)
 
     def prepared(
-        self, attempt: Attempt, values: Sequence[str], sources: Positions | None = None
+        self, attempt: TransactionalWrite, values: Sequence[str], sources: Positions | None = None
     ) -> Marker | Prepared | None:
         """All steps but the last. sources: the offsets of the source's groups that count with the rows."""
         found = sources or {}
         return write_turn(attempt, [rows(values)], lambda: None, begin_without_rows=False, sources=lambda: found)
 
-    def run(self, attempt: Attempt, values: Sequence[str], sources: Positions | None = None) -> Marker | None:
+    def run(
+        self, attempt: TransactionalWrite, values: Sequence[str], sources: Positions | None = None
+    ) -> Marker | None:
         """All steps; the marker when the turn was written already."""
         outcome = self.prepared(attempt, values, sources)
         if isinstance(outcome, Marker):

@@ -18,19 +18,19 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from testbench.spark_chaos.points import At, PointedWriter
 from tests.spark.planning import Offset, logged, stream
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
-from ottla.client.batch_transaction import BatchTransaction, Links
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
 from ottla.client.errors import ClientError, values_of
 from ottla.client.settings import ClientConfig
 from ottla.spark.errors import ChangedUnit, Fenced, StaleDriver
-from ottla.spark.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, Turn
-from ottla.spark.readers import Part
 from ottla.spark.safeguards import ALL_ON, SinkSafeguards
-from ottla.spark.sink_options import sink_options
-from ottla.spark.source_positions import COLUMN, Noted
+from ottla.spark.sink.exactly_once import ADAPTIVE, ADAPTIVE_STREAMS, BATCH, QUERY, TaskBatch
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.writers import BatchWriter, StreamWriter, Written
+from ottla.spark.sink.writing import write_batches
+from ottla.spark.source.readers import Part
+from ottla.spark.source.source_positions import COLUMN, TaskPosition
 from ottla.spark.tasks import Task
-from ottla.spark.writers import BatchWriter, StreamWriter, Written
-from ottla.spark.writing import write_batches
 from ottla.types import TopicPartition
 
 ROWS = 3
@@ -135,7 +135,7 @@ SPREADS: Mapping[str, Callable[[list[list[Part]]], list[Rows]]] = {
 def rows_of(part: Part) -> list[tuple[TopicPartition, int]]:
     """The records of a range."""
     wanted = part.range
-    return [(wanted.where, offset) for offset in range(wanted.start, wanted.end)]
+    return [(wanted.tp, offset) for offset in range(wanted.start, wanted.end)]
 
 
 class Sleeper:
@@ -247,7 +247,7 @@ class Query:
 
     def _end_what_is_open(self) -> None:
         """As the coordinator does after a while. What is open hides from readers what comes behind it."""
-        links = Links(ClientConfig(bootstrap_servers=self.topics.bootstrap))
+        links = ConnectionCache(ClientConfig(bootstrap_servers=self.topics.bootstrap))
         try:
             for name in self._ids:
                 BatchTransaction(links, name, 60_000).fence()
@@ -258,10 +258,10 @@ class Query:
         """Partitions of the source where a group is past rows that are not committed."""
         found = []
         for group in self._groups:
-            for where, at in GroupAdmin(self.topics.cluster).group_offsets(group).items():
-                done = next(offset for offset in count() if (where, offset) not in self._committed)
+            for tp, at in GroupAdmin(self.topics.cluster).group_offsets(group).items():
+                done = next(offset for offset in count() if (tp, offset) not in self._committed)
                 if isinstance(at, GroupOffset) and at.offset > done:
-                    found.append(where)
+                    found.append(tp)
         return found
 
     def _next(self, reader: Any) -> tuple[Offset, Offset]:
@@ -271,7 +271,7 @@ class Query:
             end = logged(reader.latestOffset(start, ReadAllAvailable()))
             self._pending = start, end
             rows = [row for part in reader.partitions(start, end) for row in rows_of(part)]
-            self._wanted.update(f"{where}-{offset}" for where, offset in rows)
+            self._wanted.update(f"{tp}-{offset}" for tp, offset in rows)
             reader._scanned = None  # Spark plans once
         return self._pending
 
@@ -296,7 +296,7 @@ class Query:
     def _task(self, version: Version, writer: Any, number: int, rows: Rows, stop: str, *, asleep: bool) -> Any:
         """What the task tells the driver, if it comes to its end."""
 
-        def dies(point: str, _turn: Turn) -> None:
+        def dies(point: str, _turn: TaskBatch) -> None:
             if point == stop:
                 raise Died
 
@@ -317,10 +317,10 @@ class Query:
         adaptive = str(version.adaptive).lower()
         settings = {QUERY: self.id, BATCH: str(self.batch), ADAPTIVE: adaptive, ADAPTIVE_STREAMS: adaptive}
         cluster = self.topics.cluster.view.cluster_id
-        notes = [Noted(cluster, part.group, part.range.where, part.range.end) for part in rows.parts]
+        notes = [TaskPosition(cluster, part.group, part.range.tp, part.range.end) for part in rows.parts]
         task, mine = Task(number, settings.get, lambda: notes), copy.copy(writer)
         mine.at = at
-        turn, links = mine._turn(task), Links(writer._options.client)
+        turn, links = mine._turn(task), ConnectionCache(writer._options.client)
         self._ids.add(turn.name)
         try:
             written = mine._write(links, task, turn, iter([self._encoded(version, rows)]))
@@ -331,10 +331,10 @@ class Query:
         return written  # type: ignore[no-any-return]
 
     def _encoded(self, version: Version, rows: Rows) -> pa.RecordBatch:
-        values = [f"{version.text}:{where}-{offset}" for where, offset in rows.rows]
+        values = [f"{version.text}:{tp}-{offset}" for tp, offset in rows.rows]
         columns = {"value": pa.array(values, pa.string())}
         if version.unit == "batch":
-            made = [{"topic": where.topic, "partition": where.partition, "offset": at} for where, at in rows.rows]
+            made = [{"topic": tp.topic, "partition": tp.partition, "offset": at} for tp, at in rows.rows]
             kinds = [("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())]
             columns[COLUMN] = pa.array(made, pa.struct(kinds))
         return pa.record_batch(columns)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.spark.cached import is_stable_lineage, is_stable_plan
+from ottla.spark.foreach_batch import is_stable_lineage, is_stable_plan
 
 KEPT = "*(1) Filter (value#1 = a)\n+- InMemoryTableScan [value#1]\n      +- InMemoryRelation [value#1]\n         +- "
 LINEAGE = "(2) MapPartitionsRDD[7]\n |  MapPartitionsRDD[6]\n |  "

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.spark import write_batch
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.interop]

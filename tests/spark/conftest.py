@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from testbench.apache_kafka.packages import BenchError, connector_jars
 
-from ottla.client.admin import Admin
-from ottla.client.admin_types import NewTopic, TopicCreated
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic, TopicCreated
 from ottla.client.cluster import Cluster
-from ottla.client.fetch import fetch_range
+from ottla.client.fetching.fetch import fetch_range
 from ottla.client.produce import Appended, Sender
 from ottla.client.records import records_in
 from ottla.client.settings import ClientConfig
@@ -74,8 +74,8 @@ class Topics:
         self.put_records(topic, partition, [Record(n, at_ms + n, None, value) for n, value in enumerate(values)], codec)
 
     def put_records(self, topic: str, partition: int, records: Sequence[Record], codec: int = 0) -> None:
-        where = TopicPartition(topic, partition)
-        answer = Sender(self._cluster).send({where: encode_batch(records, codec=codec)})[where]
+        tp = TopicPartition(topic, partition)
+        answer = Sender(self._cluster).send({tp: encode_batch(records, codec=codec)})[tp]
         assert isinstance(answer, Appended), answer
 
     def records(self, topic: str) -> dict[int, list[Record]]:
@@ -84,19 +84,19 @@ class Topics:
         places = [TopicPartition(topic, number) for number in view.partitions]
         ends = self.admin().list_offsets(dict.fromkeys(places, -1))
         return {
-            where.partition: [
+            tp.partition: [
                 record
-                for fetched in fetch_range(self._cluster, where, 0, ends[where].offset)
+                for fetched in fetch_range(self._cluster, tp, 0, ends[tp].offset)
                 for record in records_in(fetched)
             ]
-            for where in places
+            for tp in places
         }
 
     def headers(self, topic: str) -> list[BatchHeader]:
         """The batch headers of partition 0."""
-        where = TopicPartition(topic, 0)
-        end = self.admin().list_offsets({where: -1})[where].offset
-        fetched = fetch_range(self._cluster, where, 0, end)
+        tp = TopicPartition(topic, 0)
+        end = self.admin().list_offsets({tp: -1})[tp].offset
+        fetched = fetch_range(self._cluster, tp, 0, end)
         return [header for one in fetched for _, header in batches_of(one.records)]
 
     def values(self, topic: str) -> list[bytes | None]:

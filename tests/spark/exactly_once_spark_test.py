@@ -18,7 +18,7 @@ from testbench.spark_chaos.committed import apart, await_markers, committed, end
 from testbench.spark_chaos.query import Plan, start
 from tests.spark.attempts import MARKERS_S
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.spark import write_batch
 
 pytestmark = [
@@ -73,7 +73,7 @@ class Chaos:
     def offsets(self) -> dict[str, int]:
         """What the group has committed, by partition."""
         found = GroupAdmin(self.topics.cluster).group_offsets(self.plan.group)
-        return {str(where.partition): at.offset for where, at in found.items() if isinstance(at, GroupOffset)}
+        return {str(tp.partition): at.offset for tp, at in found.items() if isinstance(at, GroupOffset)}
 
     def committed(self) -> Counter[str]:
         """What readers of committed records see, once the markers are there."""

@@ -8,23 +8,23 @@ import pytest
 
 from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadCheckpoint, BadOption, StaleDriver, UnstableRows
-from ottla.spark.exactly_once import (
+from ottla.spark.sink.exactly_once import (
     ADAPTIVE,
     ADAPTIVE_STREAMS,
     MARKERS,
     Marker,
-    Turn,
+    TaskBatch,
     already_written,
     check_rows_are_stable,
     marker_position,
     parse_marker,
 )
-from ottla.spark.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
-from ottla.spark.source_positions import Noted
+from ottla.spark.sink.sink_options import Scope, SinkOptions, batch_scope, sink_options, stream_scope
+from ottla.spark.source.source_positions import TaskPosition
 from ottla.spark.tasks import KEPT_NOTES, add_note, held_notes, leave_note, notes_of
 from ottla.types import TopicPartition
 
-TURN = Turn("ottla-", "3f1c", "sink", 4, 2)
+TURN = TaskBatch("ottla-", "3f1c", "sink", 4, 2)
 
 
 def sink(**options: str) -> SinkOptions:
@@ -150,7 +150,7 @@ def test_rows_of_several_partitions_in_one_task_are_not_stable() -> None:
 
 
 def test_notes_of_a_task_that_writes_outlive_any_number_of_other_tasks(tmp_path: Path) -> None:
-    one = Noted("c", None, TopicPartition("t", 0), 1)
+    one = TaskPosition("c", None, TopicPartition("t", 0), 1)
     with held_notes(tmp_path, 3):
         add_note(tmp_path, 3, one)
         for task in range(4, 4 + 2 * KEPT_NOTES):
@@ -163,10 +163,10 @@ def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     assert notes_of(notes, 0) == []
     for task in (0, 7, 5000):
-        add_note(notes, task, Noted("c", None, TopicPartition("t", 0), task))
+        add_note(notes, task, TaskPosition("c", None, TopicPartition("t", 0), task))
     assert [task for task in range(6000) if notes_of(notes, task)] == [0, 7, 5000]
     for task in range(8000, 13000):
-        add_note(notes, task, Noted(None, None, TopicPartition("t", 0), 1))
+        add_note(notes, task, TaskPosition(None, None, TopicPartition("t", 0), 1))
     assert len(list(notes.iterdir())) <= KEPT_NOTES + 512, "they do not become more and more"
     assert notes_of(notes, 12999)
     assert not notes_of(notes, 7)
@@ -174,8 +174,8 @@ def test_reader_and_writer_of_one_task_find_each_other(tmp_path: Path) -> None:
 
 def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
     """As behind coalesce."""
-    read = [Noted("c", "readers of \u00fc", TopicPartition("t", number), 10 + number) for number in range(3)]
-    add_note(tmp_path, 5 + 4096, Noted("c", "g", TopicPartition("earlier", 0), 1))
+    read = [TaskPosition("c", "readers of \u00fc", TopicPartition("t", number), 10 + number) for number in range(3)]
+    add_note(tmp_path, 5 + 4096, TaskPosition("c", "g", TopicPartition("earlier", 0), 1))
     for one in read:
         add_note(tmp_path, 5, one)
     assert notes_of(tmp_path, 5) == read
@@ -185,4 +185,4 @@ def test_a_task_may_read_several_partitions(tmp_path: Path) -> None:
 
 
 def test_outside_of_a_task_no_note_is_left() -> None:
-    leave_note(Noted("c", "g", TopicPartition("t", 0), 1))
+    leave_note(TaskPosition("c", "g", TopicPartition("t", 0), 1))

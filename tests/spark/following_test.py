@@ -9,13 +9,13 @@ import pytest
 from tests.spark.attempts import Bench
 from tests.spark.planning import Query, batch, stream
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.client.errors import DeadlineError, RefusedError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
-from ottla.spark import readers
 from ottla.spark.errors import BadCheckpoint, DataLoss
 from ottla.spark.offsets import PLAN
+from ottla.spark.source import readers
 from ottla.types import TopicPartition
 
 # -- groups --------------------------------------------------------------------------------------------------------
@@ -23,7 +23,7 @@ from ottla.types import TopicPartition
 
 def committed(topics: Any, group: str) -> dict[str, int]:
     found = GroupAdmin(topics.cluster).group_offsets(group)
-    return {str(where): at.offset for where, at in found.items() if isinstance(at, GroupOffset)}
+    return {str(tp): at.offset for tp, at in found.items() if isinstance(at, GroupOffset)}
 
 
 def test_a_group_is_told_what_is_committed_and_no_more(topics: Any) -> None:
@@ -129,10 +129,10 @@ def test_a_query_waits_for_open_transactions_of_the_group_where_it_begins(topics
     """Or it would read again what is written when that transaction ends."""
     topic, out = topics.make(), topics.make()
     topics.put(topic, 0, [b"x"] * 5)
-    group, where = f"{topic}-open", TopicPartition(topic, 0)
+    group, tp = f"{topic}-open", TopicPartition(topic, 0)
     bench = Bench(topics.bootstrap, out, f"query-{topic}")
     attempt = bench.attempt()
-    prepared = bench.prepared(attempt, ["row"], {group: {where: 4}})
+    prepared = bench.prepared(attempt, ["row"], {group: {tp: 4}})
     options = {"subscribe": topic, "startingOffsets": "group", "kafka.group.id": group}
     once = {"kafka.default.api.timeout.ms": "500", "kafka.request.timeout.ms": "400", "fetchOffset.numRetries": "0"}
     with pytest.raises(DeadlineError, match="UNSTABLE_OFFSET_COMMIT"):

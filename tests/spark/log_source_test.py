@@ -31,10 +31,10 @@ def seen_by_consumer(bootstrap: str, isolation: str) -> set[tuple[int, int, byte
     settings = {"bootstrap.servers": bootstrap, "isolation.level": isolation, "auto.offset.reset": "earliest"}
     found: set[tuple[int, int, bytes]] = set()
     with Consumer(settings) as consumer:
-        places = consumer.partitions_for("changes")
+        places = consumer.partitions_for_topic("changes")
         consumer.assign(places)
         ends = consumer.end_offsets(places)
-        while any(consumer.position(where) < ends[where] for where in places):
+        while any(consumer.position(tp) < ends[tp] for tp in places):
             found |= {(each.partition, each.offset, each.value) for each in consumer.poll(0.5)}
     return found
 

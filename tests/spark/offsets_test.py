@@ -111,8 +111,8 @@ def test_split_ranges_are_the_same_offsets_in_the_same_order(given_ranges: list,
         data.draw(st.none() | st.integers(1, 40), label="maxRecordsPerPartition"),
     )
     parts = offsets.split_ranges(ranges, split)
-    assert [(one.where, o) for one in parts for o in range(one.start, one.end)] == [
-        (one.where, o) for one in ranges for o in range(one.start, one.end)
+    assert [(one.tp, o) for one in parts for o in range(one.start, one.end)] == [
+        (one.tp, o) for one in ranges for o in range(one.start, one.end)
     ]
     assert all(part.size > 0 for part in parts)
     if split.max_records is not None:
@@ -125,5 +125,5 @@ def test_split_ranges_are_the_same_offsets_in_the_same_order(given_ranges: list,
 
 def test_larger_ranges_get_more_parts() -> None:
     parts = offsets.split_ranges([Range(A0, 0, 900), Range(A1, 0, 100)], Split(10))
-    assert [part.where for part in parts] == [A0] * 9 + [A1]
+    assert [part.tp for part in parts] == [A0] * 9 + [A1]
     assert {part.size for part in parts} == {100}

@@ -10,7 +10,7 @@ import pytest
 from ottla.spark import kafka_keys
 from ottla.spark.errors import BadOption
 from ottla.spark.options import EARLIEST, LATEST, Position, SourceOptions, source_options
-from ottla.spark.sink_options import SinkOptions, sink_options
+from ottla.spark.sink.sink_options import SinkOptions, sink_options
 from ottla.types import TopicPartition
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092", "subscribe": "a"}

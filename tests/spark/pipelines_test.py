@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.client.cluster import Cluster
-from ottla.client.fetch import fetch_range
+from ottla.client.fetching.fetch import fetch_range
 from ottla.client.records import records_in
 from ottla.client.settings import ClientConfig
 from ottla.demo.events import directory_of, load
@@ -48,8 +48,8 @@ def committed(topics: Any) -> Iterator[Committed]:
             ends = topics.admin().list_offsets(dict.fromkeys(places, -1))
             return [
                 record
-                for where in places
-                for fetched in fetch_range(cluster, where, 0, ends[where].offset)
+                for tp in places
+                for fetched in fetch_range(cluster, tp, 0, ends[tp].offset)
                 for record in records_in(fetched)
             ]
 

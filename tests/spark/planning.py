@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql.streaming.datasource import ReadLimit
 
 from ottla.spark.options import source_options
-from ottla.spark.readers import BatchReader, StreamReader
+from ottla.spark.source.readers import BatchReader, StreamReader
 
 Offset = Mapping[str, Any]
 

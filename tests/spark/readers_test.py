@@ -10,16 +10,16 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from tests.spark.planning import Query, batch, logged, ranges, stream
 
-from ottla.client.batch_transaction import BatchTransaction, Links
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache
 from ottla.client.errors import RefusedError
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.settings import ClientConfig
-from ottla.spark import readers
 from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss
+from ottla.spark.offset_metadata import held_until
 from ottla.spark.offsets import PLAN
 from ottla.spark.options import source_options
-from ottla.spark.position_marks import held_until
-from ottla.spark.readers import BatchReader, Part, StreamReader
+from ottla.spark.source import readers
+from ottla.spark.source.readers import BatchReader, Part, StreamReader
 from ottla.types import TopicPartition
 
 # -- batch ---------------------------------------------------------------------------------------------------------
@@ -336,11 +336,11 @@ def test_a_source_that_is_planned_twice_for_a_batch_holds_its_group(topics: Any)
     """As for a union; the next run of a plan that reads it once lets go."""
     topic = topics.make()
     topics.put(topic, 0, [b"a", b"b"])
-    group, where = f"{topic}-readers", TopicPartition(topic, 0)
+    group, tp = f"{topic}-readers", TopicPartition(topic, 0)
     options = {"subscribe": topic, "startingOffsets": "earliest", "kafka.group.id": group}
 
     def held(reader: StreamReader) -> int | None:
-        at = reader._lookup().group.committed([where]).get(where)  # type: ignore[union-attr]
+        at = reader._lookup().group.committed([tp]).get(tp)  # type: ignore[union-attr]
         return None if at is None else held_until(at)
 
     with stream(topics, **options) as reader:
@@ -362,7 +362,7 @@ def test_what_a_driver_that_was_killed_left_open_does_not_keep_the_next_one_wait
     """A transaction with offsets of the group stays open until its time is over."""
     topic = topics.make()
     topics.put(topic, 0, [b"a", b"b"])
-    group, links = f"{topic}-readers", Links(ClientConfig(bootstrap_servers=topics.bootstrap))
+    group, links = f"{topic}-readers", ConnectionCache(ClientConfig(bootstrap_servers=topics.bootstrap))
     left = BatchTransaction(links, f"{topic}-killed", 60_000)
     left.fence()
     left.send_positions(group, {TopicPartition(topic, 0): OffsetAndMetadata(2)})

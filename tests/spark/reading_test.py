@@ -11,16 +11,16 @@ import pyarrow as pa
 import pytest
 from testbench.proxy import Proxy
 
-from ottla.client.address import parse_addresses
-from ottla.client.columnar import Columns
+from ottla.client.columns.columnar import Columns
+from ottla.client.connections.address import parse_addresses
 from ottla.client.errors import values_of
 from ottla.record.batch import Record
-from ottla.spark import reading
+from ottla.spark.connection_cache import kept_links
 from ottla.spark.errors import DataLoss
-from ottla.spark.links import kept_links
 from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
-from ottla.spark.reading import read_range, to_arrow
+from ottla.spark.source import reading
+from ottla.spark.source.reading import read_range, to_arrow
 from ottla.types import TopicPartition
 
 
@@ -210,7 +210,7 @@ assert gc.get_freeze_count() > frozen, "what it takes to plan a read is spared, 
 
 from ottla.client.settings import ClientConfig
 from ottla.spark import writers
-from ottla.spark.links import kept_links
+from ottla.spark.connection_cache import kept_links
 def task():
     with kept_links(ClientConfig(bootstrap_servers="127.0.0.1:1")):
         pass
@@ -236,9 +236,9 @@ import sys
 from ottla.record.batch import Record
 from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
-from ottla.spark.reading import read_range
-from ottla.spark.sink_options import sink_options
-from ottla.spark.writing import write_batches
+from ottla.spark.source.reading import read_range
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.writing import write_batches
 from ottla.types import TopicPartition
 import pyarrow as pa
 rows = pa.Array.from_buffers(pa.binary(), 1, [None, pa.py_buffer(bytes(4) + b"\\2\\0\\0\\0"), pa.py_buffer(b"ab")])

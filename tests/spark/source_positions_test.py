@@ -11,10 +11,10 @@ import pytest
 
 from ottla.client.positions import OffsetAndMetadata
 from ottla.spark.errors import BadRows, OffsetsOutside
-from ottla.spark.exactly_once import Turn
-from ottla.spark.position_marks import goes_on, held_until, hold, marked, query_of
-from ottla.spark.sink_options import Scope, sink_options
-from ottla.spark.source_positions import COLUMN, Noted, Sources, behind, check_source_column
+from ottla.spark.offset_metadata import goes_on, held_until, hold, marked, query_of
+from ottla.spark.sink.exactly_once import TaskBatch
+from ottla.spark.sink.sink_options import Scope, sink_options
+from ottla.spark.source.source_positions import COLUMN, Sources, TaskPosition, behind, check_source_column
 from ottla.types import TopicPartition
 
 P0, P1 = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -30,7 +30,7 @@ def batch(rows: Sequence[Row]) -> pa.RecordBatch:
     return pa.record_batch([pa.array(["v"] * len(rows)), origins(rows)], names=["value", COLUMN])
 
 
-def sources(notes: Sequence[Noted], scope: Scope = Scope.PARTITION, **options: str) -> Sources:
+def sources(notes: Sequence[TaskPosition], scope: Scope = Scope.PARTITION, **options: str) -> Sources:
     once = sink_options({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t", **options}).once
     return Sources(once, scope, lambda: notes, lambda: "here")
 
@@ -42,7 +42,7 @@ def found(given: Sources, rows: Sequence[Row] = (("orders", 0, 1),)) -> dict[str
 
 def test_by_partition_the_end_of_what_the_task_has_read_counts() -> None:
     """Not its last row: the others may have been filtered away."""
-    notes = [Noted("here", "shop", P0, 100), Noted("here", "shop", P1, 7)]
+    notes = [TaskPosition("here", "shop", P0, 100), TaskPosition("here", "shop", P1, 7)]
     assert found(sources(notes)) == {"shop": {P0: 100, P1: 7}}
     assert found(sources(notes, sourceGroup="shop")) == {"shop": {P0: 100, P1: 7}}
     assert found(sources(notes), []) == {"shop": {P0: 100, P1: 7}}, "all were"
@@ -52,15 +52,15 @@ def test_by_partition_the_end_of_what_the_task_has_read_counts() -> None:
     ("notes", "options", "text"),
     [
         ([], {}, "were not read from topics in the task"),
-        ([Noted("there", "shop", P0, 9)], {}, "on different clusters"),
-        ([Noted(None, "shop", P0, 9)], {}, "on different clusters"),
-        ([Noted(None, None, P0, 9)], {}, "by several tasks"),
-        ([Noted("here", "shop", P0, 9)], {"sourceGroup": "other"}, "is not the source's"),
-        ([Noted("here", "shop", P0, 9), Noted(None, None, P1, 9)], {}, "orders-0 is read"),
+        ([TaskPosition("there", "shop", P0, 9)], {}, "on different clusters"),
+        ([TaskPosition(None, "shop", P0, 9)], {}, "on different clusters"),
+        ([TaskPosition(None, None, P0, 9)], {}, "by several tasks"),
+        ([TaskPosition("here", "shop", P0, 9)], {"sourceGroup": "other"}, "is not the source's"),
+        ([TaskPosition("here", "shop", P0, 9), TaskPosition(None, None, P1, 9)], {}, "orders-0 is read"),
     ],
 )
 def test_where_it_cannot_be_it_is_not_and_where_it_must_be_it_is_refused(
-    notes: list[Noted], options: dict[str, str], text: str
+    notes: list[TaskPosition], options: dict[str, str], text: str
 ) -> None:
     fit = [one for one in notes if one.cluster == "here" and not options]
     assert found(sources(notes, **options)) == ({"shop": {P0: 9}} if fit else {})
@@ -82,7 +82,7 @@ def test_a_whole_batch_counts_up_to_its_last_row_of_each_partition() -> None:
     assert found(sources([], Scope.BATCH, **named), rows) == {"shop": {P0: 5, P1: 8, TopicPartition("refunds", 1): 1}}
     assert found(sources([], Scope.BATCH), rows) == {}, "nobody named the group"
     assert found(sources([], Scope.PARTITION, **named), rows) == {}, "other tasks may have earlier rows of these"
-    assert found(sources([Noted("here", "shop", P0, 9)], Scope.BATCH, **named), [None]) == {"shop": {P0: 9}}
+    assert found(sources([TaskPosition("here", "shop", P0, 9)], Scope.BATCH, **named), [None]) == {"shop": {P0: 9}}
     with pytest.raises(OffsetsOutside, match="Keep the column _source"):
         found(sources([], Scope.BATCH, offsetsInTransaction="true", **named), [None])
 
@@ -98,8 +98,8 @@ def test_behind_of_many_rows() -> None:
 
 
 def test_positions_tell_whose_they_are_and_are_not_taken_back() -> None:
-    ((where, position),) = marked(Turn("ottla-", "3f1c", "sink", 4, 2), {P0: 10}).items()
-    assert (where, position) == (P0, OffsetAndMetadata(10, -1, '{"q":"3f1c","b":4}'))
+    ((tp, position),) = marked(TaskBatch("ottla-", "3f1c", "sink", 4, 2), {P0: 10}).items()
+    assert (tp, position) == (P0, OffsetAndMetadata(10, -1, '{"q":"3f1c","b":4}'))
     assert query_of(position) == "3f1c"
     assert [query_of(OffsetAndMetadata(1, -1, text)) for text in ("", "{}", "[1]", '{"q":"x","b":"y"}', "x")] == [
         None
@@ -135,7 +135,7 @@ def test_the_column_is_checked_when_the_query_starts() -> None:
 
 
 def test_a_position_that_is_held_still_says_who_put_it_there() -> None:
-    turn = Turn("ottla-", "3f1c", "sink", 4, 0)
+    turn = TaskBatch("ottla-", "3f1c", "sink", 4, 0)
     position = marked(turn, {TopicPartition("t", 0): 10})[TopicPartition("t", 0)]
     held = hold(position, 20)
     assert (held.offset, held_until(held), query_of(held)) == (10, 20, "3f1c")

@@ -11,8 +11,8 @@ from ottla.client.errors import ClientError
 from ottla.client.partitioner import partition_of_key
 from ottla.record.batch import Record
 from ottla.spark.errors import BadRows
-from ottla.spark.sink_options import sink_options
-from ottla.spark.writing import write_batches
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.writing import write_batches
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 

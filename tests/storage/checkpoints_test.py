@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.storage import checkpoints as cp
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.producer_state import SnapshotEntry
+from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.producers.producer_state import SnapshotEntry
 from ottla.types import TopicPartition
 
 CASES = [
@@ -97,10 +97,10 @@ def test_a_text_that_is_kept_is_the_one_made_at_once() -> None:
         for number, offset in change.items():
             now[TopicPartition("t", number)] = offset
         for tp, offset in now.items():
-            text.note(tp, offset)
+            text.set_offset(tp, offset)
         assert text.data == cp.format_offsets({tp: now[tp] for tp in sorted(now) if now[tp] is not None})
     for tp in now:
-        text.note(tp, None)
+        text.set_offset(tp, None)
     assert text.data == cp.format_offsets({})
 
 
@@ -111,12 +111,12 @@ def test_only_lines_that_changed_are_made_again(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(cp, "_offset_line", lambda tp, offset: made.append(tp) or line(tp, offset))
     text = cp.OffsetText()
     for each in range(1000):
-        text.note(TopicPartition("t", each), 1)
+        text.set_offset(TopicPartition("t", each), 1)
     first = text.data
     assert len(made) == 1000
-    text.note(TopicPartition("t", 5), 1)
+    text.set_offset(TopicPartition("t", 5), 1)
     assert text.data is first
-    text.note(TopicPartition("t", 5), 2)
+    text.set_offset(TopicPartition("t", 5), 2)
     assert text.data is not first
     assert made[1000:] == [TopicPartition("t", 5)]
 

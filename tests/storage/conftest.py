@@ -16,17 +16,17 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import BatchHeader, Record, encode_batch, header_at
 from ottla.record.control import ControlType, control_key, marker_value
-from ottla.record.entries import entries_of, records_at
+from ottla.record.log_entries import entries_of, records_at
 from ottla.seams import Disk, Instant, Workers
-from ottla.server.disk import RealDisk
+from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
-from ottla.server.turns import Turns
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive, JournalLoss
-from ottla.sim.drive_faults import DriveFaults
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death, Machine
+from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.world import SECOND, Timeline
 from ottla.storage.errors import Cold
 from ottla.storage.log import Log
@@ -102,7 +102,7 @@ class SimWorld:
 
     def overwrite(self, path: str, data: bytes) -> None:
         """Put other bytes into a file, as a tool beside the broker would."""
-        inode = self.drives[0].find(path)
+        inode = self.drives[0].find_path(path)
         if inode is None:
             self.disk.open(path, create=True).close()
             inode = self.drives[0].file(path)
@@ -129,7 +129,7 @@ class RealWorld:
         self._boot()
 
     def _boot(self) -> None:
-        self._turns = Turns(self._loop)
+        self._turns = CompletionQueue(self._loop)
         self._in_flight = 0
         off_loop = self._turns.off_loop
 
@@ -193,7 +193,7 @@ class RealWorld:
 class _Counting:
     """Turns that know how much runs in threads."""
 
-    def __init__(self, turns: Turns, off_loop: Callable) -> None:
+    def __init__(self, turns: CompletionQueue, off_loop: Callable) -> None:
         self._turns = turns
         self.off_loop = off_loop
         self.clock = turns.clock
@@ -264,7 +264,7 @@ class Shelf:
     @property
     def log(self) -> Log:
         """The one log, made when it is missing."""
-        return self.manager.get(TP) or self.manager.create(TP, TOPIC_ID, self.config)
+        return self.manager.get(TP) or self.manager.create_log(TP, TOPIC_ID, self.config)
 
     def put(self, *batches: bytearray, epoch: int = 0) -> list[int]:
         """Append batches as a client's; their base offsets."""

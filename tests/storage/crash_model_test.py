@@ -7,9 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.storage.conftest import SMALL, idempotent
 
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 
 STEPS = st.lists(
     st.one_of(

@@ -5,9 +5,9 @@ from __future__ import annotations
 from tests.storage.conftest import SMALL
 
 from ottla.config.topic import TopicConfig
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 
 ALL_LOST = (LossPattern.NONE, JournalLoss.NONE)
 
@@ -33,7 +33,7 @@ def test_a_segment_has_a_durable_name_before_the_next_one_has_one(sim, kit) -> N
     shelf.log.roll()
     shelf.put(kit.batch(1))
     names_kept(sim, "00001.")
-    sim.drives[0].root.durable["t-0"] = sim.drives[0].find("t-0")
+    sim.drives[0].root.durable["t-0"] = sim.drives[0].find_path("t-0")
     again = power_cut(sim, shelf, (LossPattern.ALL, JournalLoss.ALL))
     assert again.log.start_offset == 0
 
@@ -80,8 +80,8 @@ def test_a_log_that_begins_at_its_start_begins_there_for_good(sim, kit) -> None:
     shelf.manager.dirs[0].checkpoint_starts()
     sim.settle()
     sim.remove("t-0/leader-epoch-checkpoint")  # writing it would make all names durable
-    sim.drives[0].root.durable["t-0"] = sim.drives[0].find("t-0")
-    sim.drives[0].find("t-0").durable.update(sim.drives[0].find("t-0").names)
+    sim.drives[0].root.durable["t-0"] = sim.drives[0].find_path("t-0")
+    sim.drives[0].find_path("t-0").durable.update(sim.drives[0].find_path("t-0").names)
     sim.drives[0].journal.clear()
     again = power_cut(sim, shelf)
     assert (again.log.start_offset, again.log.end_offset) == (18, 18)

@@ -20,8 +20,8 @@ from ottla.storage.checkpoints import format_epochs, format_offsets, format_snap
 from ottla.storage.dump.indexes import IndexOptions
 from ottla.storage.dump.log import LogOptions
 from ottla.storage.dump.tool import Dump, Options
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.producer_state import SnapshotEntry
+from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.producers.producer_state import SnapshotEntry
 from ottla.types import TopicPartition
 
 BASE = f"{100:020}"

@@ -12,7 +12,7 @@ from tests.storage.conftest import SMALL, Shelf
 
 from ottla.int64 import INT64_MAX
 from ottla.record.validation import validate_produced
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.workers import SimWorkers
 
 KEYS = (
     "retention_ms", "retention_bytes", "local_retention_ms", "local_retention_bytes", "segment_ms", "segment_jitter_ms",

@@ -8,7 +8,7 @@ from tests.storage.conftest import LOG, SimWorld, make_batch, read_all
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import patch_offset_and_epoch
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.storage.layout import file_name
 
 FAR = 2**31 + 10

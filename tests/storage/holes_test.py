@@ -14,7 +14,7 @@ from tests.storage.conftest import TP, Shelf, SimWorld, make_rolled
 
 from ottla.config.topic import TopicConfig
 from ottla.storage.checkpoints import format_offsets
-from ottla.storage.lack import Lack
+from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.safeguards import Safeguards
 
 SLOW = {"log_flush_offset_checkpoint_interval_ms": "1000000000", "log_cleaner_backoff_ms": "100"}
@@ -43,7 +43,7 @@ def test_an_empty_segment_behind_a_lost_tail_is_not_the_log(sim: SimWorld) -> No
 
 def test_records_behind_a_lost_tail_stay_and_the_log_says_what_it_lacks(sim: SimWorld) -> None:
     log = without_the_tail(sim, behind=5, durable=False).log
-    assert (log.end_offset, len(log.segments), log.lack) == (25, 3, Lack.WITHIN)
+    assert (log.end_offset, len(log.segments), log.lack) == (25, 3, IncompleteLog.WITHIN)
 
 
 def test_zeros_behind_a_lost_tail_are_no_records(sim: SimWorld) -> None:

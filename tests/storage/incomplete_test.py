@@ -7,9 +7,9 @@ import logging
 import pytest
 from tests.storage.conftest import SMALL, TOPIC_ID, TP
 
-from ottla.sim.drive import Drive
+from ottla.sim.disks.drive import Drive
 from ottla.storage.checkpoints import format_partition_metadata
-from ottla.storage.lack import Lack, format_lack, parse_lack
+from ottla.storage.log_loss import IncompleteLog, format_lack, parse_lack
 
 IDS = {"t": TOPIC_ID}
 OTHER_ID = bytes(range(100, 116))
@@ -56,7 +56,7 @@ def test_what_is_made_in_its_place_lacks_everything_unless_it_is_another_topics(
     shelf = stopped.again()
     log = shelf.manager.create(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
-    assert log.lack is (None if is_new else Lack.END)
+    assert log.lack is (None if is_new else IncompleteLog.END)
     assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])
 
 
@@ -78,7 +78,7 @@ def test_a_log_that_ends_before_what_was_committed_is_named(sim, kit) -> None:
     sim.overwrite(path, content[:-1])
     shelf = shelf.again()
     assert shelf.log.end_offset < 20
-    assert shelf.log.lack is Lack.END
+    assert shelf.log.lack is IncompleteLog.END
     assert shelf.manager.incomplete(IDS) == [TP]
     shelf.log.excuse()
     assert shelf.manager.incomplete(IDS) == []
@@ -86,5 +86,5 @@ def test_a_log_that_ends_before_what_was_committed_is_named(sim, kit) -> None:
 
 
 def test_the_mark_that_cannot_be_read_says_the_worst() -> None:
-    assert [parse_lack(format_lack(lack)) for lack in Lack] == list(Lack)
-    assert parse_lack(b"") is Lack.WITHIN
+    assert [parse_lack(format_lack(lack)) for lack in IncompleteLog] == list(IncompleteLog)
+    assert parse_lack(b"") is IncompleteLog.WITHIN

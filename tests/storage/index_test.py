@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from ottla.record.batch import Record, encode_batch
 from ottla.storage.errors import IndexFull, IndexOverflow, NotMonotonic
-from ottla.storage.index import WARM_BYTES, OffsetIndex, OffsetPosition, TimeIndex, TimestampOffset, largest_at_most
+from ottla.storage.indexes.index import (
+    WARM_BYTES,
+    OffsetIndex,
+    OffsetPosition,
+    TimeIndex,
+    TimestampOffset,
+    largest_at_most,
+)
 
 PAGE = 4096
 LIMIT = 1024 * 1024

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
 
 
 class Written(list):

@@ -8,8 +8,8 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Failure, Kind
-from ottla.sim.machine import Death
-from ottla.storage import stop
+from ottla.sim.machines.machine import Death
+from ottla.storage import clean_shutdown
 from ottla.storage.checkpoints import parse_meta_properties, parse_offsets, parse_partition_metadata
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
@@ -80,7 +80,7 @@ def test_a_deleted_log_is_renamed_and_goes_later(sim, kit) -> None:
 def test_what_waits_for_its_removal_goes_at_the_next_start(world, kit, shelf) -> None:
     shelf.put(kit.batch(1))
     world.settle()
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     world.settle()
     world.kill()
     shelf.again()
@@ -172,7 +172,7 @@ def two(kit):
     world = kit.SimWorld(drives=2)
     manager = LogManager(world.disks, world.clock, world.entropy, BrokerConfig())
     manager.load(lambda _topic: TopicConfig())
-    logs = [manager.create(TopicPartition("t", number), kit.TOPIC_ID, TopicConfig()) for number in range(4)]
+    logs = [manager.create_log(TopicPartition("t", number), kit.TOPIC_ID, TopicConfig()) for number in range(4)]
     return world, manager, logs
 
 
@@ -217,7 +217,7 @@ def test_a_failing_directory_takes_only_its_logs_along(kit) -> None:
 
 
 def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
-    monkeypatch.setattr(stop, "LOGS_AT_ONCE", 2)
+    monkeypatch.setattr(clean_shutdown, "LOGS_AT_ONCE", 2)
     world, manager, _ = two(kit)
     logs = [manager.create(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
     for log in logs:
@@ -326,9 +326,9 @@ def test_a_partition_that_may_be_in_an_offline_directory_is_not_made_anew(kit) -
     tp = TopicPartition("t", 0)
     assert again.adopt(tp, kit.TOPIC_ID) is None
     with pytest.raises(Failure) as refused:
-        again.create(tp, kit.TOPIC_ID, TopicConfig(), is_new=False)
+        again.create_log(tp, kit.TOPIC_ID, TopicConfig(), is_new=False)
     assert refused.value.kind is Kind.NOT_DONE
-    assert again.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data1"
+    assert again.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data1"
 
 
 def test_no_directory_left(kit) -> None:

@@ -10,8 +10,8 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import Record, encode_batch, header_at, put_header, seal_crc, set_append_time
 from ottla.seams import Failure, Instant
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.workers import SimWorkers
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.errors import Cold
 
 DAY_MS = 86_400_000
@@ -405,5 +405,5 @@ def test_time_lookup_unpacks_large_batches_in_a_worker_and_few_in_a_turn(kit, si
     shelf.put(*(lying(2) for _ in range(20)), lying(5000), kit.batch(3, timestamp=T0 + 3))
     before = sim.timeline.events
     assert shelf.lookup(T0 + 4) == (T0 + 4, 5041)
-    assert jobs == ["ottla.record.entries:first_from"]
+    assert jobs == ["ottla.record.log_entries:first_from"]
     assert sim.timeline.events - before > 10, "two of the small ones in a turn"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ottla.config.topic import TopicConfig
-from ottla.sim.disk import SimDisk
-from ottla.storage.chores import CHANGES_PER_STEP
+from ottla.sim.disks.disk import SimDisk
+from ottla.storage.background_tasks import CHANGES_PER_STEP
 from ottla.types import TopicPartition
 
 LOGS = 60

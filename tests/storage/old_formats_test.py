@@ -10,9 +10,9 @@ from tests.messagesets import GZIP, LZ4, SNAPPY, kept_set
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 
 NONE = 0
 CONFIG = TopicConfig(segment_bytes=3000, index_interval_bytes=300, retention_ms=-1, segment_ms=2**40)

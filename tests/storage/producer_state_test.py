@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.control import Marker
-from ottla.storage.producer_state import BATCHES_KEPT, ProducerState
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.indexes.txn_index import AbortedTransaction
+from ottla.storage.producers.producer_state import BATCHES_KEPT, ProducerState
 
 TRANSACTIONAL = 0x10
 LAST = 2**31 - 1
@@ -185,7 +185,7 @@ def test_a_snapshot_gives_the_state_again() -> None:
     put(state, 3, 0, 2, producer_id=9, attributes=TRANSACTIONAL)
     put(state, 5, 3, 4)
     again = ProducerState()
-    again.load(state.snapshot(), 9, 0)
+    again.load_entries(state.snapshot(), 9, 0)
     assert again.snapshot() == state.snapshot()
     assert again.check(header(3, 4)) == (5, 8, 5)
     assert again.first_unstable_offset(9) == 3

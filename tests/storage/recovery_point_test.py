@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from tests.storage.conftest import LOG, SMALL
 
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 from ottla.storage.checkpoints import format_offsets, parse_offsets
-from ottla.storage.load_progress import LoadProgress
+from ottla.storage.recovery.load_progress import LoadProgress
 from ottla.types import TopicPartition
 
 

@@ -6,11 +6,11 @@ import pytest
 from tests.storage.conftest import LOG, SMALL, idempotent
 
 from ottla.config.topic import TopicConfig
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 from ottla.storage.checkpoints import format_epochs
-from ottla.storage.leader_epochs import EpochEntry
+from ottla.storage.indexes.leader_epochs import EpochEntry
 from ottla.storage.safeguards import Safeguards
 
 INDEX = "t-0/00000000000000000000.index"

@@ -8,8 +8,8 @@ import pytest
 
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.sim.drive_faults import DiskOperation
-from ottla.storage.replica_batches import replica_batches
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.storage.segments.replica_batches import replica_batches
 
 T0 = 1_700_000_000_000
 

@@ -10,9 +10,9 @@ from tests.steps import count_steps
 
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
-from ottla.storage.retention_queue import RetentionQueue
+from ottla.storage.retention.retention_queue import RetentionQueue
 from ottla.types import TopicPartition
 
 FEW, MANY = 10, 300
@@ -244,9 +244,9 @@ def test_records_that_a_client_deletes_free_their_segments_at_the_next_check(kit
 def test_logs_that_are_made_and_deleted_leave_nothing_in_the_queue() -> None:
     queue = RetentionQueue()
     for number in range(10_000):
-        queue.schedule(TopicPartition(f"t{number}", 0), WEEK_MS + number)
-        queue.schedule(TopicPartition("busy", 0), WEEK_MS + number)
-        queue.forget(TopicPartition(f"t{number}", 0))
+        queue.schedule_log(TopicPartition(f"t{number}", 0), WEEK_MS + number)
+        queue.schedule_log(TopicPartition("busy", 0), WEEK_MS + number)
+        queue.forget_log(TopicPartition(f"t{number}", 0))
     assert len(queue) == 1
     assert len(queue._heap) < 100
     assert queue.take_due(WEEK_MS) == [TopicPartition("busy", 0)]

@@ -13,9 +13,10 @@ from tests.steps import count_steps
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import TRANSACTIONAL
-from ottla.storage import log_files, snapshot_writing
+from ottla.storage import log_files
 from ottla.storage.checkpoints import format_snapshot, parse_snapshot
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.producers import snapshot_writing
+from ottla.storage.producers.producer_state import ProducerState
 
 MANY = 8_000
 TURN_STEPS = 150_000
@@ -193,13 +194,13 @@ def test_what_is_frozen_is_whole_in_any_order() -> None:
         state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 0, 1), producer_id, 0)
     before = state.snapshot()
     frozen = state.freeze()
-    taken = frozen.take(2)
+    taken = frozen.take_entries(2)
     for producer_id in (4, 0, 0, 9):
         state.update((0, 100, 0, 2, 0, TRANSACTIONAL, 0, 5, 5, producer_id, 0, 1, 1), 7, 0)
-    while entries := frozen.take(2):
+    while entries := frozen.take_entries(2):
         taken += entries
     assert sorted(taken) == before
     assert len(format_snapshot(taken)) == len(format_snapshot(before))
     again = ProducerState()
-    again.load(before, 5, 0)
+    again.load_entries(before, 5, 0)
     assert again.snapshot() == before

@@ -13,14 +13,14 @@ import pytest
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
 from ottla.seams import Failure, Kind
-from ottla.sim.drive import JournalLoss
-from ottla.sim.drive_faults import DiskOperation, DriveFaults
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.drive_faults import DiskOperation, DriveFaults
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 from ottla.storage.checkpoints import format_epochs
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.load_progress import LOGS_PER_LINE
-from ottla.storage.stop import SYNCED_ALONE
+from ottla.storage.clean_shutdown import SYNCED_ALONE
+from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.recovery.load_progress import LOGS_PER_LINE
 from ottla.types import TopicPartition
 
 LOG = "t-0/00000000000000000000.log"

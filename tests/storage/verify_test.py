@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 from tests.storage.conftest import RealWorld, Shelf
 
-from ottla.cli.log import log
+from ottla.cli.commands.log import log
 from ottla.config.topic import TopicConfig
-from ottla.server.lock import DirectoryLock
+from ottla.server.disks.data_dir_lock import DirectoryLock
 from ottla.storage.verify.directory import verify
 from ottla.storage.verify.source import OrdinaryDirectory
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ottla.coordinator.shard import VOLATILE, Effect, Origin, Outcome
+from ottla.coordinator.shard import VOLATILE, Decision, Effect, EntryOrigin
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Instant
 from ottla.transactions.codec import Entry, TransactionCodec
@@ -25,7 +25,7 @@ from ottla.transactions.commands import (
     VerifyPartitions,
 )
 from ottla.transactions.machine import Policy, TransactionMachine
-from ottla.transactions.state import Identity, Transaction
+from ottla.transactions.state import ProducerIdentity, Transaction
 from ottla.types import TopicPartition
 
 T0, T1, T2 = (TopicPartition("t", partition) for partition in range(3))
@@ -99,7 +99,7 @@ class Bench:
         """A machine that has read these records."""
         machine = TransactionMachine(self.policy, self, self.epoch)
         for offset, (key, value) in enumerate(records):
-            machine.apply(self.codec.decode(key, value), Origin(offset))
+            machine.apply(self.codec.decode(key, value), EntryOrigin(offset))
         return machine
 
     def _submit(self, command: TransactionCommand) -> None:
@@ -107,12 +107,12 @@ class Bench:
         if not self._carry_out(outcome):
             command.ticket(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE))
 
-    def _carry_out(self, outcome: Outcome) -> bool:
+    def _carry_out(self, outcome: Decision) -> bool:
         if outcome.records and self.refused:
             return False
         for entry in outcome.records:
             self.records.append(self.codec.encode(entry))
-            self.machine.apply(entry, Origin(len(self.records) - 1))
+            self.machine.apply(entry, EntryOrigin(len(self.records) - 1))
         for event in outcome.volatile:
             self.machine.apply(event, VOLATILE)
         for effect in outcome.now:
@@ -155,19 +155,19 @@ class Bench:
         assert isinstance(command.ticket, Ticket)
         return command.ticket
 
-    def init(self, name: str, expected: Identity | None = None, timeout_ms: int = 60_000) -> Ticket:
+    def init(self, name: str, expected: ProducerIdentity | None = None, timeout_ms: int = 60_000) -> Ticket:
         return self.ask(InitProducerId(name, timeout_ms, expected, Ticket()))
 
-    def add(self, name: str, identity: Identity, *partitions: TopicPartition, version: int = 2) -> Ticket:
+    def add(self, name: str, identity: ProducerIdentity, *partitions: TopicPartition, version: int = 2) -> Ticket:
         return self.ask(AddPartitions(name, identity, partitions, version, Ticket()))
 
-    def verify(self, name: str, identity: Identity, *partitions: TopicPartition) -> Ticket:
+    def verify(self, name: str, identity: ProducerIdentity, *partitions: TopicPartition) -> Ticket:
         return self.ask(VerifyPartitions(name, identity, partitions, Ticket()))
 
-    def end(self, name: str, identity: Identity, commit: bool, version: int = 2) -> Ticket:
+    def end(self, name: str, identity: ProducerIdentity, commit: bool, version: int = 2) -> Ticket:
         return self.ask(EndTransaction(name, identity, commit, version, Ticket()))
 
-    def written(self, name: str, identity: Identity, *partitions: TopicPartition) -> Ticket:
+    def written(self, name: str, identity: ProducerIdentity, *partitions: TopicPartition) -> Ticket:
         return self.ask(MarkersWritten(name, identity, partitions, Ticket()))
 
     def write_all(self) -> None:
@@ -188,7 +188,7 @@ class Bench:
 
     def age(self, name: str, epoch: int) -> None:
         """As if the producer had been through many transactions."""
-        self._carry_out(Outcome(records=(Entry(name, self.state(name)._replace(epoch=epoch)),)))
+        self._carry_out(Decision(records=(Entry(name, self.state(name)._replace(epoch=epoch)),)))
         self.settle()
 
     def state(self, name: str) -> Transaction:

@@ -16,7 +16,7 @@ from ottla.record.internal.parsing import parse_record
 from ottla.record.internal.transactions import TRANSACTION_RECORDS, TransactionLogValue
 from ottla.storage.dump.decoders import as_transactions
 from ottla.transactions.codec import Entry, TransactionCodec
-from ottla.transactions.state import Status, Transaction
+from ottla.transactions.state import Transaction, TransactionStatus
 from ottla.types import TopicPartition
 
 CODEC = TransactionCodec()
@@ -28,13 +28,13 @@ PARTITIONS = st.builds(TopicPartition, st.text(max_size=5), st.integers(0, 2**31
 
 @st.composite
 def transactions(draw: st.DrawFn) -> Transaction:
-    status = draw(st.sampled_from(Status))
+    status = draw(st.sampled_from(TransactionStatus))
     return Transaction(
         producer_id=draw(INT64),
         epoch=draw(EPOCHS),
         timeout_ms=draw(INT32),
         status=status,
-        partitions=frozenset() if status is Status.EMPTY else draw(st.frozensets(PARTITIONS, max_size=6)),
+        partitions=frozenset() if status is TransactionStatus.EMPTY else draw(st.frozensets(PARTITIONS, max_size=6)),
         start_ms=draw(INT64),
         update_ms=draw(INT64),
         previous_producer_id=draw(INT64),
@@ -66,7 +66,7 @@ def test_kafkas_records_there_and_back(golden: Callable) -> None:
         else:
             assert ours == (key, value)
         seen.add(entry.transaction.status)
-    assert seen == set(Status)
+    assert seen == set(TransactionStatus)
 
 
 @given(st.text(max_size=40), transactions())
@@ -93,7 +93,7 @@ def test_kinds_that_are_not_known_are_passed_over() -> None:
 
 
 def test_damage_is_named() -> None:
-    key, value = CODEC.encode(Entry("a", Transaction(1, 0, 1, Status.COMPLETE_ABORT)))
+    key, value = CODEC.encode(Entry("a", Transaction(1, 0, 1, TransactionStatus.COMPLETE_ABORT)))
     for broken in (value[:5], b"\0\7" + value[2:], b"", value.replace(b"\0\0\0\1\5", b"\0\0\0\1\x09")):
         with pytest.raises(CorruptRecord):
             CODEC.decode(key, broken)

@@ -62,7 +62,7 @@ def test_a_broker_that_coordinates_nothing() -> None:
 
 def test_a_coordinator_that_is_loading(hand: Hand) -> None:
     transactions = hand.node.broker._coordinators.transactions
-    runner = transactions.coordinator.find(transactions._around.index_of(X))
+    runner = transactions.coordinator.find_shard(transactions._around.index_of(X))
     runner.state = type(runner.state).LOADING
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert hand.init().error_code == loading

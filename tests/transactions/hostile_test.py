@@ -8,7 +8,7 @@ import pytest
 from tests.handnode import Asker, Place
 from tests.transactions.hand import Hand, X
 
-from ottla.coordinator.runner import State
+from ottla.coordinator.shard_runtime import ShardState
 from ottla.wire.apis import API_TABLE
 from ottla.wire.codec import encode_bytes
 from ottla.wire.header import encode_request_header
@@ -83,8 +83,8 @@ def test_bytes_turned_over(seed: int, listener: str) -> None:
         answered += place.answered
     assert answered > CASES / 4
     transactions = node.broker._coordinators.transactions.coordinator
-    assert (transactions.count(State.FENCED), transactions.count(State.ACTIVE)) == (0, 4)
-    assert node.broker._coordinators.groups.coordinator.count(State.FENCED) == 0
+    assert (transactions.count_shards(ShardState.FENCED), transactions.count_shards(ShardState.ACTIVE)) == (0, 4)
+    assert node.broker._coordinators.groups.coordinator.count_shards(ShardState.FENCED) == 0
     node.pass_ms(120_000)
     assert hand.init(name="still there").error_code == 0
     if listener:

@@ -10,10 +10,10 @@ from ottla.errors import ErrorCode
 from ottla.transactions.commands import AddPartitions, EndTransaction, Markers, MarkersWritten
 from ottla.transactions.machine import ABORTS_PER_STEP, FORGOTTEN_PER_STEP, PARTITIONS_PER_STEP
 from ottla.transactions.rules import MAX_ID_BYTES
-from ottla.transactions.state import Identity, Status
+from ottla.transactions.state import ProducerIdentity, TransactionStatus
 from ottla.types import TopicPartition
 
-WHO = Identity(1000, 0)
+WHO = ProducerIdentity(1000, 0)
 MAX_MESSAGE_BYTES = 1_048_588
 
 
@@ -35,7 +35,7 @@ def test_ids_of_every_length() -> None:
 def test_identities_and_times_of_every_size(producer_id: int, epoch: int, timeout_ms: int) -> None:
     bench = Bench()
     bench.init("a")
-    identity = Identity(producer_id, epoch)
+    identity = ProducerIdentity(producer_id, epoch)
     for ticket in (
         bench.init("a", identity, timeout_ms),
         bench.add("a", identity, T0),
@@ -51,11 +51,11 @@ def test_a_transaction_that_can_be_journaled_can_be_ended() -> None:
     bench = Bench()
     bench.init(name)
     bench.age(name, 32_766)
-    who = Identity(1000, 32_766)
+    who = ProducerIdentity(1000, 32_766)
     longest = [TopicPartition(f"{index:06}".rjust(249, "t"), 2**31 - 1) for index in range(3800)]
     assert bench.add(name, who, *longest[:3770]).value is None
     assert bench.add(name, who, *longest).value is ErrorCode.MESSAGE_TOO_LARGE
-    assert bench.end(name, who, True).value == Identity(1001, 0)
+    assert bench.end(name, who, True).value == ProducerIdentity(1001, 0)
     assert max(len(key) + len(value or b"") for key, value in bench.records) + 100 < MAX_MESSAGE_BYTES
 
 
@@ -83,7 +83,7 @@ def test_many_time_out_at_once() -> None:
     bench = Bench()
     for number in range(3 * ABORTS_PER_STEP - 10):
         bench.init(f"x{number}")
-        bench.add(f"x{number}", Identity(1000 + number, 0), T0)
+        bench.add(f"x{number}", ProducerIdentity(1000 + number, 0), T0)
     assert steps_of(bench, 80_000) == [ABORTS_PER_STEP, ABORTS_PER_STEP, ABORTS_PER_STEP - 10]
     assert len(bench.sent) == 3 * ABORTS_PER_STEP - 10
     assert all(not markers.commit for markers in bench.sent)
@@ -94,7 +94,7 @@ def test_large_ones_time_out_one_by_one() -> None:
     for number in range(3):
         bench.init(f"x{number}")
         partitions = [TopicPartition("t", index) for index in range(PARTITIONS_PER_STEP - 1)]
-        bench.add(f"x{number}", Identity(1000 + number, 0), *partitions)
+        bench.add(f"x{number}", ProducerIdentity(1000 + number, 0), *partitions)
     assert steps_of(bench, 80_000) == [1, 1, 1]
 
 
@@ -104,12 +104,12 @@ def test_short_transactions_do_not_ask_for_a_look_each() -> None:
     bench.pass_ms(60_000)
     looks = 0
     for epoch in range(3):  # each is over before the alarm that it set off
-        bench._submit(AddPartitions("a", Identity(1000, epoch), (T0,), 2, Ticket()))
+        bench._submit(AddPartitions("a", ProducerIdentity(1000, epoch), (T0,), 2, Ticket()))
         looks += bench.machine.deadline() <= bench.now.mono_ns
-        bench._submit(EndTransaction("a", Identity(1000, epoch), True, 2, Ticket()))
-        bench._submit(MarkersWritten("a", Identity(1000, epoch + 1), (T0,), Ticket()))
+        bench._submit(EndTransaction("a", ProducerIdentity(1000, epoch), True, 2, Ticket()))
+        bench._submit(MarkersWritten("a", ProducerIdentity(1000, epoch + 1), (T0,), Ticket()))
         bench.settle()
-        assert bench.state("a").status is Status.COMPLETE_COMMIT
+        assert bench.state("a").status is TransactionStatus.COMPLETE_COMMIT
     assert looks == 1
     bench.pass_ms(60_000)
     assert bench.machine.deadline() > bench.now.mono_ns + 60_000 * MS, "nothing has begun since"
@@ -139,7 +139,7 @@ def test_a_decision_without_partitions_that_another_broker_left_is_completed() -
     bench.records.pop()
     bench.high_watermark = len(bench.records)
     bench.lead()
-    assert bench.state("a").status is Status.COMPLETE_ABORT
+    assert bench.state("a").status is TransactionStatus.COMPLETE_ABORT
     assert bench.sent == []
 
 
@@ -148,9 +148,9 @@ def test_markers_of_before_are_not_of_now() -> None:
     bench.init("a")
     bench.add("a", WHO, T0)
     bench.end("a", WHO, commit=True)
-    assert bench.written("a", Identity(1000, 0), T0).value is None
-    assert bench.written("a", Identity(999, 1), T0).value is None
-    assert bench.written("b", Identity(1000, 1), T0).value is None
-    assert bench.state("a").status is Status.PREPARE_COMMIT
-    assert bench.sent == [Markers("a", Identity(1000, 1), True, 1, 2, (T0,))]
+    assert bench.written("a", ProducerIdentity(1000, 0), T0).value is None
+    assert bench.written("a", ProducerIdentity(999, 1), T0).value is None
+    assert bench.written("b", ProducerIdentity(1000, 1), T0).value is None
+    assert bench.state("a").status is TransactionStatus.PREPARE_COMMIT
+    assert bench.sent == [Markers("a", ProducerIdentity(1000, 1), True, 1, 2, (T0,))]
     assert isinstance(bench.describe("a"), Ticket)

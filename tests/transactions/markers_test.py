@@ -6,8 +6,8 @@ import pytest
 
 from ottla.errors import ErrorCode
 from ottla.transactions.commands import Markers
-from ottla.transactions.markers import IN_FLIGHT, PARTITIONS_PER_REQUEST, Batch, MarkerQueue, Written
-from ottla.transactions.state import Identity
+from ottla.transactions.markers import IN_FLIGHT, PARTITIONS_PER_REQUEST, MarkerBatch, MarkerQueue, PartitionsMarked
+from ottla.transactions.state import ProducerIdentity
 from ottla.types import TopicPartition
 from ottla.wire.messages.end_txn import WriteTxnMarkersResponse
 
@@ -23,10 +23,10 @@ class Leaders(dict):
 
 
 def markers(name: str, producer_id: int, *partitions: TopicPartition, epoch: int = 1, commit: bool = True) -> Markers:
-    return Markers(name, Identity(producer_id, epoch), commit, 7, 2, partitions)
+    return Markers(name, ProducerIdentity(producer_id, epoch), commit, 7, 2, partitions)
 
 
-def answer(batch: Batch, **codes: ErrorCode) -> WriteTxnMarkersResponse:
+def answer(batch: MarkerBatch, **codes: ErrorCode) -> WriteTxnMarkersResponse:
     """NONE for all partitions but those named, as `t_1=…`."""
     response = WriteTxnMarkersResponse()
     for marker in batch.request.markers:
@@ -45,7 +45,7 @@ def answer(batch: Batch, **codes: ErrorCode) -> WriteTxnMarkersResponse:
     return response
 
 
-def sent(batch: Batch) -> list[tuple[int, str, list[int]]]:
+def sent(batch: MarkerBatch) -> list[tuple[int, str, list[int]]]:
     return [
         (marker.producer_id, topic.name, list(topic.partition_indexes))
         for marker in batch.request.markers
@@ -66,7 +66,7 @@ def queue(leaders: Leaders) -> MarkerQueue:
 def test_markers_are_gathered_by_broker(queue: MarkerQueue) -> None:
     queue.add(markers("a", 1000, T0, T1, U0))
     queue.add(markers("b", 1001, T0, T2, commit=False))
-    batches, gone = queue.take(0)
+    batches, gone = queue.drain_due_markers(0)
     assert not gone
     assert {batch.node: sent(batch) for batch in batches} == {
         1: [(1000, "t", [0]), (1001, "t", [0, 2])],
@@ -75,19 +75,19 @@ def test_markers_are_gathered_by_broker(queue: MarkerQueue) -> None:
     first, second = batches[0].request.markers
     assert (first.producer_epoch, first.transaction_result, first.coordinator_epoch) == (1, True, 7)
     assert (first.transaction_version, second.transaction_result) == (2, False)
-    assert queue.take(0) == ([], []), "everything is on its way"
+    assert queue.drain_due_markers(0) == ([], []), "everything is on its way"
 
 
 def test_each_partition_is_acknowledged_once(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0, T1)
     queue.add(mine)
     queue.add(mine)
-    (one, two), _ = queue.take(0)
-    assert queue.answered(one, answer(one), 0) == [Written(mine, (T0,))]
-    queue.noted(Written(mine, (T0,)))
-    assert queue.answered(two, answer(two), 0) == [Written(mine, (T1,))]
+    (one, two), _ = queue.drain_due_markers(0)
+    assert queue.on_marker_response(one, answer(one), 0) == [PartitionsMarked(mine, (T0,))]
+    queue.mark_written(PartitionsMarked(mine, (T0,)))
+    assert queue.on_marker_response(two, answer(two), 0) == [PartitionsMarked(mine, (T1,))]
     assert len(queue) == 1
-    queue.noted(Written(mine, (T1,)))
+    queue.mark_written(PartitionsMarked(mine, (T1,)))
     assert len(queue) == 0
 
 
@@ -108,12 +108,12 @@ def test_a_refused_marker_is_written_again_wherever_its_partition_is_led_then(
 ) -> None:
     mine = markers("a", 1000, T0, T2)
     queue.add(mine)
-    (batch,), _ = queue.take(0)
-    assert queue.answered(batch, answer(batch, t_2=code), 0) == [Written(mine, (T0,))]
+    (batch,), _ = queue.drain_due_markers(0)
+    assert queue.on_marker_response(batch, answer(batch, t_2=code), 0) == [PartitionsMarked(mine, (T0,))]
     leaders[T2] = 3
-    assert queue.take(0) == ([], [])
+    assert queue.drain_due_markers(0) == ([], [])
     assert queue.deadline() == 20 * MS
-    (again,), _ = queue.take(20 * MS)
+    (again,), _ = queue.drain_due_markers(20 * MS)
     assert (again.node, sent(again)) == (3, [(1000, "t", [2])])
 
 
@@ -127,19 +127,19 @@ def test_a_partition_that_is_past_a_marker_does_not_hold_up_its_transaction(
     """KAFKA-19999: otherwise the transaction would be ending for ever."""
     mine = markers("a", 1000, T0)
     queue.add(mine)
-    (batch,), _ = queue.take(0)
-    assert queue.answered(batch, answer(batch, t_0=code), 0) == [Written(mine, (T0,))]
+    (batch,), _ = queue.drain_due_markers(0)
+    assert queue.on_marker_response(batch, answer(batch, t_0=code), 0) == [PartitionsMarked(mine, (T0,))]
 
 
 def test_no_answer_and_half_an_answer(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0, T2)
     queue.add(mine)
-    (batch,), _ = queue.take(0)
-    assert queue.answered(batch, None, 0) == []
-    (batch,), _ = queue.take(20 * MS)
+    (batch,), _ = queue.drain_due_markers(0)
+    assert queue.on_marker_response(batch, None, 0) == []
+    (batch,), _ = queue.drain_due_markers(20 * MS)
     half = answer(batch)
     del half.markers[0].topics[0].partitions[1]
-    assert queue.answered(batch, half, 20 * MS) == [Written(mine, (T0,))]
+    assert queue.on_marker_response(batch, half, 20 * MS) == [PartitionsMarked(mine, (T0,))]
     assert queue.deadline() == 60 * MS, "the second wait is longer"
 
 
@@ -147,8 +147,8 @@ def test_waits_grow_up_to_a_second(queue: MarkerQueue) -> None:
     queue.add(markers("a", 1000, T0))
     now, waits = 0, []
     for _ in range(12):
-        (batch,), _ = queue.take(now)
-        queue.answered(batch, None, now)
+        (batch,), _ = queue.drain_due_markers(now)
+        queue.on_marker_response(batch, None, now)
         waits.append((queue.deadline() - now) // MS)
         now = queue.deadline()
     assert waits == [20, 40, 80, 160, 320, 640] + [1000] * 6
@@ -157,11 +157,11 @@ def test_waits_grow_up_to_a_second(queue: MarkerQueue) -> None:
 def test_nobody_leads(queue: MarkerQueue, leaders: Leaders) -> None:
     leaders[T0] = None
     queue.add(markers("a", 1000, T0, T1))
-    (batch,), _ = queue.take(0)
+    (batch,), _ = queue.drain_due_markers(0)
     assert sent(batch) == [(1000, "t", [1])]
     assert queue.deadline() == 20 * MS
     leaders[T0] = 1
-    (batch,), _ = queue.take(20 * MS)
+    (batch,), _ = queue.drain_due_markers(20 * MS)
     assert (sent(batch), queue.deadline()) == ([(1000, "t", [0])], None)
 
 
@@ -169,21 +169,21 @@ def test_a_partition_that_is_gone_needs_no_marker(queue: MarkerQueue, leaders: L
     del leaders[T0]
     mine = markers("a", 1000, T0, T1)
     queue.add(mine)
-    batches, gone = queue.take(0)
-    assert (len(batches), gone) == (1, [Written(mine, (T0,))])
-    assert queue.take(0) == ([], [])
+    batches, gone = queue.drain_due_markers(0)
+    assert (len(batches), gone) == (1, [PartitionsMarked(mine, (T0,))])
+    assert queue.drain_due_markers(0) == ([], [])
 
 
 def test_a_broker_gets_few_requests_at_a_time(queue: MarkerQueue) -> None:
     under_way = []
     for number in range(IN_FLIGHT + 3):
         queue.add(markers(f"x{number}", 1000 + number, T0))
-        under_way += queue.take(0)[0]
+        under_way += queue.drain_due_markers(0)[0]
     assert len(under_way) == IN_FLIGHT
     assert queue.deadline() == 20 * MS, "the next answer is waited for, unless leaders move meanwhile"
     first = under_way[0]
-    queue.answered(first, answer(first), 0)
-    (batch,), _ = queue.take(0)
+    queue.on_marker_response(first, answer(first), 0)
+    (batch,), _ = queue.drain_due_markers(0)
     assert len(batch.request.markers) == 3, "what has gathered goes together"
 
 
@@ -192,16 +192,16 @@ def test_what_waits_for_a_busy_broker_is_not_looked_at_for_every_new_marker(lead
     queue = MarkerQueue(lambda tp: asked.append(tp) or leaders(tp))
     for number in range(IN_FLIGHT + 100):
         queue.add(markers(f"x{number}", 1000 + number, T0))
-        queue.take(0)
+        queue.drain_due_markers(0)
     assert len(asked) == IN_FLIGHT + 100
 
 
 def test_what_waits_for_a_busy_broker_goes_to_the_next_leader(queue: MarkerQueue, leaders: Leaders) -> None:
     for number in range(IN_FLIGHT + 1):
         queue.add(markers(f"x{number}", 1000 + number, T0))
-        queue.take(0)
+        queue.drain_due_markers(0)
     leaders[T0] = 2
-    (batch,), _ = queue.take(queue.deadline())
+    (batch,), _ = queue.drain_due_markers(queue.deadline())
     assert (batch.node, sent(batch)) == (2, [(1000 + IN_FLIGHT, "t", [0])])
 
 
@@ -210,47 +210,47 @@ def test_a_request_has_a_bounded_size(queue: MarkerQueue, leaders: Leaders) -> N
         partitions = [TopicPartition(f"t{number}", index) for index in range(PARTITIONS_PER_REQUEST // 2)]
         leaders.update(dict.fromkeys(partitions, 1))
         queue.add(markers(f"x{number}", 1000 + number, *partitions))
-    batches, _ = queue.take(0)
+    batches, _ = queue.drain_due_markers(0)
     assert [len(batch.request.markers) for batch in batches] == [2, 2]
 
 
 def test_what_the_machine_could_not_take_note_of_is_said_again(queue: MarkerQueue) -> None:
     mine = markers("a", 1000, T0)
     queue.add(mine)
-    (batch,), _ = queue.take(0)
-    (written,) = queue.answered(batch, answer(batch), 0)
+    (batch,), _ = queue.drain_due_markers(0)
+    (written,) = queue.on_marker_response(batch, answer(batch), 0)
     queue.put_back(written, 0)
-    (batch,), _ = queue.take(20 * MS)
-    assert queue.answered(batch, answer(batch), 20 * MS) == [written]
+    (batch,), _ = queue.drain_due_markers(20 * MS)
+    assert queue.on_marker_response(batch, answer(batch), 20 * MS) == [written]
 
 
 def test_answers_to_markers_of_before_mean_nothing(queue: MarkerQueue) -> None:
     """Of version 0 both transactions have the same producer and epoch."""
     old = markers("a", 1000, T0)
     queue.add(old)
-    (late,), _ = queue.take(0)
-    queue.forget(lambda _: False)
+    (late,), _ = queue.drain_due_markers(0)
+    queue.drop_markers(lambda _: False)
     new = markers("a", 1000, T0)
     queue.add(new)
-    assert queue.answered(late, answer(late), 0) == []
-    queue.noted(Written(old, (T0,)))
-    queue.put_back(Written(old, (T0,)), 0)
-    (batch,), _ = queue.take(0)
-    assert queue.answered(batch, answer(batch), 0) == [Written(new, (T0,))]
+    assert queue.on_marker_response(late, answer(late), 0) == []
+    queue.mark_written(PartitionsMarked(old, (T0,)))
+    queue.put_back(PartitionsMarked(old, (T0,)), 0)
+    (batch,), _ = queue.drain_due_markers(0)
+    assert queue.on_marker_response(batch, answer(batch), 0) == [PartitionsMarked(new, (T0,))]
 
 
 def test_a_newer_coordinator_writes_all_again(queue: MarkerQueue) -> None:
     old = markers("a", 1000, T0)
     queue.add(old)
-    queue.take(0)
+    queue.drain_due_markers(0)
     queue.add(old._replace(coordinator_epoch=8))
-    (batch,), _ = queue.take(0)
+    (batch,), _ = queue.drain_due_markers(0)
     assert batch.request.markers[0].coordinator_epoch == 8
 
 
 def test_the_next_transaction_takes_the_place_of_the_last(queue: MarkerQueue) -> None:
     queue.add(markers("a", 1000, T0))
-    queue.take(0)
+    queue.drain_due_markers(0)
     queue.add(markers("a", 1000, T1, epoch=2))
-    (batch,), _ = queue.take(0)
+    (batch,), _ = queue.drain_due_markers(0)
     assert (batch.request.markers[0].producer_epoch, len(queue)) == (2, 1)

@@ -9,7 +9,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.transactions import messages
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
 from ottla.transactions.machine import Policy
-from ottla.transactions.state import Identity
+from ottla.transactions.state import ProducerIdentity
 from ottla.types import TopicPartition
 from ottla.wire.codec import decode, encode_bytes
 from ottla.wire.messages.add_to_txn import AddOffsetsToTxnRequest, AddPartitionsToTxnRequest
@@ -63,7 +63,7 @@ def test_init_producer_id(version: int) -> None:
 
 def test_a_producer_says_who_it_was_in_whole_or_not_at_all() -> None:
     whole = InitProducerIdRequest(transactional_id="a", producer_id=3, producer_epoch=0)
-    assert messages.init_command(whole, Ticket()).expected == Identity(3, 0)
+    assert messages.init_command(whole, Ticket()).expected == ProducerIdentity(3, 0)
     for half in ({"producer_id": 3}, {"producer_epoch": 0}):
         with pytest.raises(ApiError, match="INVALID_REQUEST"):
             messages.init_command(InitProducerIdRequest(transactional_id="a", **half), Ticket())
@@ -125,7 +125,7 @@ def test_brokers_ask_for_several_transactions_at_once(version: int) -> None:
 
 
 def test_one_wrong_partition_keeps_the_others_out() -> None:
-    wanted = messages.Wanted("a", Identity(1000, 0), False, [T0, T1])
+    wanted = messages.RequestedPartitions("a", ProducerIdentity(1000, 0), False, [T0, T1])
     assert wanted.not_attempted({T1: ErrorCode.TOPIC_AUTHORIZATION_FAILED}) == {
         T0: ErrorCode.OPERATION_NOT_ATTEMPTED,
         T1: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -153,7 +153,7 @@ def test_offsets_of_a_group_join(version: int) -> None:
 def test_end_of_a_transaction(version: int) -> None:
     bench = Bench()
     bench.init("a")
-    bench.add("a", Identity(1000, 0), T0)
+    bench.add("a", ProducerIdentity(1000, 0), T0)
     request = EndTxnRequest(transactional_id="a", producer_id=1000, producer_epoch=0, committed=True)
     told = bench.ask(messages.end_command(over_the_wire(request, version), version, Ticket()))
     response = over_the_wire(messages.end_response(version, told[0]), version)
@@ -168,7 +168,7 @@ def test_described() -> None:
     bench = Bench()
     bench.init("a", timeout_ms=7000)
     bench.pass_ms(500)
-    bench.add("a", Identity(1000, 0), T1, T0, TopicPartition("u", 3))
+    bench.add("a", ProducerIdentity(1000, 0), T1, T0, TopicPartition("u", 3))
     shown = messages.described("a", bench.describe("a")[0])
     assert shown == DescribeTransactionsResponse.TransactionState(
         transactional_id="a",
@@ -182,8 +182,8 @@ def test_described() -> None:
             DescribeTransactionsResponse.TopicData(topic="u", partitions=[3]),
         ],
     )
-    bench.end("a", Identity(1000, 0), commit=True)
-    bench.written("a", Identity(1000, 1), T0, T1)
+    bench.end("a", ProducerIdentity(1000, 0), commit=True)
+    bench.written("a", ProducerIdentity(1000, 1), T0, T1)
     shown = messages.described("a", bench.describe("a")[0])
     assert (shown.transaction_state, shown.topics[0].topic, len(shown.topics)) == ("PrepareCommit", "u", 1)
     gone = messages.described("b", bench.describe("b")[0])
@@ -195,9 +195,9 @@ def test_listed() -> None:
     bench = Bench()
     for name in ("a", "b", "c"):
         bench.init(name)
-    bench.add("a", Identity(1000, 0), T0)
+    bench.add("a", ProducerIdentity(1000, 0), T0)
     bench.pass_ms(1000)
-    bench.add("b", Identity(1001, 0), T0)
+    bench.add("b", ProducerIdentity(1001, 0), T0)
     everything = bench.listed()[0]
 
     def names(**filters: object) -> list[str]:
@@ -221,7 +221,7 @@ def test_listed() -> None:
 def test_a_broker_of_an_older_transaction_version_aborts_by_its_rules() -> None:
     bench = Bench(Policy(version=1))
     bench.init("a")
-    bench.add("a", Identity(1000, 0), T0, version=0)
+    bench.add("a", ProducerIdentity(1000, 0), T0, version=0)
     bench.pass_ms(80_000)
     (markers,) = bench.sent
-    assert (markers.version, markers.identity, markers.commit) == (0, Identity(1000, 1), False)
+    assert (markers.version, markers.identity, markers.commit) == (0, ProducerIdentity(1000, 1), False)

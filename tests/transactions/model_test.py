@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.transactions.bench import Bench, Ticket
 
-from ottla.coordinator.shard import Origin
+from ottla.coordinator.shard import EntryOrigin
 from ottla.errors import ApiError, ErrorCode
 from ottla.transactions.commands import AddPartitions, EndTransaction, InitProducerId, Markers, VerifyPartitions
-from ottla.transactions.state import MAX_EPOCH, Identity, Transaction
+from ottla.transactions.state import MAX_EPOCH, ProducerIdentity, Transaction
 from ottla.types import TopicPartition
 
 NAME = "a"
@@ -42,7 +42,7 @@ class Partition:
         self.outcome: dict[Value, bool] = {}
         self.coordinator_epoch = 0
 
-    def append(self, identity: Identity, value: Value, verified: Callable[[], bool]) -> bool:
+    def append(self, identity: ProducerIdentity, value: Value, verified: Callable[[], bool]) -> bool:
         written = value in self.outcome or any(value in held for held in self.open.values())
         if identity.epoch < self.epochs.get(identity.producer_id, -1) or written or not verified():
             return False
@@ -70,7 +70,7 @@ class Client:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.identity: Identity | None = None
+        self.identity: ProducerIdentity | None = None
         self.transaction = -1
         self.values = 0
         self.commit: bool | None = None
@@ -118,12 +118,12 @@ class Client:
             return False
         if isinstance(command, EndTransaction):
             self.world.told[self.transaction] = command.commit
-        assert isinstance(ticket.value, Identity)
+        assert isinstance(ticket.value, ProducerIdentity)
         self._forget(ticket.value)
         self.world.hand_out(ticket.value, self)
         return True
 
-    def _forget(self, identity: Identity | None) -> None:
+    def _forget(self, identity: ProducerIdentity | None) -> None:
         self.identity, self.transaction, self.values, self.commit = identity, -1, 0, None
 
 
@@ -134,18 +134,18 @@ class World:
         self.clients = [Client(self), Client(self)]
         self.network: list[Markers] = []
         self.sent: list[object] = []
-        self.writes: list[tuple[Identity, TopicPartition, Value]] = []
+        self.writes: list[tuple[ProducerIdentity, TopicPartition, Value]] = []
         self.written: dict[int, list[tuple[TopicPartition, Value]]] = {}
         self.asked: dict[int, bool] = {}
         self.told: dict[int, bool] = {}
-        self.owners: dict[Identity, Client] = {}
+        self.owners: dict[ProducerIdentity, Client] = {}
         self.transactions = 0
 
     def next_transaction(self) -> int:
         self.transactions += 1
         return self.transactions
 
-    def hand_out(self, identity: Identity, client: Client) -> None:
+    def hand_out(self, identity: ProducerIdentity, client: Client) -> None:
         assert identity.epoch < MAX_EPOCH
         assert self.owners.setdefault(identity, client) is client, f"{identity} belongs to two"
 
@@ -153,11 +153,11 @@ class World:
         self.sent.append(command)
         return command, self.bench.ask(command)
 
-    def write(self, identity: Identity, tp: TopicPartition, value: Value) -> bool:
+    def write(self, identity: ProducerIdentity, tp: TopicPartition, value: Value) -> bool:
         self.writes.append((identity, tp, value))
         return self.partitions[tp].append(identity, value, lambda: self.verified(identity, tp))
 
-    def verified(self, identity: Identity, tp: TopicPartition) -> bool:
+    def verified(self, identity: ProducerIdentity, tp: TopicPartition) -> bool:
         """The leader adds itself to the transaction, and appends only when that is committed."""
         added = self.bench.ask(AddPartitions(NAME, identity, (tp,), 2, Ticket()))
         if not added or isinstance(added[0], ApiError):
@@ -295,7 +295,7 @@ def test_any_prefix_of_the_records_gives_the_state_of_then(history: list[tuple[s
     machine = world.bench.load(())
     for offset, (key, value) in enumerate(records):
         assert seen.get(offset, dict(machine.transactions)) == machine.transactions
-        machine.apply(world.bench.codec.decode(key, value), Origin(offset))
+        machine.apply(world.bench.codec.decode(key, value), EntryOrigin(offset))
     assert machine.transactions == world.bench.machine.transactions
     again = world.bench.load(records)
     assert list(again.transactions) == list(world.bench.machine.transactions), "the least recently changed ones first"

@@ -8,17 +8,17 @@ import pytest
 from tests.coordinator import bench as runtime
 from tests.transactions.bench import T0, T1, Ticket
 
+from ottla.broker_client import BrokerClient
 from ottla.config.topic import TopicConfig
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.runner import Tools
+from ottla.coordinator.shard_runtime import RuntimeContext
 from ottla.errors import ApiError, ErrorCode
-from ottla.peers import Peers
 from ottla.record.control import Marker
-from ottla.replication.marker_handlers import Ending
-from ottla.replication.partition import Partition
-from ottla.replication.shared import Shared
+from ottla.replication.marker_handlers import TransactionEnd
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_context import PartitionContext
 from ottla.seams import Failure, Kind
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.commands import (
     AddPartitions,
@@ -30,7 +30,7 @@ from ottla.transactions.commands import (
 )
 from ottla.transactions.machine import Policy, TransactionMachine
 from ottla.transactions.service import FEW_ENDS, TOPIC, Transactions
-from ottla.transactions.state import Identity, Status
+from ottla.transactions.state import ProducerIdentity, TransactionStatus
 from ottla.types import TopicPartition
 from ottla.wire.codec import decode, encode_bytes
 from ottla.wire.header import decode_request_header, response_header
@@ -104,23 +104,23 @@ class Service(runtime.Bench):
     def boot(self) -> None:
         runtime.Bench.boot(self)
         clock = self.process.clock
-        self.log = self.logs.adopt(TP, b"t" * 16) or self.logs.create(TP, b"t" * 16, self.config)
-        self.shared = Shared()
+        self.log = self.logs.adopt(TP, b"t" * 16) or self.logs.create_log(TP, b"t" * 16, self.config)
+        self.shared = PartitionContext()
         self.partition = Partition(self.log, self.config, 1, runtime.Proposals(), self.shared)
-        tools = Tools(clock, self.purgatory, self.effects.later, TransactionCodec(), commit_timeout_ms=2000)
+        tools = RuntimeContext(clock, self.purgatory, self.effects.later, TransactionCodec(), commit_timeout_ms=2000)
         self.wire = Wire(self.process)
         self.leaders: dict[TopicPartition, int | None] = {T0: 1, T1: 2}
         self.next_id = getattr(self, "next_id", 1000)
         self.broken: Failure | None = None
         self.is_next = False
-        peers = Peers(self.wire, clock, 1)  # type: ignore[arg-type]  # all of the network that is used
+        peers = BrokerClient(self.wire, clock, 1)  # type: ignore[arg-type]  # all of the network that is used
         self.service = Transactions(tools, Policy(), self, peers, self, 5000)
         self.coordinator: Coordinator[TransactionMachine] = self.service.coordinator  # type: ignore[assignment]
         self.shared.on_role = self.service.on_role
 
     # -- what is around the service ----------------------------------------------------------------------------------
 
-    def take(self, done: Callable[[int | Failure], None]) -> None:
+    def take_producer_id(self, done: Callable[[int | Failure], None]) -> None:
         self.next_id += 1
         done(self.broken or self.next_id - 1)
 
@@ -148,12 +148,12 @@ class Service(runtime.Bench):
         return self.send(InitProducerId(name, 60_000, None, Ticket()))
 
     def add(self, epoch: int, *partitions: TopicPartition, name: str = "a", producer_id: int = 1000) -> Ticket:
-        return self.send(AddPartitions(name, Identity(producer_id, epoch), partitions, 2, Ticket()))
+        return self.send(AddPartitions(name, ProducerIdentity(producer_id, epoch), partitions, 2, Ticket()))
 
     def end(self, epoch: int, commit: bool = True, name: str = "a", producer_id: int = 1000) -> Ticket:
-        return self.send(EndTransaction(name, Identity(producer_id, epoch), commit, 2, Ticket()))
+        return self.send(EndTransaction(name, ProducerIdentity(producer_id, epoch), commit, 2, Ticket()))
 
-    def status(self, name: str = "a") -> Status:
+    def status(self, name: str = "a") -> TransactionStatus:
         return self.machine_of().transactions[name].status
 
     def machine_of(self) -> TransactionMachine:
@@ -170,13 +170,13 @@ def service() -> Service:
 
 
 def test_a_transaction(service: Service) -> None:
-    assert service.init().value == Identity(1000, 0)
+    assert service.init().value == ProducerIdentity(1000, 0)
     assert service.add(0, T0, T1).value is None
-    assert service.end(0).value == Identity(1000, 1)
+    assert service.end(0).value == ProducerIdentity(1000, 1)
     assert service.wire.shown() == [(1, 1000, 1, True, 1, [0]), (2, 1000, 1, True, 1, [1])]
-    assert service.status() is Status.PREPARE_COMMIT
+    assert service.status() is TransactionStatus.PREPARE_COMMIT
     service.pass_ms(1)
-    assert service.status() is Status.COMPLETE_COMMIT
+    assert service.status() is TransactionStatus.COMPLETE_COMMIT
     assert service.add(1, T0).value is None
 
 
@@ -187,15 +187,15 @@ def test_no_marker_before_the_decision_is_committed() -> None:
     assert not started, "who it is, is told when that is committed"
     service.replicate()
     added = service.add(0, T0)
-    verified = service.send(VerifyPartitions("a", Identity(1000, 0), (T0,), Ticket()))
+    verified = service.send(VerifyPartitions("a", ProducerIdentity(1000, 0), (T0,), Ticket()))
     service.replicate()
-    assert (started.value, added.value, verified.value) == (Identity(1000, 0), None, {T0: ErrorCode.NONE})
+    assert (started.value, added.value, verified.value) == (ProducerIdentity(1000, 0), None, {T0: ErrorCode.NONE})
     ended = service.end(0)
     service.pass_ms(10)
     assert (len(ended), service.wire.shown()) == (0, [])
     service.replicate()
     service.pass_ms(10)
-    assert ended.value == Identity(1000, 1)
+    assert ended.value == ProducerIdentity(1000, 1)
     assert service.wire.shown() == [(1, 1000, 1, True, 1, [0])]
 
 
@@ -225,7 +225,7 @@ def test_markers_are_written_again_until_they_are_there(service: Service, lost: 
     service.wire.silent, service.wire.code, service.leaders[T0] = False, ErrorCode.NONE, 3
     service.pass_ms(1000)
     assert service.wire.shown() == [(3, 1000, 1, False, 1, [0])]
-    assert service.status() is Status.COMPLETE_ABORT
+    assert service.status() is TransactionStatus.COMPLETE_ABORT
 
 
 def test_a_partition_without_a_leader_and_one_that_is_gone(service: Service) -> None:
@@ -239,39 +239,41 @@ def test_a_partition_without_a_leader_and_one_that_is_gone(service: Service) -> 
     service.leaders[T0] = 1
     service.pass_ms(100)
     assert service.wire.shown() == [(1, 1000, 1, True, 1, [0])]
-    assert service.status() is Status.COMPLETE_COMMIT
+    assert service.status() is TransactionStatus.COMPLETE_COMMIT
 
 
 def test_transactions_that_end_together_share_requests(service: Service) -> None:
     for number in range(10):
         service.init(f"x{number}")
         service.add(0, T0, name=f"x{number}", producer_id=1000 + number)
-    ends = [EndTransaction(f"x{number}", Identity(1000 + number, 0), True, 2, Ticket()) for number in range(10)]
+    ends = [EndTransaction(f"x{number}", ProducerIdentity(1000 + number, 0), True, 2, Ticket()) for number in range(10)]
     service.turn(lambda: [service.service.submit(end) for end in ends])
     assert len(service.wire.calls) == 1
     service.pass_ms(10)
-    assert all(service.status(f"x{number}") is Status.COMPLETE_COMMIT for number in range(10))
+    assert all(service.status(f"x{number}") is TransactionStatus.COMPLETE_COMMIT for number in range(10))
 
 
 def test_partitions_of_this_broker_are_told_without_a_message(service: Service) -> None:
-    written: list[tuple[Ending, TopicPartition]] = []
+    written: list[tuple[TransactionEnd, TopicPartition]] = []
     answers = [[ErrorCode.NOT_LEADER_OR_FOLLOWER], [ErrorCode.NONE]]
 
-    def write(places: Iterator[tuple[Ending, TopicPartition]], done: Callable[[Sequence[ErrorCode]], None]) -> None:
+    def write(
+        places: Iterator[tuple[TransactionEnd, TopicPartition]], done: Callable[[Sequence[ErrorCode]], None]
+    ) -> None:
         written.extend(places)
         done(answers.pop(0))
 
     service.service.here = 1, write
     service.init()
     service.add(0, T0, T1)
-    assert service.end(0).value == Identity(1000, 1)
+    assert service.end(0).value == ProducerIdentity(1000, 1)
     assert service.wire.shown() == [(2, 1000, 1, True, 1, [1])], "T1 is led by another broker"
-    first = (Ending(1000, 1, Marker(True, 1), True), T0)
+    first = (TransactionEnd(1000, 1, Marker(True, 1), True), T0)
     assert written == [first]
-    assert service.status() is Status.PREPARE_COMMIT
+    assert service.status() is TransactionStatus.PREPARE_COMMIT
     service.pass_ms(100)
     assert written == [first, first], "it was refused, and is said again"
-    assert service.status() is Status.COMPLETE_COMMIT
+    assert service.status() is TransactionStatus.COMPLETE_COMMIT
     assert service.service.pending == 0
 
 
@@ -285,7 +287,7 @@ class Here:
         service.service.here = 1, self.write
 
     def write(
-        self, places: Iterator[tuple[Ending, TopicPartition]], done: Callable[[Sequence[ErrorCode]], None]
+        self, places: Iterator[tuple[TransactionEnd, TopicPartition]], done: Callable[[Sequence[ErrorCode]], None]
     ) -> None:
         self.calls.append([tp for _, tp in places])
         self.answers.append(done)
@@ -296,18 +298,18 @@ def test_markers_of_this_broker_alone_need_no_request(service: Service, codes: S
     here = Here(service)
     service.init()
     service.add(0, T0, T1)
-    assert service.end(0).value == Identity(1000, 1)
-    assert service.status() is Status.PREPARE_COMMIT
+    assert service.end(0).value == ProducerIdentity(1000, 1)
+    assert service.status() is TransactionStatus.PREPARE_COMMIT
     assert service.service.pending == 1
     service.turn(lambda: here.answers[0](codes))
     refused = any(codes)
-    assert service.status() is (Status.PREPARE_COMMIT if refused else Status.COMPLETE_COMMIT)
+    assert service.status() is (TransactionStatus.PREPARE_COMMIT if refused else TransactionStatus.COMPLETE_COMMIT)
     assert here.calls == [[T0, T1]]
     if refused:
         service.pass_ms(100)
         assert here.calls == [[T0, T1]] * 2, "after a while both are said again"
         service.turn(lambda: here.answers[1]([ErrorCode.NONE, ErrorCode.NONE]))
-        assert service.status() is Status.COMPLETE_COMMIT
+        assert service.status() is TransactionStatus.COMPLETE_COMMIT
     assert service.service.pending == 0
     assert service.wire.shown() == []
 
@@ -332,7 +334,7 @@ def test_a_loaded_coordinator_writes_few_markers_on_the_short_way(service: Servi
         service.add(0, T0, T1, name=f"x{number}", producer_id=1000 + number)
         service.turn(
             lambda number=number: service.service.submit(
-                EndTransaction(f"x{number}", Identity(1000 + number, 0), True, 2, Ticket())
+                EndTransaction(f"x{number}", ProducerIdentity(1000 + number, 0), True, 2, Ticket())
             )
         )
     here.calls.clear()
@@ -355,8 +357,8 @@ def test_the_next_coordinator_goes_on(service: Service, crash: bool) -> None:
     service.pass_ms(2000)
     rows = service.wire.shown()
     assert {row[4] for row in rows} == {service.epoch}, "only markers of the present epoch"
-    assert service.status() is Status.COMPLETE_COMMIT
-    assert service.end(0).value == Identity(1000, 1), "the end is still known"
+    assert service.status() is TransactionStatus.COMPLETE_COMMIT
+    assert service.end(0).value == ProducerIdentity(1000, 1), "the end is still known"
 
 
 def test_a_coordinator_that_is_none_any_more_writes_no_markers(service: Service) -> None:
@@ -381,7 +383,7 @@ def test_a_coordinator_that_loads_or_leads_nothing() -> None:
     service.lead(load=False)
     assert service.init().value is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     service.pass_ms(1000)
-    assert isinstance(service.init().value, Identity)
+    assert isinstance(service.init().value, ProducerIdentity)
 
 
 def test_a_coordinator_that_is_about_to_be_one() -> None:
@@ -395,7 +397,7 @@ def test_a_journal_that_takes_nothing(service: Service) -> None:
     service.partition.replicas = (1, 2)  # and one of them is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     assert service.add(0, T0).value is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    assert service.status() is Status.EMPTY
+    assert service.status() is TransactionStatus.EMPTY
 
 
 def test_no_producer_id_to_be_had(service: Service) -> None:
@@ -405,7 +407,7 @@ def test_no_producer_id_to_be_had(service: Service) -> None:
     assert isinstance(ticket[0], ApiError)
     assert "the store is away" in ticket[0].message
     service.broken = None
-    assert isinstance(service.init().value, Identity)
+    assert isinstance(service.init().value, ProducerIdentity)
 
 
 def test_a_transaction_that_takes_too_long(service: Service) -> None:
@@ -414,7 +416,7 @@ def test_a_transaction_that_takes_too_long(service: Service) -> None:
     service.pass_ms(75_000)
     assert service.wire.shown() == [(1, 1000, 1, False, 1, [0])]
     told = service.send(DescribeTransaction("a", Ticket()))
-    assert told[0].status is Status.COMPLETE_ABORT
+    assert told[0].status is TransactionStatus.COMPLETE_ABORT
 
 
 def test_stopped(service: Service) -> None:
@@ -436,7 +438,7 @@ def test_markers_that_cannot_be_noted_are_noted_later(service: Service) -> None:
     service.partition.replicas = (1, 2)  # and one of them is in sync
     service.partition.configure(TopicConfig(min_insync_replicas=2))
     service.pass_ms(300)
-    assert service.status() is Status.PREPARE_COMMIT
+    assert service.status() is TransactionStatus.PREPARE_COMMIT
     service.partition.configure(TopicConfig(min_insync_replicas=1))
     service.pass_ms(1000)
-    assert service.status() is Status.COMPLETE_COMMIT
+    assert service.status() is TransactionStatus.COMPLETE_COMMIT

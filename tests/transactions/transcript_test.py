@@ -23,15 +23,15 @@ from tests.transactions.bench import Bench, Ticket
 from ottla.errors import ErrorCode
 from ottla.storage.dump.decoders import as_transactions
 from ottla.transactions.commands import Markers
-from ottla.transactions.state import Identity, Transaction
+from ottla.transactions.state import ProducerIdentity, Transaction
 from ottla.types import TopicPartition
 
 HERE = Path(__file__).parent / "transcripts"
 
 
-def identity_of(text: str) -> Identity:
+def identity_of(text: str) -> ProducerIdentity:
     producer_id, epoch = text.split("/")
-    return Identity(int(producer_id), int(epoch))
+    return ProducerIdentity(int(producer_id), int(epoch))
 
 
 def partition_of(text: str) -> TopicPartition:
@@ -42,7 +42,7 @@ def partition_of(text: str) -> TopicPartition:
 def shown(value: object) -> str:
     if isinstance(value, ErrorCode):
         return value.name
-    if isinstance(value, Identity):
+    if isinstance(value, ProducerIdentity):
         return f"{value.producer_id}/{value.epoch}"
     if isinstance(value, Transaction):
         names = " ".join(map(str, sorted(value.partitions)))

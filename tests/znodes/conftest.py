@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.outcome import Effects
+from ottla.effects import Effects
 from ottla.seams import Failure, Op
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive, JournalLoss
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Streams
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death, Machine
+from ottla.sim.machines.machine import Death, Machine
 from ottla.sim.world import SECOND, Timeline
 from ottla.znodes.local_session import LocalSession
 from ottla.znodes.store import EmbeddedStore
@@ -58,7 +58,7 @@ class Home:
             self.engine,
             lambda path: self.told.append(("node", path)),
             lambda state, session: self.told.append((state, session)),
-        ).begin()
+        ).begin_session()
         self.settle()
 
     def restart(self, death: Death = Death.KILL, loss: tuple[LossPattern, JournalLoss] | None = None) -> None:

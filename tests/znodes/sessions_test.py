@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ottla.seams import Failure, Kind, Op, Session
-from ottla.sim.machine import Death
+from ottla.sim.machines.machine import Death
 from ottla.sim.world import MS, SECOND
 from ottla.znodes.local_session import LocalSession
 from ottla.znodes.records import CorruptStore, decode_snapshot, encode_snapshot
@@ -60,15 +60,15 @@ def test_deadlines_equal_a_table_that_is_searched(steps):
         now += number * MS
         if verb == "begin" and session not in timeouts:
             timeouts[session] = number
-            deadlines.begin(session, number, now)
+            deadlines.begin_session(session, number, now)
             if number:
                 model[session] = now + number * MS
         elif verb == "touch":
-            deadlines.touch(session, now)
+            deadlines.touch_session(session, now)
             if session in model:
                 model[session] = now + timeouts[session] * MS
         elif verb == "end":
-            deadlines.end(session)
+            deadlines.end_session(session)
             model.pop(session, None)
         due = sorted((end, session) for session, end in model.items() if end <= now)
         assert deadlines.due(now) == [session for _, session in due]
@@ -80,8 +80,8 @@ def test_deadlines_equal_a_table_that_is_searched(steps):
 
 def test_waiting_for_a_session_that_is_touched_ends():
     deadlines = Deadlines()
-    deadlines.begin(1, 10, 0)
-    deadlines.touch(1, 5 * MS)
+    deadlines.begin_session(1, 10, 0)
+    deadlines.touch_session(1, 5 * MS)
     assert deadlines.next_ns == 10 * MS
     assert deadlines.due(10 * MS) == []
     assert deadlines.next_ns == 15 * MS
@@ -127,7 +127,7 @@ def test_a_snapshot_of_the_first_format_is_read():
 
 def test_silence_ends_a_session_and_its_nodes(home):
     told = []
-    session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin(timeout_ms=2000)
+    session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
     box = []
     session.submit("x", [Op("create", "/ids"), Op("ephemeral", "/ids/1")], box.append)
     home.shell.effects.drain()
@@ -150,7 +150,7 @@ def test_silence_ends_a_session_and_its_nodes(home):
 
 def test_signs_of_life_keep_a_session(home):
     told = []
-    session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin(timeout_ms=2000)
+    session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
     home.shell.effects.drain()
     acts = [
         session.touch,

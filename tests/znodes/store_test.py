@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 
 from ottla.seams import Failure, Kind, Op, Session
-from ottla.sim.drive import JournalLoss
-from ottla.sim.drive_faults import DiskOperation
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
 from ottla.storage.layout import parse_log_dir
 from ottla.znodes.journal import DIRECTORY
 from ottla.znodes.local_session import LocalSession
@@ -268,7 +268,7 @@ def test_a_failed_sync_leaves_the_outcome_unknown_and_ends_the_store(home):
 
 def test_a_session_that_is_closed_takes_its_nodes_along_and_refuses(home):
     home.submit(Op("ephemeral", "/me"))
-    other = LocalSession(home.engine, lambda path: home.told.append(("other", path)), lambda *_: None).begin()
+    other = LocalSession(home.engine, lambda path: home.told.append(("other", path)), lambda *_: None).begin_session()
     home.settle()
     other.get("/me", True, home.told.append)
     home.settle()

@@ -19,46 +19,47 @@ from typing import Final
 from ottla.broker.alarm import SharedAlarm
 from ottla.broker.containment import Containment
 from ottla.broker.control_plane import ControlPlane
-from ottla.broker.coordinators import Coordinators
+from ottla.broker.coordinators import BrokerCoordinators
 from ottla.broker.dispatch import Dispatch
-from ottla.broker.exporter import ExporterMeasures
+from ottla.broker.exporter import ExporterMetrics
+from ottla.broker.group_txn_verification import GroupTxnVerification
 from ottla.broker.log_dir_handlers import LogDirHandlers
 from ottla.broker.log_handlers import LogHandlers
-from ottla.broker.measures import Measures
-from ottla.broker.openings import Openings
+from ottla.broker.metrics import BrokerMetrics
 from ottla.broker.readiness import Readiness
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.broker.stores import Stores
-from ottla.broker.surroundings import TransactionSurroundings
+from ottla.broker.transaction_cluster_view import TransactionClusterView
+from ottla.broker_client import BrokerClient
 from ottla.changes import changes_state
-from ottla.cluster.adoption import adopt
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.image import Delta
 from ottla.cluster.leaders import ImageLeaders
-from ottla.cluster.membership import Steps
-from ottla.cluster.script import Script
+from ottla.cluster.log_import import adopt
+from ottla.cluster.membership import MembershipSteps
+from ottla.cluster.store.workflow import Workflow
 from ottla.config.broker import BrokerConfig
+from ottla.effects import Effects
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups import heartbeats
-from ottla.outcome import Effects
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
-from ottla.replication import fetch, produce
 from ottla.replication.control import ControlFence
 from ottla.replication.control_handlers import ControlHandlers
 from ottla.replication.epoch_handlers import EpochHandlers
-from ottla.replication.fetch import FetchHandler
-from ottla.replication.fetch_session import FetchSessions
-from ottla.replication.hosted import Hosted
+from ottla.replication.fetch import fetch
+from ottla.replication.fetch.fetch import FetchHandler
+from ottla.replication.fetch.fetch_session import FetchSessions
+from ottla.replication.fetch.replica_selector import selector_named
 from ottla.replication.marker_handlers import MarkerHandlers
-from ottla.replication.produce import ProduceHandler
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.replication.produce import produce
+from ottla.replication.produce.produce import ProduceHandler
+from ottla.replication.produce.verifier import Verifier
 from ottla.replication.replica_manager import ReplicaManager
-from ottla.replication.selector import selector_named
-from ottla.replication.verifier import Verifier
 from ottla.seams import Done, Failure, Gate, Peer, Session, Slot, World
 from ottla.security.broker_login import BrokerLogin
 from ottla.storage.checkpoints import CorruptCheckpoint
-from ottla.storage.cleaning.measures import declare as declare_cleaner
+from ottla.storage.cleaning.metrics import declare as declare_cleaner
 from ottla.storage.errors import WrongDirectory
 from ottla.storage.log_manager import LogManager
 from ottla.transactions.service import TOPIC as TRANSACTION_STATE
@@ -101,7 +102,7 @@ class Broker:
         self._world = world
         self._safeguards = safeguards = safeguards or BrokerSafeguards()
         self._effects = Effects()
-        self.hosted = Hosted()
+        self.hosted = PartitionRegistry()
         self._alarm = SharedAlarm(world.clock)
         self._containment = Containment(world.network, world.clock, safeguards.containment)
         self._purgatory = Purgatory(self._alarm, self._containment.contain_callback)
@@ -111,7 +112,7 @@ class Broker:
         """What it knows of the cluster."""
         self.cluster.on_change = self._on_change
         self._fence = ControlFence(config.node_id, safeguards.replication)
-        self._peers = Peers(world.network, world.clock, config.node_id)
+        self._peers = BrokerClient(world.network, world.clock, config.node_id)
         self._replicas = self._replica_manager()
         self._replicas.fetchers.on_heard = self._on_heard
         self._warming: Iterator[ApiKey] = iter(())
@@ -165,8 +166,8 @@ class Broker:
             config.add_partitions_to_txn_retry_backoff_max_ms,
         )
 
-    def _measures(self) -> Measures:
-        measures = Measures(self.hosted, self._dispatch, self.logs, self._replicas.shared)
+    def _measures(self) -> BrokerMetrics:
+        measures = BrokerMetrics(self.hosted, self._dispatch, self.logs, self._replicas.shared)
         measures.follow(self._replicas.fetchers)
         measures.moves(self._replicas.moves)
         if self.logs.cleaner is not None:
@@ -211,14 +212,14 @@ class Broker:
         `endpoints` is what clients and other brokers are told. Raises Failure or CorruptStore when the first log
         directory, which holds the broker's own metadata store, cannot be read.
         """
-        steps = Steps(
+        steps = MembershipSteps(
             self._remembered,
             self.logs.has_blank_dir,
             self.logs.topics,
             self.logs.incomplete,
             self._adopt,
-            self._found,
-            self._failed,
+            self._on_found,
+            self._on_failed,
         )
         self._control = control = ControlPlane(
             self.cluster,
@@ -242,7 +243,7 @@ class Broker:
             self._fence,
             self._world.clock,
             self._purgatory,
-            control.changes.prepare,
+            control.changes.prepare_topics,
             self._safeguards.replication,
         )
         markers = self._marker_handlers()
@@ -252,17 +253,17 @@ class Broker:
         self._dispatch.add_hot(heartbeats.DECLARATION, self._coordinators.heartbeats.on_request)
         self.verifier.here = self._coordinators.verify_here
         self._coordinators.transactions.here = self.config.node_id, markers.write
-        orders.on_applied = self._readiness.note
-        self._replicas.on_dir_failure = lambda _: control.log_dir_events.tell()
+        orders.on_applied = self._readiness.mark_applied
+        self._replicas.on_dir_failure = lambda _: control.log_dir_events.report_failure()
         control.log_dir_events.on_unheard = self.on_unheard
         control.seat.declare_metrics(self.metrics)
         self._coordinators.declare_metrics(self.metrics, self.hosted)
-        ExporterMeasures(self.metrics, self.hosted, lambda: self.cluster.image, lambda: self.is_controller)
+        ExporterMetrics(self.metrics, self.hosted, lambda: self.cluster.image, lambda: self.is_controller)
         self.end_turn()
 
-    def _coordinate(self, control: ControlPlane) -> Coordinators:
-        surroundings = TransactionSurroundings(self.cluster, self.hosted, control.topics, self._world.clock)
-        return Coordinators(
+    def _coordinate(self, control: ControlPlane) -> BrokerCoordinators:
+        surroundings = TransactionClusterView(self.cluster, self.hosted, control.topics, self._world.clock)
+        return BrokerCoordinators(
             self.cluster,
             self._world,
             self._purgatory,
@@ -271,7 +272,7 @@ class Broker:
             self._peers,
             control.producer_ids,
             surroundings,
-            Openings(self.hosted, self.verifier),
+            GroupTxnVerification(self.hosted, self.verifier),
             self._safeguards,
         )
 
@@ -288,10 +289,10 @@ class Broker:
         except Failure:
             return None  # that directory goes offline when it is claimed
 
-    def _adopt(self, new_id: Callable[[], bytes]) -> Script[None] | None:
+    def _adopt(self, new_id: Callable[[], bytes]) -> Workflow[None] | None:
         return self._adoption(new_id) if self.config.ottla_adopt_logs and self._stores.is_own else None
 
-    def _adoption(self, new_id: Callable[[], bytes]) -> Script[None]:
+    def _adoption(self, new_id: Callable[[], bytes]) -> Workflow[None]:
         cluster_id = self._remembered()
         assert cluster_id is not None, "only logs of another cluster are adopted"
         self._check_owner(cluster_id)
@@ -307,7 +308,7 @@ class Broker:
         except WrongDirectory as wrong:
             raise ApiError(ErrorCode.INCONSISTENT_CLUSTER_ID, str(wrong)) from None
 
-    def _found(self, cluster_id: str) -> None:
+    def _on_found(self, cluster_id: str) -> None:
         """The cluster and its settings are known: recover the logs. Other brokers may write from now on."""
         self._check_owner(cluster_id)
         if not self.logs.load(self.cluster.topic_config, is_wanted=self.is_wanted):
@@ -317,7 +318,7 @@ class Broker:
         self.listening = True
         self.on_listening()
 
-    def _failed(self, failure: Failure) -> None:
+    def _on_failed(self, failure: Failure) -> None:
         _log.error("broker %d cannot start: %s", self.config.node_id, failure)
         self.failed = failure
 
@@ -339,7 +340,7 @@ class Broker:
 
     def _has_all(self) -> bool:
         """Whether it leads and follows whatever it is to lead and follow, as far as it knows."""
-        return self._control.seat.is_settled and self._readiness.look(self.cluster.image, self.cluster.expected)
+        return self._control.seat.is_settled and self._readiness.is_complete(self.cluster.image, self.cluster.expected)
 
     @property
     def _heard(self) -> int:
@@ -359,7 +360,7 @@ class Broker:
         a broker that dies until then has to say again that they are new.
         """
         image = self.cluster.image
-        if not self._readiness.look(image, self.cluster.expected):
+        if not self._readiness.is_complete(image, self.cluster.expected):
             self._purgatory.look_after(READY_MS, self._claim_blank_dirs)
             return
         self.logs.forget_missing()
@@ -377,8 +378,7 @@ class Broker:
     def leave(self, done: Callable[[], None], hand_over: bool = True) -> None:
         """Hand leaderships over while everything still answers (controlled shutdown); `done` follows in any case.
 
-        Not hand_over: all brokers stop, so nobody stays to take them.
-        """
+        Not hand_over: all brokers stop, so nobody stays to take them."""
         if self._left:
             self._effects.later(done)
         else:
@@ -402,7 +402,7 @@ class Broker:
 
     def _on_heard(self, leader: int, hears: bool) -> None:
         if hears:
-            self.cluster.answered(leader)
+            self.cluster.on_broker_responding(leader)
         else:
             self.cluster.fell_silent(leader)
 
@@ -414,7 +414,7 @@ class Broker:
             heard = self._heard
             self._purgatory.look_after(READY_MS, lambda: self._look_at_last(heard, READY_MS))
         if delta.deleted:
-            self._readiness.forget(delta.deleted)
+            self._readiness.forget_topics(delta.deleted)
             self.logs.forget_topics(delta.deleted)
             self._coordinators.topics_deleted(delta.deleted)
         for name in delta.configured:

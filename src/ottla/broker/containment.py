@@ -83,7 +83,7 @@ class Containment:
         except Exception as second:  # noqa: BLE001  # what cannot even be refused costs the connection
             release_stack(second)
             parts = None
-        self._tell(error, where, slot, api_key, version, closes=parts is None)
+        self._send_error(error, where, slot, api_key, version, closes=parts is None)
         if parts is None:
             return
         try:
@@ -103,7 +103,7 @@ class Containment:
         response = None if api_key in ORDERS else element_errors(api_key, version, request, _defect())
         if response is None:
             raise error
-        self._tell(error, release_stack(error), slot, api_key, version, closes=False)
+        self._send_error(error, release_stack(error), slot, api_key, version, closes=False)
         return response
 
     def contain_callback(self, error: Exception, action: Callable[[], None]) -> None:
@@ -120,9 +120,11 @@ class Containment:
 
     def close(self, error: Exception, slot: Slot, api_key: int, version: int) -> None:
         """Close the connection: the answer is half given. Raises HalfChanged when `error` is one."""
-        self._tell(error, release_stack(error), slot, api_key, version, closes=True)
+        self._send_error(error, release_stack(error), slot, api_key, version, closes=True)
 
-    def _tell(self, error: Exception, where: str, slot: Slot, api_key: int, version: int, *, closes: bool) -> None:
+    def _send_error(
+        self, error: Exception, where: str, slot: Slot, api_key: int, version: int, *, closes: bool
+    ) -> None:
         self.counts[api_key] = self.counts.get(api_key, 0) + 1
         what = f"{name_of(api_key)} in version {version} failed with {describe(error)} at {where}"
         if closes:
@@ -148,13 +150,13 @@ def release_stack(error: Exception) -> str:
     """
     if isinstance(error, HalfChanged):
         raise error
-    where = _place(error.__traceback__)
+    where = _place_trace(error.__traceback__)
     error.__traceback__ = None
     error.__context__ = None
     return where
 
 
-def _place(trace: TracebackType | None) -> str:
+def _place_trace(trace: TracebackType | None) -> str:
     """File and line of the innermost frame that has a file; generated code is named by its caller."""
     found = "an unknown place"
     while trace is not None:

@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.broker.stores import Stores
-from ottla.cluster.alterations import Alterations
-from ottla.cluster.client_handlers import Ranges
+from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
+from ottla.cluster.config_writer import ConfigWriter
+from ottla.cluster.controlled_shutdown import ControlledShutdown
+from ottla.cluster.controller.controller_election import ControllerElector
 from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.cluster.controller.seat import ControllerSeat
-from ottla.cluster.departure import Departure
 from ottla.cluster.epoch_lookup import EpochLookup
-from ottla.cluster.handlers import Room, cluster_handlers
+from ottla.cluster.handlers.all_handlers import HandlerContext, cluster_handlers
+from ottla.cluster.handlers.client_handlers import Ranges
 from ottla.cluster.image import Delta
 from ottla.cluster.log_dir_events import LogDirEvents
-from ottla.cluster.membership import Membership, Steps
+from ottla.cluster.membership import Membership, MembershipSteps
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.cluster.topic_requests import TopicRequests
-from ottla.outcome import Effects
-from ottla.peers import Peers
+from ottla.effects import Effects
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
 from ottla.seams import Session, World
@@ -39,9 +39,9 @@ class ControlPlane:
         stores: Stores,
         effects: Effects,
         purgatory: Purgatory,
-        peers: Peers,
+        peers: BrokerClient,
         fence: ControlFence,
-        steps: Steps,
+        steps: MembershipSteps,
         safeguards: ControllerSafeguards | None,
     ) -> None:
         """Opens the store. Raises Failure or CorruptStore when it is the broker's own and cannot be read."""
@@ -50,7 +50,7 @@ class ControlPlane:
         self._store = store
         node_id = cluster.node_id
         self.changes = ConfigChanges(store, cluster, clock, purgatory, effects.later)
-        self.seat = ControllerSeat(
+        self.seat = ControllerElector(
             node_id,
             store,
             clock,
@@ -64,12 +64,12 @@ class ControlPlane:
         )
         self.membership = Membership(cluster, self.changes, self.seat, store, fence, purgatory, clock, entropy, steps)
         self.log_dir_events = LogDirEvents(store, purgatory, node_id, cluster.config.log_dir_failure_timeout_ms)
-        self.departure = Departure(cluster, fence, peers, purgatory)
+        self.departure = ControlledShutdown(cluster, fence, peers, purgatory)
         self.topics = topics = TopicRequests(cluster, self.seat, peers, stores.is_own)
-        alterations = Alterations(store, cluster)
+        alterations = ConfigWriter(store, cluster)
         self.producer_ids = ProducerIds(store, node_id)
         fence.look_up = EpochLookup(store, fence).look_up
-        self._room = Room(cluster, self.changes, alterations, topics, fence, world.network)
+        self._room = HandlerContext(cluster, self.changes, alterations, topics, fence, world.network)
 
     def handlers(self, ranges: Ranges) -> list[object]:
         """Who answers for the cluster."""
@@ -101,6 +101,6 @@ class ControlPlane:
             done()
 
         if hand_over and self.membership.is_registered and self.departure.is_needed:
-            self.departure.begin(left)
+            self.departure.begin_shutdown(left)
         else:
             left()

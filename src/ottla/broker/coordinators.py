@@ -7,51 +7,51 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.broker.openings import Openings
+from ottla.broker.group_txn_verification import GroupTxnVerification
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.broker.surroundings import TransactionSurroundings
-from ottla.cluster.client_handlers import TRANSACTION_VERSION
+from ottla.broker.transaction_cluster_view import TransactionClusterView
+from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.coordinators import partition_for
+from ottla.cluster.handlers.client_handlers import TRANSACTION_VERSION
 from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE
 from ottla.cluster.producer_ids import ProducerIds
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.runner import Tools
 from ottla.coordinator.shard import TransactionEnd
-from ottla.groups.admin_handlers import GroupAdminHandlers
+from ottla.coordinator.shard_runtime import RuntimeContext
+from ottla.effects import Effects
 from ottla.groups.groups import TOPIC, Groups
+from ottla.groups.handlers.admin_handlers import GroupAdminHandlers
+from ottla.groups.handlers.member_handlers import MemberHandlers
+from ottla.groups.handlers.offset_handlers import OffsetHandlers
+from ottla.groups.handlers.txn_offset_handlers import TxnOffsetHandlers
 from ottla.groups.heartbeats import Heartbeats
-from ottla.groups.measures import GroupMeasures
-from ottla.groups.member_handlers import MemberHandlers
-from ottla.groups.offset_handlers import OffsetHandlers
+from ottla.groups.metrics import GroupMetrics
 from ottla.groups.records import GroupCodec
 from ottla.groups.shard import GroupShard
-from ottla.groups.txn_offset_handlers import TxnOffsetHandlers
 from ottla.metrics import Registry
-from ottla.outcome import Effects
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
-from ottla.replication import verifier
-from ottla.replication.hosted import Hosted
-from ottla.replication.partition import Partition
-from ottla.replication.shared import Shared
-from ottla.replication.verifier import Codes, Question
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.replication.produce import verifier
+from ottla.replication.produce.verifier import VerificationCodes, VerificationRequest
 from ottla.seams import Clock, World
 from ottla.transactions.admin_handlers import TransactionAdminHandlers
 from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.machine import Policy
-from ottla.transactions.measures import TransactionMeasures
-from ottla.transactions.messages import Wanted
+from ottla.transactions.messages import RequestedPartitions
+from ottla.transactions.metrics import TransactionMetrics
 from ottla.transactions.producer_handlers import ProducerHandlers
 from ottla.transactions.safeguards import TransactionSafeguards
 from ottla.transactions.service import Transactions
-from ottla.transactions.state import Identity
+from ottla.transactions.state import ProducerIdentity
 
 _new = tuple.__new__  # a third of the time of the classes' own, and this runs twice per transaction
 
 
-class Coordinators:
+class BrokerCoordinators:
     """Groups and transactions; each on its own internal topic."""
 
     def __init__(
@@ -60,11 +60,11 @@ class Coordinators:
         world: World,
         purgatory: Purgatory,
         effects: Effects,
-        shared: Shared,
-        peers: Peers,
+        shared: PartitionContext,
+        peers: BrokerClient,
         ids: ProducerIds,
-        surroundings: TransactionSurroundings,
-        openings: Openings,
+        surroundings: TransactionClusterView,
+        openings: GroupTxnVerification,
         safeguards: BrokerSafeguards,
     ) -> None:
         """Takes notice of the roles of this broker's partitions."""
@@ -80,7 +80,7 @@ class Coordinators:
 
         shards = Coordinator(TOPIC, _group_tools(config, *around), make)
         self.groups = Groups(shards, self, partition_for, lambda: cluster.config, self._new_id)
-        tools = Tools(*around, TransactionCodec(), buffer_size=config.transaction_state_log_load_buffer_size)
+        tools = RuntimeContext(*around, TransactionCodec(), buffer_size=config.transaction_state_log_load_buffer_size)
         self.transactions = Transactions(
             tools, _policy(config, safeguards.transactions), ids, peers, surroundings, config.request_timeout_ms
         )
@@ -101,25 +101,26 @@ class Coordinators:
             TransactionAdminHandlers(self.transactions, lambda: clock.now().wall_ms),
         ]
 
-    def verify_here(self, question: Question, done: Callable[[Codes], None]) -> bool:
-        """Implements `ottla.replication.verifier.Here`: what this broker would ask itself needs no message."""
+    def verify_here(self, question: VerificationRequest, done: Callable[[VerificationCodes], None]) -> bool:
+        """Implements `ottla.replication.produce.verifier.LocalCoordinator`: what this broker would ask itself needs no
+        message."""
         shard = self.transactions.shard_of(question.transactional_id)
         if shard is None:
             return False
-        identity = _new(Identity, (question.producer_id, question.epoch))
+        identity = _new(ProducerIdentity, (question.producer_id, question.epoch))
         fields = question.transactional_id, identity, not question.add, question.partitions
-        self._producers.add(_new(Wanted, fields), verifier.VERSION, done, shard.submit)
+        self._producers.add(_new(RequestedPartitions, fields), verifier.VERSION, done, shard.submit)
         return True
 
-    def declare_metrics(self, registry: Registry, hosted: Hosted) -> None:
+    def declare_metrics(self, registry: Registry, hosted: PartitionRegistry) -> None:
         """Register what is measured of groups and transactions."""
 
         def end_of(topic: str, partition: int) -> int | None:
             found = hosted.find(topic, partition)
             return None if found is None else found.high_watermark
 
-        GroupMeasures(registry, self.groups, end_of)
-        TransactionMeasures(registry, self.transactions)
+        GroupMetrics(registry, self.groups, end_of)
+        TransactionMetrics(registry, self.transactions)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0: there is no such topic."""
@@ -174,8 +175,8 @@ class Coordinators:
 
 def _group_tools(
     config: BrokerConfig, clock: Clock, purgatory: Purgatory, later: Callable[[Callable[[], None]], None]
-) -> Tools:
-    return Tools(
+) -> RuntimeContext:
+    return RuntimeContext(
         clock,
         purgatory,
         later,

@@ -94,7 +94,7 @@ class Dispatch:
         brokers_log_in: only connections with BROKER_PRINCIPAL are brokers'.
         """
         self.sliced = SlicedRequests(
-            network, later, self._handle, self._answer, self._failed, self._refuse_elements, error_response
+            network, later, self._handle_cold_api, self._answer, self._on_failed, self._refuse_elements, error_response
         )
         self._network = network
         self.containment = containment or Containment(network)
@@ -181,7 +181,7 @@ class Dispatch:
         request: Any = None
 
         def fail(context: Context, error: Exception) -> None:
-            self._failed(context, error, request)
+            self._on_failed(context, error, request)
 
         context = Context(key, version, correlation_id, client_id, slot, self._answer, fail=fail)
         try:
@@ -189,17 +189,17 @@ class Dispatch:
                 self.sliced.start(cold, context, frame, body_pos)
                 return Gate.NEXT if context.answered else Gate.WAIT
             request, _ = decode(cold.request, version, frame, body_pos)
-            response = self._handle(cold, context, request)
+            response = self._handle_cold_api(cold, context, request)
         except (HalfChanged, MalformedMessage):
             raise
         except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
-            self._failed(context, error, request)
+            self._on_failed(context, error, request)
             return Gate.NEXT
         if response is not None:
             self._answer(context, response)
         return Gate.NEXT if context.answered else Gate.WAIT
 
-    def _failed(self, context: Context, error: Exception, request: Any = None) -> None:
+    def _on_failed(self, context: Context, error: Exception, request: Any = None) -> None:
         """A handler has a defect: what it may still bring later is not the answer any more."""
         context.failed = True
         if not context.answered:
@@ -233,7 +233,7 @@ class Dispatch:
         if self._early:
             self._early.pop(peer, None)
 
-    def _handle(self, cold: ColdApi, context: Context, request: Any) -> object:
+    def _handle_cold_api(self, cold: ColdApi, context: Context, request: Any) -> object:
         try:
             if context.api_version >= cold.brokers_from and not self.is_broker(context.peer):
                 raise ApiError(

@@ -59,7 +59,7 @@ def element_errors(api_key: int, version: int, request: Any, error: ApiError) ->
     elements, size = _extent(request, version)
     if not 0 < elements <= ELEMENTS_MAX or elements * ELEMENT_COST > size * AMPLIFICATION + ALLOWANCE:
         return None
-    return response if _fill(response, request, version, error) else None
+    return response if _fill_response(response, request, version, error) else None
 
 
 def _asked(request: Any, version: int) -> list[Any]:
@@ -88,7 +88,7 @@ def _size(asked: Any, version: int) -> int:
     return texts + sum(calcsize(NUMBERS[field.type]) for field in fields if field.type in NUMBERS)
 
 
-def _fill(response: Any, request: Any, version: int, error: ApiError) -> bool:
+def _fill_response(response: Any, request: Any, version: int, error: ApiError) -> bool:
     """Answer each element of the request; False where the response has no place for that."""
     for field in response.FIELDS:
         if field.type == "array" and field.of == "struct" and field.exists(version):
@@ -127,7 +127,7 @@ def _refused(kind: StructType, asked: Any, version: int, error: ApiError) -> Any
         if _MESSAGE in names:
             setattr(element, _MESSAGE, error.message or None)
     else:
-        _fill(element, asked, version, error)
+        _fill_response(element, asked, version, error)
     return element
 
 

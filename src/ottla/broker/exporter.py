@@ -2,7 +2,7 @@
 
 Zone: deterministic. Offsets and replicas of a partition are told by the broker that leads it, what is said of the whole
 cluster by the controller: so each row comes from one broker, and sums over brokers are right. Groups and their lag
-stand in `ottla.groups.measures`.
+stand in `ottla.groups.metrics`.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import Final
 
 from ottla.cluster.image import ClusterImage, PartitionImage
 from ottla.metrics import Labels, Registry
-from ottla.replication.hosted import Hosted
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import PartitionRegistry
 
 _PARTITION: Final = "kafka_topic_partition_"
 Rows = Iterator[tuple[Labels, float]]
 
 
-class ExporterMeasures:
+class ExporterMetrics:
     """Registers the rows of one broker."""
 
     def __init__(
         self,
         registry: Registry,
-        hosted: Hosted,
+        hosted: PartitionRegistry,
         image: Callable[[], ClusterImage],
         is_controller: Callable[[], bool],
     ) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
-from ottla.repeats import Repeats
+from ottla.duplicate_names import DuplicateNames
 from ottla.requests import Parts
 from ottla.wire.slices import Elements, Path, weigh, with_array
 
@@ -37,8 +37,8 @@ class SomeElements:
     def survey(self) -> Iterator[int]:
         """Find what counts for the whole request, in steps; yields their costs in microseconds."""
         once, names = self.parts.once, self.parts.names
-        repeats = Repeats()
-        for elements in self._look():
+        repeats = DuplicateNames()
+        for elements in self._read_elements():
             self.weight += self._weigh(elements)
             yield self.cost_us
             if names is not None:
@@ -54,7 +54,7 @@ class SomeElements:
                 self.repeated = stop.value
                 return
 
-    def _look(self) -> Iterator[list[Any]]:
+    def _read_elements(self) -> Iterator[list[Any]]:
         yield getattr(self.request, self.path[0])
 
     def _weigh(self, elements: list[Any]) -> int:
@@ -67,7 +67,7 @@ class SomeElements:
         None where more of it was read, and no whole element.
         """
         seen: set[int] = set()
-        for elements in self._look():
+        for elements in self._read_elements():
             kept = self._first_ones(elements, seen)
             yield with_array(self.request, self.path[0], kept) if kept else None
 
@@ -100,7 +100,7 @@ class ManyElements(SomeElements):
         super().__init__(None, path, parts)
         self._elements = elements
 
-    def _look(self) -> Iterator[list[Any]]:
+    def _read_elements(self) -> Iterator[list[Any]]:
         request = yield from self._elements.slices()
         if self.request is None:
             self.request = request

@@ -55,7 +55,7 @@ class LogDirHandlers:
     ) -> AlterReplicaLogDirsResponse:
         """Begin to move replicas; who asked sees in DescribeLogDirs how far they are."""
         results = [
-            (topic.name, _Moved(partition_index=index, error_code=self._alter(topic.name, index, each.path)))
+            (topic.name, _Moved(partition_index=index, error_code=self._alter_topic(topic.name, index, each.path)))
             for each in request.dirs
             for topic in each.topics
             for index in topic.partitions
@@ -65,9 +65,9 @@ class LogDirHandlers:
             results=[topic_result(topic_name=name, partitions=partitions) for name, partitions in by_topic(results)]
         )
 
-    def _alter(self, topic: str, index: int, path: str) -> ErrorCode:
+    def _alter_topic(self, topic: str, index: int, path: str) -> ErrorCode:
         try:
-            self._moves.alter(TopicPartition(topic, index), path)
+            self._moves.alter_partition(TopicPartition(topic, index), path)
         except ApiError as error:
             return error.code
         return ErrorCode.NONE

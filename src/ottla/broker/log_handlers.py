@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.gather import Gather
+from ottla.fan_in import FanIn
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.deletion import delete_records
-from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, NoLeaders, missing
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import PartitionRegistry
 from ottla.requests import Context, Parts, handles
 from ottla.seams import Clock, Failure, Peer
-from ottla.storage.index import TimestampOffset
+from ottla.storage.indexes.index import TimestampOffset
 from ottla.types import INTERNAL_TOPICS, NO_EPOCH, NO_OFFSET, NO_TIMESTAMP
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -66,7 +66,7 @@ class LogHandlers:
 
     def __init__(
         self,
-        hosted: Hosted,
+        hosted: PartitionRegistry,
         purgatory: Purgatory,
         clock: Clock,
         leaders: Leaders | None = None,
@@ -82,7 +82,7 @@ class LogHandlers:
         self._clock = clock
         self._leaders: Leaders = leaders or NoLeaders()
 
-    def _find(self, topic: str, partition: int) -> Partition:
+    def _find_topic(self, topic: str, partition: int) -> Partition:
         """Raises ApiError when the partition does not live here."""
         found = self._hosted.find(topic, partition)
         if found is None:
@@ -106,7 +106,7 @@ class LogHandlers:
         # A client that names a replica is a client all the same: it reads up to the high watermark.
         as_replica = request.replica_id >= 0 and self._is_broker is not None and self._is_broker(context.peer)
         counts = Counter((topic.name, one.partition_index) for topic in request.topics for one in topic.partitions)
-        gather: Gather[tuple[str, _Offset]] = Gather(
+        gather: FanIn[tuple[str, _Offset]] = FanIn(
             lambda results: context.reply(
                 ListOffsetsResponse(
                     topics=[
@@ -140,7 +140,7 @@ class LogHandlers:
     ) -> None:
         """Answer one partition, now or later. Raises ApiError before it has passed `slot` on."""
         version = context.api_version
-        partition = self._find(asked.topic, asked.partition)
+        partition = self._find_topic(asked.topic, asked.partition)
         partition.check_leader(asked.leader_epoch)
         if asked.timestamp < 0 and _SINCE.get(asked.timestamp, version + 1) > version:
             raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"timestamp {asked.timestamp} means nothing in this version")
@@ -203,7 +203,7 @@ class LogHandlers:
     )
     def delete_records(self, context: Context, request: DeleteRecordsRequest) -> None:
         """Move log starts up; the answer is the new low watermark per partition."""
-        gather: Gather[tuple[str, _Trimmed]] = Gather(
+        gather: FanIn[tuple[str, _Trimmed]] = FanIn(
             lambda results: context.reply(
                 DeleteRecordsResponse(
                     topics=[
@@ -228,7 +228,7 @@ class LogHandlers:
         slot: Callable[[tuple[str, _Trimmed]], None],
     ) -> None:
         @context.continuing
-        def answer(outcome: int | ApiError) -> None:
+        def send_response(outcome: int | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 slot((topic, _Trimmed(partition_index=index, low_watermark=NO_OFFSET, error_code=outcome.code)))
             else:
@@ -237,9 +237,11 @@ class LogHandlers:
         try:
             if topic in INTERNAL_TOPICS:
                 raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, "records of internal topics are not deleted by hand")
-            delete_records(self._find(topic, index), offset, timeout_ms, self._leaders, self._purgatory, answer)
+            delete_records(
+                self._find_topic(topic, index), offset, timeout_ms, self._leaders, self._purgatory, send_response
+            )
         except ApiError as error:
-            answer(error.as_value())
+            send_response(error.as_value())
 
     # -- DescribeProducers -------------------------------------------------------------------------------------
 
@@ -266,7 +268,7 @@ class LogHandlers:
 
     def _producers(self, topic: str, index: int) -> DescribeProducersResponse.PartitionResponse:
         try:
-            partition = self._find(topic, index)
+            partition = self._find_topic(topic, index)
         except ApiError as error:
             return DescribeProducersResponse.PartitionResponse(
                 partition_index=index, error_code=error.code, error_message=error.message

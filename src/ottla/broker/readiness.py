@@ -26,7 +26,7 @@ class Readiness:
         """A topic or partition that was missing when it was last looked at."""
         self._missing: TopicPartition | None = None
 
-    def note(self, partitions: Iterable[TopicPartition]) -> None:
+    def mark_applied(self, partitions: Iterable[TopicPartition]) -> None:
         """These orders have been carried out."""
         for topic, number in partitions:
             told = self._told.setdefault(topic, {})
@@ -34,19 +34,19 @@ class Readiness:
             told[number] = None
             self._unseen.setdefault(topic, {})[number] = None
 
-    def forget(self, topics: Iterable[str]) -> None:
+    def forget_topics(self, topics: Iterable[str]) -> None:
         """These topics are gone."""
         for topic in topics:
             self._told.pop(topic, None)
             self._unseen.pop(topic, None)
 
-    def look(self, image: ClusterImage, expected: Sequence[str]) -> bool:
+    def is_complete(self, image: ClusterImage, expected: Sequence[str]) -> bool:
         """Whether nothing is missing. `expected`: the topics that were there when the broker joined."""
         if self._node_id not in image.brokers or self._still_missing(image):
             return False
         self.missing = self._not_shown(image) or next((name for name in expected if name not in image.topics), None)
         if self.missing is None:
-            self._missing = self._find(image)
+            self._missing = self._find_image(image)
             self.missing = None if self._missing is None else str(self._missing)
         return self.missing is None
 
@@ -68,7 +68,7 @@ class Readiness:
         partition = image.partition(*self._missing)
         return partition is not None and self._lacks(self._missing, partition)
 
-    def _find(self, image: ClusterImage) -> TopicPartition | None:
+    def _find_image(self, image: ClusterImage) -> TopicPartition | None:
         for topic in image.topics.values():
             for partition in topic.partitions:
                 tp = TopicPartition(topic.name, partition.partition)

@@ -104,8 +104,8 @@ class SlicedRequests:
         if len(frame) > INLINE:
             frame = self._network.hold(context.slot, frame)
         large.steps = self._steps(api, large, frame, body_pos)
-        self._keep(large)
-        self._run(large)
+        self._keep_large_request(large)
+        self._run_large_request(large)
 
     def run_steps(self, slot: Slot, key: int, version: int, correlation_id: int, steps: MakeSteps) -> None:
         """Run the steps of a handler that decodes by itself, from a later turn on, under the costs of all others.
@@ -113,8 +113,8 @@ class SlicedRequests:
         What they return is the response; None: the handler answers by itself.
         """
         large = _Large(Context(key, version, correlation_id, None, slot, self._answer))
-        large.steps = steps(lambda: self._resume(large))
-        self._keep(large)
+        large.steps = steps(lambda: self._resume_large_request(large))
+        self._keep_large_request(large)
         self._put_back(large)
 
     def join_pieces(self, context: Context, response: InPieces) -> None:
@@ -122,14 +122,14 @@ class SlicedRequests:
         large = _Large(context)
         large.steps = _joining(context, response)
         next(large.steps)
-        self._keep(large)
+        self._keep_large_request(large)
         self._put_back(large)
 
     def handle_parts(self, api: Api, context: Context, response: InParts) -> None:
         """Handle these requests in later turns in place of one, then send their answers as one."""
         large = _Large(context)
         large.steps = self._all_parts(api, large, response)
-        self._keep(large)
+        self._keep_large_request(large)
         self._put_back(large)
 
     def on_gone(self, peer: Peer) -> None:
@@ -152,7 +152,7 @@ class SlicedRequests:
             large.is_queued = False
             if not large.is_gone:
                 try:
-                    self._run(large)
+                    self._run_large_request(large)
                 except MalformedMessage as error:
                     self._network.close(large.context.peer, f"sent a request that cannot be read: {error}")
                 except HalfChanged:
@@ -168,7 +168,7 @@ class SlicedRequests:
             self._queue.append(large)
             self._plan()
 
-    def _run(self, large: _Large) -> None:
+    def _run_large_request(self, large: _Large) -> None:
         """Run slices up to the cost of a turn."""
         left = TURN_US
         try:
@@ -179,16 +179,16 @@ class SlicedRequests:
                     return
                 left -= cost
         except StopIteration as stop:
-            self._end(large)
+            self._end_large_request(large)
             if stop.value is not None:
                 self._answer(large.context, stop.value)
         except BaseException:
-            self._end(large)
+            self._end_large_request(large)
             raise
         else:
             self._put_back(large)
 
-    def _end(self, large: _Large) -> None:
+    def _end_large_request(self, large: _Large) -> None:
         large.is_gone = True
         running = self._large.get(large.context.peer)
         if running is not None:
@@ -196,7 +196,7 @@ class SlicedRequests:
             if not running:
                 del self._large[large.context.peer]
 
-    def _keep(self, large: _Large) -> None:
+    def _keep_large_request(self, large: _Large) -> None:
         self._large.setdefault(large.context.peer, set()).add(large)
 
     # -- the steps of one request ------------------------------------------------------------------------------------
@@ -209,13 +209,13 @@ class SlicedRequests:
         if len(frame) <= INLINE:
             request, _ = decode(api.request, version, frame, body_pos)
             if parts is None or path is None or not getattr(request, path[0]):
-                return (yield from self._ask(api, large, request))
+                return (yield from self._dispatch_part(api, large, request))
             return (yield from self._in_parts(api, large, SomeElements(request, path, parts)))
         if walked is None:
             decoding = decode_sliced(api.request, version, frame, body_pos)
             request = yield from _costing(decoding)
             del frame
-            return (yield from self._ask(api, large, request))
+            return (yield from self._dispatch_part(api, large, request))
         if parts is not None and parts.once is not None:
             walked = walked[:1]  # equal elements are found as a whole
         elements = Elements(api.request, version, frame, body_pos, walked)
@@ -223,14 +223,14 @@ class SlicedRequests:
             request = yield from _costing(elements.slices())
             if getattr(request, walked[0]) is not None:
                 setattr(request, walked[0], elements)
-            return (yield from self._ask(api, large, request))
+            return (yield from self._dispatch_part(api, large, request))
         return (yield from self._in_parts(api, large, ManyElements(elements, path, parts)))
 
     def _in_parts(self, api: Api, large: _Large, request: SomeElements) -> Steps:
         yield from request.survey()
         whole = Whole(request.repeated)
         if request.weight * request.parts.cost_us <= PART_US:
-            return (yield from self._ask(api, large, request.as_one(), whole=whole))
+            return (yield from self._dispatch_part(api, large, request.as_one(), whole=whole))
         return (yield from self._join(api, large, request.slices(), request.cost_us, whole))
 
     def _all_parts(self, api: Api, large: _Large, response: InParts) -> Steps:
@@ -250,7 +250,7 @@ class SlicedRequests:
         for request in requests:
             yield cost_us
             for part in split(request, path, size) if request is not None else ():
-                response = yield from self._ask(api, large, part, is_part=True, whole=whole)
+                response = yield from self._dispatch_part(api, large, part, is_part=True, whole=whole)
                 if isinstance(response, ApiError):
                     error = response
                     response = self._as_response(context.api_key, error)
@@ -264,7 +264,7 @@ class SlicedRequests:
                 yield max(weigh(part, path) * parts.cost_us, (joined.size - before) // _ENCODE_BYTES_PER_US)
         return Encoded(joined.parts())
 
-    def _ask(
+    def _dispatch_part(
         self, api: Api, large: _Large, request: object, *, is_part: bool = False, whole: Whole | None = None
     ) -> Steps:
         asked = large.context
@@ -312,7 +312,7 @@ class SlicedRequests:
             answer = _Defect(second)
         if not was_answered:
             large.answer = answer
-            self._resume(large)
+            self._resume_large_request(large)
 
     def _on_answer(self, large: _Large, context: Context, response: object) -> None:
         if context.failed:
@@ -320,9 +320,9 @@ class SlicedRequests:
         assert not context.answered, f"API {context.api_key} answered twice"
         context.answered = True
         large.answer = response
-        self._resume(large)
+        self._resume_large_request(large)
 
-    def _resume(self, large: _Large) -> None:
+    def _resume_large_request(self, large: _Large) -> None:
         if large.is_waiting and not large.is_gone:
             large.is_waiting = False
             self._put_back(large)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ottla.cluster.watches import WatchedStore
-from ottla.outcome import Effects
+from ottla.cluster.store.watches import WatchedStore
+from ottla.effects import Effects
 from ottla.seams import Done, Session, World
 from ottla.znodes.local_session import LocalSession
 from ottla.znodes.store import EmbeddedStore
@@ -37,7 +37,7 @@ class Stores:
             assert self._outside is not None
             return WatchedStore(self._outside)
         self._embedded.load()
-        return WatchedStore(LocalSession(self._embedded, on_node, on_session).begin())
+        return WatchedStore(LocalSession(self._embedded, on_node, on_session).begin_session())
 
     def close(self, done: Done[None], now: Callable[[Callable[[], None]], None]) -> None:
         """End the embedded store; the session with one outside is the shell's to end. `now` queues an effect."""

@@ -8,19 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ottla.cli.options import DEFAULT_TIMEOUT_S, Settings, client_settings, given
+from ottla.cli.options import DEFAULT_TIMEOUT_S, ClientSettings, client_settings, given
 
 if TYPE_CHECKING:
     from ottla.client import Consumer, Producer
-    from ottla.client.producer.failed import FailedRecord
+    from ottla.client.producer.failed_records import FailedRecord
 
 _REQUEST_TIMEOUT_MS = 30_000
 _LINGER_MS = 5
 
 
 def make_producer(
-    defaults: Settings | None = None,
-    overrides: Settings | None = None,
+    defaults: ClientSettings | None = None,
+    overrides: ClientSettings | None = None,
     on_failed: Callable[[FailedRecord], object] | None = None,
 ) -> Producer:
     """A producer; close it. `--timeout` bounds how long a record may take, and how long a call may block.
@@ -36,7 +36,7 @@ def make_producer(
     return Producer(settings, on_failed=on_failed)
 
 
-def _request_timeout_ms(settings: Settings) -> int:
+def _request_timeout_ms(settings: ClientSettings) -> int:
     """Kafka's, or what `delivery.timeout.ms` leaves room for."""
     try:
         room = int(settings["delivery.timeout.ms"]) - int(settings.get("linger.ms", _LINGER_MS))
@@ -45,7 +45,7 @@ def _request_timeout_ms(settings: Settings) -> int:
     return max(1, min(_REQUEST_TIMEOUT_MS, room))
 
 
-def make_consumer(defaults: Settings | None = None, overrides: Settings | None = None) -> Consumer:
+def make_consumer(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Consumer:
     """A consumer; close it. Arguments as of `client_settings`. Raises ConfigError."""
     from ottla.client import Consumer
     from ottla.client.consumer.settings import CONSUMER_KEYS

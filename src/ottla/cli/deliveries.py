@@ -11,10 +11,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from ottla.cli.failure import BadLine, CommandFailed
-from ottla.cli.output import write_jsonl
+from ottla.cli.views.output import write_jsonl
 
 if TYPE_CHECKING:
-    from ottla.cli.record_text import RecordLine
+    from ottla.cli.views.record_text import RecordLine
     from ottla.client import ClientError, Producer, RecordMetadata
 
 _RUNS_AT_ONCE: Final = 100

@@ -11,7 +11,7 @@ import click
 
 from ottla.cli.failure import BadLine
 from ottla.cli.options import given
-from ottla.cli.output import Json, one_line
+from ottla.cli.views.output import Json, one_line
 from ottla.client.errors import (
     ClientError,
     ConfigError,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import click
 
-from ottla.cli.output import Json
+from ottla.cli.views.output import Json
 
 
 class CommandFailed(click.ClickException):

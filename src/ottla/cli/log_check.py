@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ottla.cli.options import output_option
-from ottla.cli.output import Json, write, write_json
-from ottla.cli.progress import Progress
+from ottla.cli.views.output import Json, write, write_json
+from ottla.cli.views.progress import Progress
 
 if TYPE_CHECKING:  # so that help does not import the storage
-    from ottla.server.lock import DirectoryLock
+    from ottla.server.disks.data_dir_lock import DirectoryLock
     from ottla.storage.verify.findings import Finding, Report
 
 DAMAGED = 1
@@ -37,12 +37,12 @@ def verify(directories: tuple[str, ...], output: str) -> None:
     Nothing is written. The exit code is 0 when all is well, 1 when something is damaged, 2 when a directory cannot be
     read.
     """
-    reports = {directory: _check(directory) for directory in directories}
+    reports = {directory: _check_directory(directory) for directory in directories}
     if output == "json":
         write_json([_as_json(directory, report) for directory, report in reports.items()])
     else:
         for directory, report in reports.items():
-            _show(directory, report)
+            _show_directory(directory, report)
     if not all(report.clean for report in reports.values()):
         click.get_current_context().exit(DAMAGED)
 
@@ -66,7 +66,7 @@ def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
     for directory in directories:
         lock = None if dry_run else _lock(directory)
         try:
-            report = _check(directory)
+            report = _check_directory(directory)
             done = [finding for finding in report.findings if finding.actions]
             if not dry_run:
                 carry_out(directory, done)
@@ -85,7 +85,7 @@ def repair(directories: tuple[str, ...], dry_run: bool, output: str) -> None:
         click.get_current_context().exit(DAMAGED)
 
 
-def _check(directory: str) -> Report:
+def _check_directory(directory: str) -> Report:
     from ottla.storage.verify.directory import verify as check
     from ottla.storage.verify.source import OrdinaryDirectory
 
@@ -122,7 +122,7 @@ def _journal(directory: str) -> list[Finding]:
 
 def _lock(directory: str) -> DirectoryLock:
     from ottla.seams import Failure
-    from ottla.server.lock import DirectoryLock
+    from ottla.server.disks.data_dir_lock import DirectoryLock
 
     inside = os.path.exists(os.path.join(os.path.dirname(os.path.abspath(directory)), "meta.properties"))
     try:
@@ -135,7 +135,7 @@ def _unreadable(directory: str, error: OSError) -> click.ClickException:
     return _Unreadable(f"{error.filename or directory}: {error.strerror}")
 
 
-def _show(directory: str, report: Report) -> None:
+def _show_directory(directory: str, report: Report) -> None:
     for finding in report.findings:
         write(f"{_place(directory, finding)}: {finding.kind}: {finding.message}{_lost(finding)}")
     damaged = sum(not finding.harmless for finding in report.findings)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from ottla.cli.options import common_options, connect, given, note, output_option
-from ottla.cli.output import Json, write_json, write_jsonl, write_table
+from ottla.cli.options import common_options, connect, given, output_option, print_note
 from ottla.cli.partitions import parse_partition
+from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
 
 if TYPE_CHECKING:
     from ottla.client import Admin, ClientError, LogDir, Replica
@@ -54,7 +54,7 @@ def _only(dirs: list[LogDir | ClientError] | ClientError, topics: Sequence[str])
     from ottla.client import LogDir
 
     return [
-        each._replace(replicas=tuple(one for one in each.replicas if not topics or one.where.topic in topics))
+        each._replace(replicas=tuple(one for one in each.replicas if not topics or one.tp.topic in topics))
         if isinstance(each, LogDir)
         else each
         for each in (dirs if isinstance(dirs, list) else [dirs])
@@ -78,8 +78,8 @@ def _document(each: LogDir | ClientError) -> Mapping[str, Json]:
         "usable_bytes": each.usable_bytes,
         "replicas": [
             {
-                "topic": replica.where.topic,
-                "partition": replica.where.partition,
+                "topic": replica.tp.topic,
+                "partition": replica.tp.partition,
                 "size": replica.size,
                 "offset_lag": replica.offset_lag,
                 "is_future": replica.is_future,
@@ -109,7 +109,7 @@ def _replica_rows(found: Found) -> list[Sequence[object]]:
     from ottla.client import LogDir
 
     return [
-        (node, each.path, *replica.where, replica.size, replica.offset_lag, "yes" if replica.is_future else None)
+        (node, each.path, *replica.tp, replica.size, replica.offset_lag, "yes" if replica.is_future else None)
         for node, dirs in found.items()
         for each in dirs
         if isinstance(each, LogDir)
@@ -135,8 +135,8 @@ def move(node: int, directory: str, partitions: tuple[str, ...], wait: bool, out
         if wait:
             _wait(admin, [replica for replica, error in results.items() if error is None], directory)
     rows: list[dict[str, Json]] = [
-        {"topic": where.topic, "partition": where.partition, "error": None if error is None else str(error)}
-        for (where, _), error in results.items()
+        {"topic": tp.topic, "partition": tp.partition, "error": None if error is None else str(error)}
+        for (tp, _), error in results.items()
     ]
     if output == "json":
         write_json(rows)
@@ -155,7 +155,7 @@ def _wait(admin: Admin, replicas: Sequence[Replica], directory: str) -> None:
     while left := _elsewhere(admin, replicas, directory):
         if time.monotonic() > end:
             raise click.ClickException(f"{len(left)} of {len(replicas)} replicas are not in {directory} yet")
-        note(f"{len(left)} replicas on their way")
+        print_note(f"{len(left)} replicas on their way")
         time.sleep(_LOOK_S)
 
 
@@ -163,10 +163,10 @@ def _elsewhere(admin: Admin, replicas: Sequence[Replica], directory: str) -> lis
     from ottla.client import LogDir
 
     there: set[object] = set()
-    found = admin.describe_log_dirs([replica.where for replica in replicas])
+    found = admin.describe_log_dirs([replica.tp for replica in replicas])
     for replica in replicas:
         dirs = found.get(replica.node_id)
         for each in dirs if isinstance(dirs, list) else ():
             if isinstance(each, LogDir) and each.path.rstrip("/") == directory.rstrip("/"):
-                there.update((one.where, replica.node_id) for one in each.replicas if not one.is_future)
+                there.update((one.tp, replica.node_id) for one in each.replicas if not one.is_future)
     return [replica for replica in replicas if replica not in there]

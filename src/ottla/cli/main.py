@@ -1,7 +1,7 @@
 """The entry point `ottla`: the tree of commands, and how errors become exit codes.
 
 Zone: real. Commands are imported when they are used, so that help stays quick; what they do is in their own modules,
-`ottla.cli.<command>`, each of which holds a click command of the same name.
+`ottla.cli.commands.<command>`, each of which holds a click command of the same name.
 
 Exit codes: 0 ok · 1 error · 2 usage · 3 not found · 4 not allowed · 5 out of time · 130 interrupted · 141 broken pipe.
 """
@@ -39,7 +39,7 @@ class LazyGroup(click.Group):
         """Import the command."""
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
-        command = getattr(import_module(f"ottla.cli.{cmd_name}"), cmd_name)
+        command = getattr(import_module(f"ottla.cli.commands.{cmd_name}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
 

@@ -91,19 +91,19 @@ def remember_output(ctx: click.Context, _param: click.Parameter, value: str) -> 
     return value
 
 
-Settings = dict[str, str | int | bool]
+ClientSettings = dict[str, str | int | bool]
 
 
 def client_settings(
-    defaults: Settings | None = None, overrides: Settings | None = None, more: Collection[str] = ()
-) -> Settings:
+    defaults: ClientSettings | None = None, overrides: ClientSettings | None = None, more: Collection[str] = ()
+) -> ClientSettings:
     """What the common options say, by Kafka's keys.
 
     defaults: what the command prefers to Kafka's defaults. overrides: what other options of the command said.
     more: keys that the command's client has besides those that all share.
     """
     timeout_ms = int(given("timeout_s", DEFAULT_TIMEOUT_S) * 1000)
-    settings: Settings = {
+    settings: ClientSettings = {
         "bootstrap.servers": "localhost:9092",
         "client.id": "ottla-cli",
         "default.api.timeout.ms": timeout_ms,
@@ -115,23 +115,23 @@ def client_settings(
     return settings | given_settings(more) | (overrides or {})
 
 
-def given_settings(more: Collection[str] | None = None) -> Settings:
+def given_settings(more: Collection[str] | None = None) -> ClientSettings:
     """What `--command-config`, `-X` and `-b` say; of the file only known keys, unless `more` is None."""
-    settings: Settings = dict(_from_file(more))
+    settings: ClientSettings = dict(_from_file(more))
     settings |= parse_assignments(given("settings", ()))
     if brokers := given("brokers"):
         settings["bootstrap.servers"] = brokers
     return settings
 
 
-def _from_context(more: Collection[str]) -> Settings:
+def _from_context(more: Collection[str]) -> ClientSettings:
     """What the context that is named says, or else the one in use, whose brokers OTTLA_BROKERS overrules."""
-    from ottla.cli import contexts
+    from ottla.cli import saved_contexts
 
     brokers = os.environ.get("OTTLA_BROKERS")
     named = given("context")
-    name = named or contexts.current()
-    settings: Settings = {} if name is None else _known(contexts.read(name), more, f"context {name}")
+    name = named or saved_contexts.current()
+    settings: ClientSettings = {} if name is None else _known(saved_contexts.read(name), more, f"context {name}")
     own = settings.get("bootstrap.servers")
     if brokers and (named is None or own is None):
         settings["bootstrap.servers"] = brokers
@@ -143,7 +143,7 @@ def _from_context(more: Collection[str]) -> Settings:
         raise click.UsageError(
             f"context {name} has a login for {own}, which {asked} must not get: leave out --context, or the brokers"
         )
-    note(f"context {name} has a login for {own}: nothing of it is used for {asked}")
+    print_note(f"context {name} has a login for {own}: nothing of it is used for {asked}")
     return {"bootstrap.servers": brokers} if brokers else {}
 
 
@@ -151,7 +151,7 @@ def _addresses(brokers: object) -> set[str]:
     return {each.strip().lower() for each in str(brokers).split(",")}
 
 
-def connect(defaults: Settings | None = None, overrides: Settings | None = None) -> Cluster:
+def connect(defaults: ClientSettings | None = None, overrides: ClientSettings | None = None) -> Cluster:
     """The cluster that the options name; close it. Arguments as of `client_settings`.
 
     Raises ConfigError. Nothing is connected yet.
@@ -162,7 +162,7 @@ def connect(defaults: Settings | None = None, overrides: Settings | None = None)
     return Cluster(ClientConfig.from_mapping(client_settings(defaults, overrides)))
 
 
-def _from_file(more: Collection[str] | None) -> Settings:
+def _from_file(more: Collection[str] | None) -> ClientSettings:
     path = given("command_config")
     if path is None:
         return {}
@@ -176,13 +176,13 @@ def _from_file(more: Collection[str] | None) -> Settings:
     return dict(found) if more is None else _known(found, more, path)
 
 
-def _known(settings: dict[str, str], more: Collection[str], where: str) -> Settings:
+def _known(settings: dict[str, str], more: Collection[str], where: str) -> ClientSettings:
     """The settings that this client has; a warning for each of the others."""
     from ottla.client.settings import split_unknown
 
     known, warnings = split_unknown(settings, more)
     for warning in warnings:
-        note(f"{where}: {warning}")
+        print_note(f"{where}: {warning}")
     return dict(known)
 
 
@@ -197,7 +197,7 @@ def parse_assignments(words: tuple[str, ...]) -> dict[str, str]:
     return assignments
 
 
-def note(text: str) -> None:
+def print_note(text: str) -> None:
     """Tell the user something that is not data, unless `--quiet`."""
     if not given("quiet", False):
         click.echo(f"ottla: {text}", err=True)

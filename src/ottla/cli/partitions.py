@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ottla.cli.output import Json, write, write_json, write_jsonl
+from ottla.cli.views.output import Json, write, write_json, write_jsonl
 
 if TYPE_CHECKING:
     from ottla.client import ClientError
@@ -55,8 +55,8 @@ def read_assignment(path: str) -> dict[TopicPartition, tuple[int, ...]]:
 def assignment_text(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
     """The same file, one partition a line."""
     rows = [
-        json.dumps({"topic": where.topic, "partition": where.partition, "replicas": list(replicas)})
-        for where, replicas in assignment.items()
+        json.dumps({"topic": tp.topic, "partition": tp.partition, "replicas": list(replicas)})
+        for tp, replicas in assignment.items()
     ]
     return '{"version": 1, "partitions": [\n  ' + ",\n  ".join(rows) + "\n]}"
 
@@ -66,17 +66,17 @@ def write_results(output: str, results: Mapping[TopicPartition, ClientError | No
     from ottla.cli.explain import exit_code, explain
 
     documents: list[Json] = [
-        {"topic": where.topic, "partition": where.partition, "error": None if error is None else explain(error)}
-        for where, error in results.items()
+        {"topic": tp.topic, "partition": tp.partition, "error": None if error is None else explain(error)}
+        for tp, error in results.items()
     ]
     if output == "json":
         write_json(documents)
     elif output == "jsonl":
         write_jsonl(documents)
     else:
-        for where, error in results.items():
+        for tp, error in results.items():
             if error is None:
-                write(f"{where.topic}:{where.partition} {done}")
+                write(f"{tp.topic}:{tp.partition} {done}")
     errors = [error for error in results.values() if error is not None]
     for error in errors:
         click.echo(f"ottla: {explain(error)}", err=True)

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from ottla.cli.clients import make_consumer, make_producer
-from ottla.cli.options import Settings
-from ottla.cli.output import Json
+from ottla.cli.options import ClientSettings
 from ottla.cli.perf_stats import Latencies, due_in_s
-from ottla.cli.progress import Progress
+from ottla.cli.views.output import Json
+from ottla.cli.views.progress import Progress
 
 if TYPE_CHECKING:
     from ottla.client import ClientError, Consumer, Producer, TopicPartition
@@ -108,7 +108,7 @@ def _unescaped(text: str) -> bytes:
 # -- produce -----------------------------------------------------------------------------------------------------------
 
 
-def send_all(load: Load, settings: Settings, transactional_id: str | None) -> Sent:
+def send_all(load: Load, settings: ClientSettings, transactional_id: str | None) -> Sent:
     """Send them, and wait for every answer. Raises ClientError when sending itself fails."""
     if load.transaction_s is not None:
         settings = {**settings, "transactional.id": transactional_id or f"performance-producer-{uuid.uuid4()}"}
@@ -217,7 +217,7 @@ class Consumed:
         }
 
 
-def read_all(topic: str, count: int, settings: Settings, patience_s: float, *, table: bool) -> Consumed:
+def read_all(topic: str, count: int, settings: ClientSettings, patience_s: float, *, table: bool) -> Consumed:
     """Read until there are `count` records, or the group has given out partitions and none came for `patience_s`.
 
     Raises ClientError.
@@ -273,10 +273,10 @@ def pass_all(
     latencies = Latencies()
     values = payloads(size, None, "\\n", monotonic=False)
     with make_producer({"linger.ms": 0, "acks": acks}) as producer, make_consumer() as consumer:
-        consumer.assign(consumer.partitions_for(topic))
+        consumer.assign(consumer.partitions_for_topic(topic))
         consumer.seek_to_end()
-        for where in consumer.assignment():
-            consumer.position(where)
+        for tp in consumer.assignment():
+            consumer.position(tp)
         began = time.monotonic()
         for number in range(records):
             time.sleep(due_in_s(number, per_second, time.monotonic() - began))

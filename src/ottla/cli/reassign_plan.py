@@ -21,32 +21,32 @@ def plan(present: Assignment, racks: Mapping[int, str | None], factor: int | Non
     holds many more than its share, racks are taken twice only when all are taken, and preferred leaders are spread.
     Raises ValueError when there are fewer brokers than replicas wanted.
     """
-    wanted = {where: factor or min(len(replicas), len(racks)) for where, replicas in present.items()}
+    wanted = {tp: factor or min(len(replicas), len(racks)) for tp, replicas in present.items()}
     if any(count > len(racks) for count in wanted.values()):
         raise ValueError(f"{max(wanted.values())} replicas need as many brokers, {len(racks)} may be used")
-    kept = {where: [n for n in replicas if n in racks][: wanted[where]] for where, replicas in present.items()}
+    kept = {tp: [n for n in replicas if n in racks][: wanted[tp]] for tp, replicas in present.items()}
     held = Counter(node for replicas in kept.values() for node in replicas)
     _relieve(kept, held, share=-(-sum(wanted.values()) // max(1, len(racks))))
-    for where, replicas in kept.items():
-        while len(replicas) < wanted[where]:
+    for tp, replicas in kept.items():
+        while len(replicas) < wanted[tp]:
             replicas.append(_next(replicas, racks, held))
             held[replicas[-1]] += 1
     leads: Counter[int] = Counter()
-    return {where: _led(replicas, leads) for where, replicas in kept.items()}
+    return {tp: _led(replicas, leads) for tp, replicas in kept.items()}
 
 
 def _relieve(kept: Mapping[TopicPartition, list[int]], held: Counter[int], share: int) -> None:
     """Take replicas from brokers that hold more than their share: one from each partition before a second from any."""
     untouched = dict(kept)
     while any(count > share for count in held.values()):
-        for where, replicas in list(untouched.items()):
+        for tp, replicas in list(untouched.items()):
             over = [node for node in replicas if held[node] > share]
             if over:
                 node = max(over, key=lambda node: (held[node], replicas.index(node)))
                 replicas.remove(node)
                 held[node] -= 1
-                del untouched[where]
-        untouched = {where: replicas for where, replicas in kept.items() if replicas}
+                del untouched[tp]
+        untouched = {tp: replicas for tp, replicas in kept.items() if replicas}
 
 
 def _next(chosen: Sequence[int], racks: Mapping[int, str | None], held: Counter[int]) -> int:
@@ -68,4 +68,4 @@ def _led(replicas: list[int], leads: Counter[int]) -> list[int]:
 
 def moved(present: Assignment, planned: Assignment) -> dict[TopicPartition, Sequence[int]]:
     """The part of a plan that differs from what is there."""
-    return {where: list(replicas) for where, replicas in planned.items() if list(replicas) != list(present[where])}
+    return {tp: list(replicas) for tp, replicas in planned.items() if list(replicas) != list(present[tp])}

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.on_demand import names_on_demand
+from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
-    from ottla.client.admin import Admin
-    from ottla.client.admin_partitions import ElectionType, Reassignment
-    from ottla.client.admin_types import (
+    from ottla.client.admin.admin import Admin
+    from ottla.client.admin.partitions import ElectionType, Reassignment
+    from ottla.client.admin.types import (
         EARLIEST,
         LATEST,
         MAX_TIMESTAMP,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
         ResourceType,
         TopicCreated,
     )
-    from ottla.client.batches import Fetched, visible_batches
     from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
     from ottla.client.consumer import Consumer, ConsumerConfig, ConsumerRecord, GroupMetadata, OffsetAndMetadata
     from ottla.client.errors import (
@@ -67,7 +66,8 @@ if TYPE_CHECKING:
         first_error,
         values_of,
     )
-    from ottla.client.fetch import Fetcher, fetch_range
+    from ottla.client.fetching.batches import Fetched, visible_batches
+    from ottla.client.fetching.fetch import Fetcher, fetch_range
     from ottla.client.metadata import ClusterView, NodeView, PartitionView, TopicView
     from ottla.client.partitioner import murmur2, partition_of_key
     from ottla.client.produce import Appended, Identity, Sender, new_identity
@@ -88,13 +88,13 @@ if TYPE_CHECKING:
     from ottla.types import TopicPartition
 
 _HOMES: Final = {
-    "ottla.client.admin": "Admin",
-    "ottla.client.admin_partitions": "ElectionType Reassignment",
-    "ottla.client.admin_types": (
+    "ottla.client.admin.admin": "Admin",
+    "ottla.client.admin.partitions": "ElectionType Reassignment",
+    "ottla.client.admin.types": (
         "ClusterDescription ConfigChange ConfigEntry ConfigOp ConfigSource EARLIEST LATEST LogDir "
         "LogDirReplica MAX_TIMESTAMP NewTopic OffsetFound Replica Resource ResourceType TopicCreated"
     ),
-    "ottla.client.batches": "Fetched visible_batches",
+    "ottla.client.fetching.batches": "Fetched visible_batches",
     "ottla.client.cluster": "ANY_NODE CONTROLLER Cluster",
     "ottla.client.consumer": "Consumer ConsumerConfig ConsumerRecord GroupMetadata OffsetAndMetadata",
     "ottla.client.errors": (
@@ -104,7 +104,7 @@ _HOMES: Final = {
         "UnsupportedVersionError UsageError WakeupError WrongTypeError "
         "first_error values_of"
     ),
-    "ottla.client.fetch": "Fetcher fetch_range",
+    "ottla.client.fetching.fetch": "Fetcher fetch_range",
     "ottla.client.metadata": "ClusterView NodeView PartitionView TopicView",
     "ottla.client.partitioner": "murmur2 partition_of_key",
     "ottla.client.produce": "Appended Identity Sender new_identity",

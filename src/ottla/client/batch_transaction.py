@@ -14,8 +14,8 @@ from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError, UsageError, values_of
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.produce import Batch, Identity, Sender
-from ottla.client.producer.lane import ProducerId
-from ottla.client.producer.txn_calls import Coordinators, TxnCalls
+from ottla.client.producer.partition_queue import ProducerId
+from ottla.client.producer.txn_calls import CoordinatorConnections, TxnCalls
 from ottla.client.retry import Deadline
 from ottla.client.settings import ClientConfig
 from ottla.client.stable_positions import stable_positions
@@ -28,13 +28,13 @@ _FIRST_BACKOFF_MS: Final = 1
 """Right after a commit its markers are still being written, for a millisecond or a few: CONCURRENT_TRANSACTIONS."""
 
 
-class Links:
+class ConnectionCache:
     """Connections, metadata and coordinators, for one transaction after the other."""
 
     def __init__(self, config: ClientConfig) -> None:
         """Connects to nothing yet. Raises ConfigError."""
         self.cluster = Cluster(replace(config, retry_backoff_ms=_FIRST_BACKOFF_MS))
-        self.coordinators = Coordinators(self.cluster, remember=True)
+        self.coordinators = CoordinatorConnections(self.cluster, remember=True)
 
     @property
     def is_open(self) -> bool:
@@ -58,7 +58,7 @@ class Prepared(NamedTuple):
 class BatchTransaction:
     """At most one transaction of one transactional id: `fence`, then batches and positions, then `end`."""
 
-    def __init__(self, links: Links, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, links: ConnectionCache, transactional_id: str, timeout_ms: int) -> None:
         """timeout_ms: after so long the coordinator aborts an open transaction."""
         self._id = transactional_id
         self._links = links
@@ -88,10 +88,10 @@ class BatchTransaction:
         self._partitions.clear()
         self.is_open = False
 
-    def position(self, group: str, where: TopicPartition) -> OffsetAndMetadata | None:
+    def position(self, group: str, tp: TopicPartition) -> OffsetAndMetadata | None:
         """What the group has committed for a partition, transactions that are still open waited for. Raises
         ClientError."""
-        return stable_positions(self._links.coordinators.groups, group, [where]).get(where)
+        return stable_positions(self._links.coordinators.groups, group, [tp]).get(tp)
 
     def send(self, batches: Mapping[TopicPartition, Batch]) -> None:
         """Write one batch per partition into the transaction, and wait until all are acknowledged.
@@ -126,7 +126,7 @@ class BatchTransaction:
         return ProducerId(self.identity.producer_id, self.identity.producer_epoch)
 
 
-def end(links: Links, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
+def end(links: ConnectionCache, what: Prepared, *, commit: bool, deadline: Deadline | None = None) -> None:
     """Commit or abort: the moment at which everything counts, or nothing does. Raises ClientError.
 
     Asked again when no answer comes; after an error other than a refusal it may have been done or not.
@@ -141,7 +141,7 @@ def is_fenced(error: BaseException) -> bool:
     return isinstance(error, RefusedError) and error.code in FENCED
 
 
-def abort_quietly(links: Links, what: Prepared, within_ms: float = 2_000) -> None:
+def abort_quietly(links: ConnectionCache, what: Prepared, within_ms: float = 2_000) -> None:
     """Abort as far as that is possible at once: it frees readers of committed records sooner than the timeout does."""
     try:
         end(links, what, commit=False, deadline=Deadline.after_ms(within_ms))

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable
 from types import TracebackType
 from typing import Final, TypeVar
 
-from ottla.client.address import parse_addresses
-from ottla.client.connection import Connection
+from ottla.client.connections.address import parse_addresses
+from ottla.client.connections.connection import Connection
+from ottla.client.connections.pool import Pool
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, UnreachableError, UsageError
 from ottla.client.metadata import EMPTY, ClusterView, PartitionView, TopicView, cluster_view
-from ottla.client.pool import Pool
 from ottla.client.retry import Deadline, Retries
 from ottla.client.settings import ClientConfig
 from ottla.errors import ErrorCode
@@ -102,7 +102,7 @@ class Cluster:
             raise UnreachableError(f"broker {node} is not in the cluster any more", "Wait for it to come back")
         return self._pool.get(self.view.nodes[node].address, deadline)
 
-    def ask(
+    def send_request(
         self,
         key: ApiKey,
         build: Callable[[int], Message],
@@ -166,7 +166,7 @@ class Cluster:
             asked = everything if topics is None else named
             return MetadataRequest(topics=asked, allow_auto_topic_creation=create or version < 4)
 
-        answer = self.ask(ApiKey.METADATA, build, MetadataResponse, deadline=deadline)
+        answer = self.send_request(ApiKey.METADATA, build, MetadataResponse, deadline=deadline)
         newer = cluster_view(answer, "the metadata answer")
         self.view = newer if topics is None else self.view.merge(newer)
         now = time.monotonic()
@@ -174,7 +174,7 @@ class Cluster:
         self._pool.keep_only([*(node.address for node in self.view.nodes.values()), *self._bootstrap])
         return self.view
 
-    def forget(self, topics: Iterable[str]) -> None:
+    def forget_topics(self, topics: Iterable[str]) -> None:
         """Drop what is known of `topics`: a broker said that it is out of date."""
         for topic in topics:
             self._asked_at.pop(topic, None)
@@ -202,18 +202,18 @@ class Cluster:
             except DeadlineError:
                 raise error from None
 
-    def partition(self, where: TopicPartition, deadline: Deadline | None = None) -> PartitionView:
+    def partition(self, tp: TopicPartition, deadline: Deadline | None = None) -> PartitionView:
         """The partition's metadata. Raises RefusedError UNKNOWN_TOPIC_OR_PARTITION when the topic lacks it."""
-        found = self.topic(where.topic, deadline).partitions.get(where.partition)
+        found = self.topic(tp.topic, deadline).partitions.get(tp.partition)
         if found is None:
-            self.forget([where.topic])
-            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {where.partition} of {where.topic}")
+            self.forget_topics([tp.topic])
+            raise RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {tp.partition} of {tp.topic}")
         return found
 
-    def leader(self, where: TopicPartition, deadline: Deadline | None = None) -> int:
+    def leader(self, tp: TopicPartition, deadline: Deadline | None = None) -> int:
         """Node id of the leader. Raises RefusedError: LEADER_NOT_AVAILABLE (retriable), or as `partition`."""
-        self.partition(where, deadline)
-        found = self._leader_now(where)
+        self.partition(tp, deadline)
+        found = self._leader_now(tp)
         if isinstance(found, RefusedError):
             raise found
         return found
@@ -223,32 +223,32 @@ class Cluster:
     ) -> tuple[dict[int, list[TopicPartition]], dict[TopicPartition, RefusedError]]:
         """(partitions by leader, partitions without one and why). At most one metadata request, for all of them."""
         wanted = list(partitions)
-        missing = sorted({where.topic for where in wanted if self._fresh(where.topic) is None})
+        missing = sorted({tp.topic for tp in wanted if self._fresh(tp.topic) is None})
         if missing:
             self.refresh(missing, deadline)
         by_leader: dict[int, list[TopicPartition]] = {}
         without: dict[TopicPartition, RefusedError] = {}
-        for where in wanted:
-            found = self._leader_now(where)
+        for tp in wanted:
+            found = self._leader_now(tp)
             if isinstance(found, RefusedError):
-                without[where] = found
+                without[tp] = found
             else:
-                by_leader.setdefault(found, []).append(where)
+                by_leader.setdefault(found, []).append(tp)
         return by_leader, without
 
-    def _leader_now(self, where: TopicPartition) -> int | RefusedError:
+    def _leader_now(self, tp: TopicPartition) -> int | RefusedError:
         """The leader as far as is known; an answer that is no use is forgotten, so that the next look asks again."""
-        subject = f"partition {where.partition} of topic {where.topic}"
-        topic = self.view.topics.get(where.topic)
+        subject = f"partition {tp.partition} of topic {tp.topic}"
+        topic = self.view.topics.get(tp.topic)
         if isinstance(topic, TopicView):
-            found = topic.partitions.get(where.partition)
+            found = topic.partitions.get(tp.partition)
             if found is not None and found.leader in self.view.nodes:
                 return found.leader
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if found is None else ErrorCode.LEADER_NOT_AVAILABLE
             error = RefusedError(code, subject)
         else:
-            error = topic or RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {where.topic}")
-        self.forget([where.topic])
+            error = topic or RefusedError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {tp.topic}")
+        self.forget_topics([tp.topic])
         return error
 
     def _fresh(self, name: str) -> TopicView | None:

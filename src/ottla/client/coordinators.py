@@ -58,7 +58,7 @@ class CoordinatorCalls:
                 return FindCoordinatorRequest(coordinator_keys=[name], key_type=kind)
             return FindCoordinatorRequest(key=name, key_type=kind)
 
-        answer = self._cluster.ask(
+        answer = self._cluster.send_request(
             ApiKey.FIND_COORDINATOR,
             build,
             FindCoordinatorResponse,
@@ -67,7 +67,7 @@ class CoordinatorCalls:
         )
         return answer.coordinators[0].node_id if answer.coordinators else answer.node_id
 
-    def ask(
+    def send_to_coordinator(
         self,
         name: str,
         key: ApiKey,
@@ -94,7 +94,7 @@ class CoordinatorCalls:
                 error = refused(answer)
                 if error is not None:
                     raise error
-                self._note(name, node)
+                self._remember_coordinator(name, node)
                 return answer
             except ClientError as error:
                 if not (isinstance(error, RefusedError) and error.code in _STILL_THERE):
@@ -103,7 +103,7 @@ class CoordinatorCalls:
                     raise
                 retries.wait(error)
 
-    def _note(self, name: str, node: int) -> None:
+    def _remember_coordinator(self, name: str, node: int) -> None:
         if self._remember:
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from ottla.errors import ErrorCode
+from ottla.renamed import warn_renamed
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -149,25 +150,31 @@ class LogTruncatedError(ClientError):
     `diverged_at` is the offset up to which both agree. The position is there now.
     """
 
-    def __init__(self, where: TopicPartition, position: int, diverged_at: int) -> None:
+    def __init__(self, tp: TopicPartition, position: int, diverged_at: int) -> None:
         super().__init__(
-            f"{where} was cut: the position is {position}, and what was read agrees with the log up to {diverged_at}",
+            f"{tp} was cut: the position is {position}, and what was read agrees with the log up to {diverged_at}",
             f"Undo what came from later records; the next poll goes on at {diverged_at}",
         )
-        self.where = where
+        self.tp = tp
         self.position = position
         self.diverged_at = diverged_at
+
+    @property
+    def where(self) -> TopicPartition:
+        """The old name of `tp`."""
+        warn_renamed("where", "tp")
+        return self.tp
 
 
 class DeserializationError(ClientError):
     """A deserializer raised; the position is at the record, so that `seek` behind it goes on."""
 
-    def __init__(self, where: TopicPartition, offset: int, error: Exception) -> None:
+    def __init__(self, tp: TopicPartition, offset: int, error: Exception) -> None:
         super().__init__(
-            f"{where}: the record at offset {offset} cannot be deserialized: {error!r}",
+            f"{tp}: the record at offset {offset} cannot be deserialized: {error!r}",
             f"Mend the deserializer, or seek to {offset + 1} to pass over it",
         )
-        self.where = where
+        self.tp = tp
         self.offset = offset
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ottla.client.address import Address
+from ottla.client.connections.address import Address
 from ottla.client.errors import MalformedReplyError, RefusedError, error_code, refusal
 from ottla.errors import ErrorCode
 from ottla.types import ZERO_UUID

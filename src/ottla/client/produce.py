@@ -10,10 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Connection
+from ottla.client.connections.connection import Connection
 from ottla.client.errors import ClientError, RefusedError, UsageError, refusal
-from ottla.client.leaders import Question, Sent, ask_leaders
 from ottla.client.metadata import TopicView
+from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
 from ottla.client.retry import Deadline
 from ottla.client.settings import ACKS
 from ottla.errors import ErrorCode
@@ -57,16 +57,16 @@ class Identity:
         self.producer_epoch = producer_epoch
         self._next: dict[TopicPartition, int] = {}
 
-    def take(self, where: TopicPartition, count: int) -> int:
+    def take_sequence(self, tp: TopicPartition, count: int) -> int:
         """The base sequence for a batch of `count` records; sequences wrap from 2³¹-1 to 0."""
-        sequence = self._next.get(where, 0)
-        self._next[where] = (sequence + count) % _SEQUENCES
+        sequence = self._next.get(tp, 0)
+        self._next[tp] = (sequence + count) % _SEQUENCES
         return sequence
 
 
 def new_identity(cluster: Cluster, deadline: Deadline | None = None) -> Identity:
     """A fresh producer id (InitProducerId without a transactional id). Raises RefusedError, DeadlineError …"""
-    answer = cluster.ask(
+    answer = cluster.send_request(
         ApiKey.INIT_PRODUCER_ID,
         lambda _: InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=2**31 - 1),
         InitProducerIdResponse,
@@ -103,23 +103,23 @@ class Sender:
         the batch may still be in the log. With acks=0 nothing is known after sending, and nothing is retried.
         Raises UsageError for a batch above `max.request.size`, and errors that concern the whole cluster.
         """
-        for where, batch in batches.items():
+        for tp, batch in batches.items():
             if len(batch) > self._config.max_request_size:
                 raise UsageError(
-                    f"a batch of {len(batch)} bytes for {where} is larger than max.request.size",
+                    f"a batch of {len(batch)} bytes for {tp} is larger than max.request.size",
                     f"Send smaller records, or raise it ({self._config.max_request_size} now)",
                 )
         deadline = deadline or Deadline.after_ms(self._config.delivery_timeout_ms)
         if self._acks == 0:
             return self._send_unanswered(batches, deadline)
-        question: Question[ProduceResponse, Appended] = Question(
+        question: LeaderRequest[ProduceResponse, Appended] = LeaderRequest(
             "produce request", lambda connection, asked: self._requests(connection, asked, batches), self._results
         )
         return ask_leaders(self._cluster, batches, question, deadline)
 
     def _requests(
         self, connection: Connection, asked: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]
-    ) -> Iterator[Sent[ProduceResponse]]:
+    ) -> Iterator[SentRequest[ProduceResponse]]:
         version = self._version(connection, asked)
         for group in self._groups(asked, batches):
             yield connection.send(self._request(group, batches), version, ProduceResponse), group
@@ -142,7 +142,7 @@ class Sender:
         return results
 
     def _version(self, connection: Connection, asked: Sequence[TopicPartition]) -> int:
-        with_ids = all(self._topic_id(where.topic) != ZERO_UUID for where in asked)
+        with_ids = all(self._topic_id(tp.topic) != ZERO_UUID for tp in asked)
         at_most = self._at_most if with_ids else min(self._at_most, _FIRST_VERSION_WITH_TOPIC_IDS - 1)
         return connection.version(ApiKey.PRODUCE, at_most, self._at_least)
 
@@ -152,20 +152,20 @@ class Sender:
         """`asked` in requests of at most `max.request.size` bytes of batches."""
         group: list[TopicPartition] = []
         size = 0
-        for where in asked:
-            if group and size + len(batches[where]) > self._config.max_request_size:
+        for tp in asked:
+            if group and size + len(batches[tp]) > self._config.max_request_size:
                 yield group
                 group, size = [], 0
-            group.append(where)
-            size += len(batches[where])
+            group.append(tp)
+            size += len(batches[tp])
         if group:
             yield group
 
     def _request(self, group: Sequence[TopicPartition], batches: Mapping[TopicPartition, Batch]) -> ProduceRequest:
         by_topic: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
-        for where in group:
-            part = ProduceRequest.PartitionProduceData(index=where.partition, records=batches[where])
-            by_topic.setdefault(where.topic, []).append(part)
+        for tp in group:
+            part = ProduceRequest.PartitionProduceData(index=tp.partition, records=batches[tp])
+            by_topic.setdefault(tp.topic, []).append(part)
         return ProduceRequest(
             transactional_id=self._transactional_id,
             acks=self._acks,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ottla.client.batches import Fetched, visible_batches
 from ottla.client.errors import CorruptBatchError
+from ottla.client.fetching.batches import Fetched, visible_batches
 from ottla.record.batch import Record, records_of
 from ottla.record.errors import CorruptRecord
 
@@ -24,11 +24,11 @@ def records_in(
     Leaves out control records, aborted transactions, and what lies before `fetch_offset` in the first batch.
     Raises CorruptBatchError for a batch that breaks the format, or is larger than `max_batch_bytes` decompressed.
     """
-    for pos, header in visible_batches(fetched.records, fetched.where, fetched.aborted, check_crcs=check_crcs):
+    for pos, header in visible_batches(fetched.records, fetched.tp, fetched.aborted, check_crcs=check_crcs):
         try:
             for record in records_of(fetched.records, pos, max_bytes=max_batch_bytes):
                 if record.offset >= fetched.fetch_offset:
                     yield record
         except CorruptRecord as error:
-            cause = f"{fetched.where}: the batch at offset {header.base_offset}: {error.message}"
+            cause = f"{fetched.tp}: the batch at offset {header.base_offset}: {error.message}"
             raise CorruptBatchError(cause) from error

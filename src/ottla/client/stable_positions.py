@@ -24,8 +24,8 @@ def stable_positions(
 ) -> dict[TopicPartition, OffsetAndMetadata]:
     """The committed positions among these, behind open transactions about them (KIP-447). Raises ClientError."""
     by_topic: dict[str, list[int]] = {}
-    for where in partitions:
-        by_topic.setdefault(where.topic, []).append(where.partition)
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
 
     def build(version: int) -> OffsetFetchRequest:
         if version < 8:
@@ -37,7 +37,7 @@ def stable_positions(
         whole = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=some)
         return OffsetFetchRequest(groups=[whole], require_stable=True)
 
-    answer = groups.ask(
+    answer = groups.send_to_coordinator(
         group,
         ApiKey.OFFSET_FETCH,
         build,

@@ -1,7 +1,7 @@
 """The cluster as this broker knows it: the image, and the settings in force.
 
 Zone: deterministic. The image comes from the controller (UpdateMetadata), settings from the metadata store; who reads
-and writes them stands in `config_changes`, `alterations` and `topic_requests`. Whoever waits for the image to show
+and writes them stands in `config_changes`, `config_writer` and `topic_requests`. Whoever waits for the image to show
 something waits here.
 """
 
@@ -39,7 +39,7 @@ class Cluster:
     """What one broker knows."""
 
     def __init__(self, config: BrokerConfig, purgatory: Purgatory) -> None:
-        self.on_change: Callable[[Delta], None] = _nobody
+        self.on_change: Callable[[Delta], None] = _do_nothing
         """Told of every change of the image, before whoever waits for it."""
         self.image = ClusterImage()
         self.config = config
@@ -76,9 +76,9 @@ class Cluster:
     def fell_silent(self, broker: int) -> None:
         """A broker that answered does not any more; if it is dead, others will soon lead its partitions."""
         if broker not in self._silent:
-            self._silent[broker] = self._purgatory.look_after(DOUBT_MS, lambda: self.answered(broker))
+            self._silent[broker] = self._purgatory.look_after(DOUBT_MS, lambda: self.on_broker_responding(broker))
 
-    def answered(self, broker: int) -> None:
+    def on_broker_responding(self, broker: int) -> None:
         """It answers again, or it has been doubted long enough."""
         timer = self._silent.pop(broker, None)
         if timer is not None:
@@ -128,7 +128,7 @@ class Cluster:
         present = self.image.topics.get(name)
         if present is not None and present.overrides != overrides:
             after = present._replace(overrides=overrides, config=resolve(overrides, self.topic_defaults))
-            self._change(self.image.with_topics(after), Delta(configured=(name,)))
+            self._change_image(self.image.with_topics(after), Delta(configured=(name,)))
 
     @changes_state
     def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
@@ -149,7 +149,7 @@ class Cluster:
         )
         self.config = self.layers.resolved()
         self.topic_defaults = self.config.topic_defaults
-        self._change(*self._with_new_defaults())
+        self._change_image(*self._with_new_defaults())
 
     def _with_new_defaults(self) -> tuple[ClusterImage, Delta]:
         """Topics without a setting of their own follow the broker's."""
@@ -163,7 +163,7 @@ class Cluster:
 
     # -- the image ---------------------------------------------------------------------------------------------
 
-    def begin(self, cluster_id: str, endpoints: Sequence[Endpoint], topics: Sequence[str]) -> None:
+    def set_identity(self, cluster_id: str, endpoints: Sequence[Endpoint], topics: Sequence[str]) -> None:
         """The name of the cluster, where this broker is reached, and the topics that there are."""
         self.expected = tuple(topics)
         self.image = replace(self.image, epoch=self.image.epoch + 1, cluster_id=cluster_id)
@@ -182,8 +182,8 @@ class Cluster:
         for broker in self.image.brokers.values():
             if broker.node_id not in image.brokers:
                 self._gone[broker.node_id] = broker
-                self._purgatory.look_after(LINGER_MS, lambda broker=broker: self._forget(broker))  # type: ignore[misc]
-        self._change(image, delta)
+                self._purgatory.look_after(LINGER_MS, lambda broker=broker: self._forget_broker(broker))  # type: ignore[misc]
+        self._change_image(image, delta)
 
     @changes_state
     def retain(self, names: Collection[str]) -> None:
@@ -192,7 +192,7 @@ class Cluster:
         for name in gone:
             self._overrides.pop(name, None)
         if gone:
-            self._change(self.image.without_topics(gone), Delta(deleted=gone))
+            self._change_image(self.image.without_topics(gone), Delta(deleted=gone))
 
     @property
     def told_brokers(self) -> Mapping[int, BrokerImage]:
@@ -200,7 +200,7 @@ class Cluster:
         return {**self._gone, **self.image.brokers}
 
     @changes_state
-    def _forget(self, broker: BrokerImage) -> None:
+    def _forget_broker(self, broker: BrokerImage) -> None:
         if self._gone.get(broker.node_id) is broker:
             del self._gone[broker.node_id]
             self.image = replace(self.image, epoch=self.image.epoch + 1)
@@ -213,18 +213,18 @@ class Cluster:
         overrides = self._overrides.get(name, {})
         return TopicImage(name, topic_id, partitions, overrides, resolve(overrides, self.topic_defaults))
 
-    def _change(self, image: ClusterImage, delta: Delta) -> None:
+    def _change_image(self, image: ClusterImage, delta: Delta) -> None:
         self.image = image
-        self.kept_topics.forget((*delta.deleted, *delta.changed), image.topics)
+        self.kept_topics.forget_topics((*delta.deleted, *delta.changed), image.topics)
         self.on_change(delta)
         self._purgatory.check(_IMAGE)
 
     def when(self, holds: Callable[[ClusterImage], bool], timeout_ms: int, then: Callable[[], None]) -> None:
         """Call `then` when the image shows something: at once, at a change, or when the time is over all the same."""
-        self._purgatory.try_complete_else_watch(_Awaited(self, holds, then), [_IMAGE], timeout_ms)
+        self._purgatory.try_complete_else_watch(_ImageWaiter(self, holds, then), [_IMAGE], timeout_ms)
 
 
-class _Awaited(DelayedOperation):
+class _ImageWaiter(DelayedOperation):
     """Somebody who waits for the image."""
 
     __slots__ = ("_cluster", "_holds", "_then")
@@ -250,5 +250,5 @@ def _without_leaders(topic: TopicImage, silent: Collection[int]) -> TopicImage:
     return topic._replace(partitions=tuple(partitions))
 
 
-def _nobody(_: Delta) -> None:
+def _do_nothing(_: Delta) -> None:
     """Nobody listens yet."""

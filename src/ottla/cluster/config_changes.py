@@ -13,7 +13,7 @@ from typing import Final
 
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.configs import KEEP_ALL, keeping_records, usable
-from ottla.cluster.layout import (
+from ottla.cluster.store.layout import (
     DEFAULT_ENTITY,
     DELETE_TOPICS,
     TOPIC_CONFIGS,
@@ -23,8 +23,8 @@ from ottla.cluster.layout import (
     decode_config,
     topic_config_path,
 )
-from ottla.cluster.script import Script, children, get, get_all, run, submit
-from ottla.cluster.watches import WatchedStore
+from ottla.cluster.store.watches import WatchedStore
+from ottla.cluster.store.workflow import Workflow, children, get, get_all, run, submit
 from ottla.errors import ApiError
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Clock, Failure, Node, Op
@@ -69,7 +69,7 @@ class ConfigChanges:
 
     # -- all of them -------------------------------------------------------------------------------------------
 
-    def read_all(self) -> Script[None]:
+    def read_all(self) -> Workflow[None]:
         """Read every setting and begin to watch. Raises Failure; settings that mean nothing are logged and left out."""
         for name in (yield from children(CONFIG_CHANGES, self._on_note)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
@@ -79,13 +79,13 @@ class ConfigChanges:
         for name, node in zip(names, nodes, strict=True):
             self._cluster.take_topic_settings(name, self._sound(name, node))
 
-    def _read_brokers(self) -> Script[None]:
+    def _read_brokers(self) -> Workflow[None]:
         own = self._cluster.node_id
         paths = [broker_config_path(None), broker_config_path(own)]
         shared, mine = yield from get_all(paths)
         self._cluster.take_broker_settings(_broker_settings(paths[0], shared), _broker_settings(paths[1], mine))
 
-    def prepare(self, topics: Iterable[str], then: Callable[[], None]) -> None:
+    def prepare_topics(self, topics: Iterable[str], then: Callable[[], None]) -> None:
         """Call `then`, in a later turn, when the settings of these topics have been read."""
         missing = [name for name in dict.fromkeys(topics) if not self._cluster.has_settings(name)]
         if missing:
@@ -97,9 +97,9 @@ class ConfigChanges:
         if outcome is None:
             then()
         else:
-            self._purgatory.look_after(AGAIN_MS, lambda: self.prepare(topics, then))
+            self._purgatory.look_after(AGAIN_MS, lambda: self.prepare_topics(topics, then))
 
-    def _read_topics(self, names: Sequence[str]) -> Script[None]:
+    def _read_topics(self, names: Sequence[str]) -> Workflow[None]:
         # A write first: the server that is asked may be behind the controller, and has caught up with the write.
         yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
         nodes = yield from get_all([topic_config_path(name) for name in names])
@@ -122,7 +122,7 @@ class ConfigChanges:
         """Forget topics that went while this broker was not registered: the controller does not tell of those."""
         run(self._store, self._present(), self._took)
 
-    def _present(self) -> Script[dict[str, None]]:
+    def _present(self) -> Workflow[dict[str, None]]:
         yield from submit(_LANE, [Op("check", TOPICS)])  # as in `_read_topics`
         names = yield from children(TOPICS)
         going = set((yield from children(DELETE_TOPICS)))
@@ -151,7 +151,7 @@ class ConfigChanges:
         elif self._again:
             self._on_note()
 
-    def _read_notes(self) -> Script[None]:
+    def _read_notes(self) -> Workflow[None]:
         names = yield from children(CONFIG_CHANGES, self._on_note)
         fresh = [name for name in names if name not in self._seen]
         nodes = yield from get_all([f"{CONFIG_CHANGES}/{name}" for name in fresh])
@@ -162,7 +162,7 @@ class ConfigChanges:
         self._seen = {name: self._seen.get(name, now_ns) for name in names}
         yield from self._sweep(now_ns)
 
-    def _reload(self, entity: str) -> Script[None]:
+    def _reload(self, entity: str) -> Workflow[None]:
         kind, _, name = entity.partition("/")
         try:
             if kind == "topics" and name:
@@ -173,7 +173,7 @@ class ConfigChanges:
         except BrokenNode as broken:
             logger.error("changed settings are not taken: %s", broken)
 
-    def _sweep(self, now_ns: int) -> Script[None]:
+    def _sweep(self, now_ns: int) -> Workflow[None]:
         """Remove old notes; another broker may have been faster."""
         for name in [name for name, seen_ns in self._seen.items() if now_ns - seen_ns > KEPT_NS]:
             try:

@@ -21,7 +21,7 @@ MAX_VALUE: Final = 32_767
 """Bytes of one value: what a string of the protocol can hold, so that every value can be described."""
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value comes from, as DescribeConfigs numbers it (KIP-226)."""
 
     DYNAMIC_TOPIC_CONFIG = 1
@@ -41,7 +41,7 @@ class Resource(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     """What IncrementalAlterConfigs does with a key (KIP-339)."""
 
     SET = 0
@@ -55,15 +55,15 @@ class Synonym(NamedTuple):
 
     name: str
     value: str
-    source: Source
+    source: ConfigSource
 
 
-class Described(NamedTuple):
+class DescribedConfig(NamedTuple):
     """One key with its value, its source, and what would take its place."""
 
     row: Row
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     synonyms: tuple[Synonym, ...]
 
@@ -82,16 +82,16 @@ class Layers(NamedTuple):
         """
         first = names[:1]
         for synonym in self._all_behind(names):
-            if synonym.source is not Source.DEFAULT_CONFIG or synonym.name in first:
+            if synonym.source is not ConfigSource.DEFAULT_CONFIG or synonym.name in first:
                 first = names
             if first == names:
                 yield synonym
 
     def _all_behind(self, names: Sequence[str]) -> Iterator[Synonym]:
         for values, source in (
-            (self.own, Source.DYNAMIC_BROKER_CONFIG),
-            (self.shared, Source.DYNAMIC_DEFAULT_BROKER_CONFIG),
-            (self.static, Source.STATIC_BROKER_CONFIG),
+            (self.own, ConfigSource.DYNAMIC_BROKER_CONFIG),
+            (self.shared, ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG),
+            (self.static, ConfigSource.STATIC_BROKER_CONFIG),
         ):
             for name in names:
                 if name in values:
@@ -99,7 +99,7 @@ class Layers(NamedTuple):
         for name in names:
             default = render(BROKER_ROWS[name].default)
             if default is not None:
-                yield Synonym(name, default, Source.DEFAULT_CONFIG)
+                yield Synonym(name, default, ConfigSource.DEFAULT_CONFIG)
 
     def resolved(self) -> BrokerConfig:
         """The configuration that these layers mean. Raises ConfigError."""
@@ -108,39 +108,39 @@ class Layers(NamedTuple):
 
 def describe_topic(
     overrides: Mapping[str, str], config: TopicConfig, layers: Layers, wanted: Sequence[str] | None
-) -> list[Described]:
+) -> list[DescribedConfig]:
     """The settings of a topic; `wanted` None: all of them. Names that are no key are left out, as Kafka does."""
     found = []
     for row in _wanted(TOPIC_ROWS, wanted):
         synonyms = list(layers.behind(row.synonyms))
         if row.name in overrides:
-            synonyms.insert(0, Synonym(row.name, overrides[row.name], Source.DYNAMIC_TOPIC_CONFIG))
-        source = synonyms[0].source if synonyms else Source.DEFAULT_CONFIG
+            synonyms.insert(0, Synonym(row.name, overrides[row.name], ConfigSource.DYNAMIC_TOPIC_CONFIG))
+        source = synonyms[0].source if synonyms else ConfigSource.DEFAULT_CONFIG
         value = render(getattr(config, row.attribute))
-        found.append(Described(row, value, source, False, tuple(synonyms)))
+        found.append(DescribedConfig(row, value, source, False, tuple(synonyms)))
     return found
 
 
-def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] | None) -> list[Described]:
+def describe_broker(config: BrokerConfig, layers: Layers, wanted: Sequence[str] | None) -> list[DescribedConfig]:
     """The settings of a broker as they are in force."""
     found = []
     for row in _wanted(BROKER_ROWS, wanted):
         synonyms = [] if row.sensitive else list(layers.behind((row.name, *_chained(row))))
         own = [synonym for synonym in synonyms if synonym.name == row.name]
-        source = own[0].source if own else Source.DEFAULT_CONFIG
+        source = own[0].source if own else ConfigSource.DEFAULT_CONFIG
         value = None if row.sensitive else render(config.value(row))
-        found.append(Described(row, value, source, row.dynamic is Dynamic.READ_ONLY, tuple(synonyms)))
+        found.append(DescribedConfig(row, value, source, row.dynamic is Dynamic.READ_ONLY, tuple(synonyms)))
     return found
 
 
-def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> list[Described]:
+def describe_shared(shared: Mapping[str, str], wanted: Sequence[str] | None) -> list[DescribedConfig]:
     """The settings of all brokers together: only what was set dynamically."""
     found = []
     for row in _wanted(BROKER_ROWS, wanted):
         if row.name in shared:
-            synonym = Synonym(row.name, shared[row.name], Source.DYNAMIC_DEFAULT_BROKER_CONFIG)
+            synonym = Synonym(row.name, shared[row.name], ConfigSource.DYNAMIC_DEFAULT_BROKER_CONFIG)
             value = None if row.sensitive else shared[row.name]
-            found.append(Described(row, value, synonym.source, False, () if row.sensitive else (synonym,)))
+            found.append(DescribedConfig(row, value, synonym.source, False, () if row.sensitive else (synonym,)))
     return found
 
 
@@ -168,7 +168,7 @@ def _chained(row: Row) -> tuple[str, ...]:
 # -- changes ---------------------------------------------------------------------------------------------------------
 
 
-class Change(NamedTuple):
+class ConfigUpdate(NamedTuple):
     """One key of an alteration."""
 
     name: str
@@ -176,13 +176,16 @@ class Change(NamedTuple):
     value: str | None
 
 
-def replaced(changes: Sequence[Change]) -> dict[str, str]:
+def replaced(changes: Sequence[ConfigUpdate]) -> dict[str, str]:
     """What AlterConfigs makes of a resource: exactly what it names. Raises ApiError."""
     return changed({}, {}, {}, changes)
 
 
 def changed(
-    present: Mapping[str, str], rows: Mapping[str, Row], effective: Mapping[str, str | None], changes: Sequence[Change]
+    present: Mapping[str, str],
+    rows: Mapping[str, Row],
+    effective: Mapping[str, str | None],
+    changes: Sequence[ConfigUpdate],
 ) -> dict[str, str]:
     """The settings after IncrementalAlterConfigs: `present` are the resource's own, `effective` those in force.
 
@@ -193,7 +196,7 @@ def changed(
         raise ApiError(ErrorCode.INVALID_REQUEST, "a key is named twice")
     result = dict(present)
     for change in changes:
-        if change.operation == Operation.DELETE:
+        if change.operation == AlterOperation.DELETE:
             result.pop(change.name, None)
             continue
         value = _new_value(change, rows, effective)
@@ -205,19 +208,19 @@ def changed(
     return result
 
 
-def _new_value(change: Change, rows: Mapping[str, Row], effective: Mapping[str, str | None]) -> str:
+def _new_value(change: ConfigUpdate, rows: Mapping[str, Row], effective: Mapping[str, str | None]) -> str:
     if change.value is None:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: a value is needed")
-    if change.operation == Operation.SET:
+    if change.operation == AlterOperation.SET:
         return change.value
     row = rows.get(change.name)
-    if change.operation not in (Operation.APPEND, Operation.SUBTRACT):
+    if change.operation not in (AlterOperation.APPEND, AlterOperation.SUBTRACT):
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name}: there is no operation {change.operation}")
     if row is None or row.type is not Type.LIST:
         raise ApiError(ErrorCode.INVALID_REQUEST, f"{change.name} is not a list; it can only be set or deleted")
     present = [word for word in (effective.get(change.name) or "").split(",") if word]
     words = [word.strip() for word in change.value.split(",") if word.strip()]
-    if change.operation == Operation.APPEND:
+    if change.operation == AlterOperation.APPEND:
         return ",".join(present + [word for word in words if word not in present])
     return ",".join(word for word in present if word not in words)
 

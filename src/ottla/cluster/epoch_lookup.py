@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cluster.layout import CONTROLLER_EPOCH, BrokenNode, decode_epoch
-from ottla.cluster.script import Script, get, run, submit
+from ottla.cluster.store.layout import CONTROLLER_EPOCH, BrokenNode, decode_epoch
+from ottla.cluster.store.workflow import Workflow, get, run, submit
 from ottla.errors import ApiError
 from ottla.replication.control import ControlFence
 from ottla.seams import Failure, MetadataStore, Op
@@ -39,7 +39,7 @@ class EpochLookup:
         self._asked, self._next = self._next, []
         run(self._store, self._read(), self._finish)
 
-    def _read(self) -> Script[int]:
+    def _read(self) -> Workflow[int]:
         # A write first: the server that is asked may be behind the controller, and has caught up with the write.
         yield from submit(_LANE, [Op("check", CONTROLLER_EPOCH)])
         node = yield from get(CONTROLLER_EPOCH)

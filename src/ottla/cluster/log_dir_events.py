@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from ottla.cluster.layout import LOG_DIR_EVENTS, encode_log_dir_event
+from ottla.cluster.store.layout import LOG_DIR_EVENTS, encode_log_dir_event
 from ottla.purgatory.purgatory import Purgatory
 from ottla.purgatory.timing_wheel import Timer
 from ottla.seams import Failure, MetadataStore, Op
@@ -25,7 +25,7 @@ class LogDirEvents:
 
     def __init__(self, store: MetadataStore, purgatory: Purgatory, node_id: int, timeout_ms: int) -> None:
         """`timeout_ms`: log.dir.failure.timeout.ms, the time in which the store has to take it (KIP-858)."""
-        self.on_unheard: Callable[[], None] = _nobody
+        self.on_unheard: Callable[[], None] = _do_nothing
         """Called when it has not: replicas are led here that nobody can write to, and no other broker will know."""
         self._store = store
         self._purgatory = purgatory
@@ -33,16 +33,16 @@ class LogDirEvents:
         self._timeout_ms = timeout_ms
         self._deadline: Timer | None = None
 
-    def tell(self) -> None:
+    def report_failure(self) -> None:
         """One of this broker's directories is out of service."""
         if self._deadline is None:
             self._deadline = self._purgatory.look_after(self._timeout_ms, self._late)
         op = Op("sequential", f"{LOG_DIR_EVENTS}/log_dir_event_", self._content)
-        self._store.submit("log dir events", [op], self._told)
+        self._store.submit("log dir events", [op], self._on_reported)
 
-    def _told(self, outcome: object) -> None:
+    def _on_reported(self, outcome: object) -> None:
         if isinstance(outcome, Failure):
-            self._purgatory.look_after(AGAIN_MS, self.tell)
+            self._purgatory.look_after(AGAIN_MS, self.report_failure)
         elif self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
@@ -52,5 +52,5 @@ class LogDirEvents:
         self.on_unheard()
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Nobody listens."""

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from ottla.cluster.broker_registration import cluster_id, damaged, ensure_persistent, register
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.config_changes import ConfigChanges
-from ottla.cluster.controller.seat import ControllerSeat
-from ottla.cluster.joining import cluster_id, damaged, ensure_persistent, register
-from ottla.cluster.layout import (
+from ottla.cluster.controller.controller_election import ControllerElector
+from ottla.cluster.store.layout import (
     TOPICS,
     BrokenNode,
     BrokerNode,
@@ -24,8 +24,8 @@ from ottla.cluster.layout import (
     encode_broker,
     topic_path,
 )
-from ottla.cluster.script import Script, children, get_all, run, wait
-from ottla.cluster.watches import WatchedStore
+from ottla.cluster.store.watches import WatchedStore
+from ottla.cluster.store.workflow import Workflow, children, get_all, run, wait
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
@@ -48,7 +48,7 @@ _FINAL: Final = (Kind.IO, Kind.FULL)
 """Failures of the store that no second try will heal."""
 
 
-class Steps(NamedTuple):
+class MembershipSteps(NamedTuple):
     """What the broker does when its membership has come so far."""
 
     remembered: Callable[[], str | None]
@@ -60,7 +60,7 @@ class Steps(NamedTuple):
     incomplete: Callable[[Mapping[str, bytes]], Sequence[TopicPartition]]
     """With the ids of those that exist: partitions whose logs are gone, another topic's, or have lost something, as far
     as the controller has not been told."""
-    adopt: Callable[[Callable[[], bytes]], Script[None] | None]
+    adopt: Callable[[Callable[[], bytes]], Workflow[None] | None]
     """With a source of ids, what takes the logs of another cluster in; None: nothing does. Raises ApiError."""
     found: Callable[[str], None]
     """The cluster's id is known, and the settings are: claim the log directories, recover the logs. Raises ApiError.
@@ -76,13 +76,13 @@ class Membership:
         self,
         cluster: Cluster,
         changes: ConfigChanges,
-        seat: ControllerSeat,
+        seat: ControllerElector,
         store: WatchedStore,
         fence: ControlFence,
         purgatory: Purgatory,
         clock: Clock,
         entropy: Entropy,
-        steps: Steps,
+        steps: MembershipSteps,
     ) -> None:
         self._cluster = cluster
         self._changes = changes
@@ -124,28 +124,28 @@ class Membership:
     def on_session(self, state: Session, session_id: int) -> None:
         """The session with the store is another one, or in another state."""
         if state is Session.OPEN:
-            self._opened(session_id)
+            self._on_opened(session_id)
         elif state is Session.SUSPENDED:
             logger.warning("the metadata store does not answer; this broker goes on with what it knows")
         else:
-            self._expired(session_id)
+            self._on_expired(session_id)
 
-    def _opened(self, session_id: int) -> None:
+    def _on_opened(self, session_id: int) -> None:
         if session_id != self._session:
             self._drop_registration()
         self._session = session_id
         self._waits_until_ns = None  # a store that was away may have begun to count the time of every session anew
-        self._store.forget()
+        self._store.forget_watches()
         self._life += 1
         if not self._left:
             self._join(self._life)
 
-    def _expired(self, session_id: int) -> None:
+    def _on_expired(self, session_id: int) -> None:
         logger.error("the session %x with the metadata store is over; this broker registers anew", session_id)
         self._former.append(session_id)
         self._session = 0
         self._life += 1
-        self._store.forget()
+        self._store.forget_watches()
         self._drop_registration()
         self._seat.on_session_lost()
 
@@ -156,9 +156,9 @@ class Membership:
     # -- joining -----------------------------------------------------------------------------------------------
 
     def _join(self, life: int) -> None:
-        run(self._store, self._joining(), lambda outcome: self._joined(life, outcome))
+        run(self._store, self._joining(), lambda outcome: self._on_joined(life, outcome))
 
-    def _joining(self) -> Script[int]:
+    def _joining(self) -> Workflow[int]:
         """All steps up to the registration; the value is the broker epoch."""
         try:
             adopted = self._steps.adopt(self._new_uuid)
@@ -170,13 +170,13 @@ class Membership:
             raise damaged(broken) from None
         if not self._found:
             self._found = True
-            self._cluster.begin(found, self._endpoints, topics)
+            self._cluster.set_identity(found, self._endpoints, topics)
             self._steps.found(found)
         if self._left:
             raise Failure(Kind.EXPIRED, "the broker stops before it has started")
         return (yield from self._register())
 
-    def _register(self) -> Script[int]:
+    def _register(self) -> Workflow[int]:
         config = self._cluster.config
         incomplete, is_blank = (yield from self._incomplete()), self._steps.is_blank()
         if len(incomplete) > INCOMPLETE_MAX:
@@ -185,7 +185,7 @@ class Membership:
         content = encode_broker(node, self._clock.now().wall_ms)
         while True:
             life, session = self._life, self._session
-            epoch = yield from register(self._cluster.node_id, content, session, _nothing, self._former)
+            epoch = yield from register(self._cluster.node_id, content, session, _do_nothing, self._former)
             if epoch is not None:
                 return epoch
             if life != self._life:
@@ -193,7 +193,7 @@ class Membership:
             self._check_patience()
             yield from self._pause()
 
-    def _incomplete(self) -> Script[tuple[TopicPartition, ...]]:
+    def _incomplete(self) -> Workflow[tuple[TopicPartition, ...]]:
         """What this broker has not any more, though the controller may count on it."""
         names, ids = self._steps.topics(), {}
         for start in range(0, len(names), TOPICS_AT_ONCE):
@@ -220,10 +220,10 @@ class Membership:
                 f"another broker runs with node.id {self._cluster.node_id}: {path} stays",
             )
 
-    def _pause(self) -> Script[None]:
+    def _pause(self) -> Workflow[None]:
         yield from wait(lambda answered: _drop(self._purgatory.after(AGAIN_MS, lambda: answered(None))))
 
-    def _joined(self, life: int, outcome: int | Failure | ApiError) -> None:
+    def _on_joined(self, life: int, outcome: int | Failure | ApiError) -> None:
         if life != self._life:
             return
         if isinstance(outcome, int):
@@ -237,9 +237,9 @@ class Membership:
             self._steps.failed(outcome)
         else:
             logger.warning("the metadata store does not let this broker in: %s; trying again", outcome)
-            self._purgatory.after(AGAIN_MS, lambda: self._again(life))
+            self._purgatory.after(AGAIN_MS, lambda: self._retry_join(life))
 
-    def _again(self, life: int) -> None:
+    def _retry_join(self, life: int) -> None:
         if life == self._life:
             self._join(life)
 
@@ -259,7 +259,7 @@ def _id_in(name: str, node: Node | None) -> bytes:
         return ZERO_UUID
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """The registration is looked at again and again; no word is needed."""
 
 

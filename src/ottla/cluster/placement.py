@@ -88,11 +88,11 @@ def _with_racks(
         if partition > 0 and partition % len(order) == 0:
             shift += 1
         first = (partition + start.first) % len(order)
-        assignment.append(_spread(order, racks, rack_count, factor, first, shift))
+        assignment.append(_spread_order(order, racks, rack_count, factor, first, shift))
     return assignment
 
 
-def _spread(
+def _spread_order(
     order: Sequence[int], racks: Mapping[int, str], rack_count: int, factor: int, first: int, shift: int
 ) -> tuple[int, ...]:
     """Replicas of one partition: each next candidate is taken unless its rack or itself already has one."""

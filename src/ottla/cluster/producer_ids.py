@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-from ottla.cluster.layout import PRODUCER_ID_BLOCK, BlockNode, BrokenNode, decode_block, encode_block
-from ottla.cluster.script import Script, get, run, submit
+from ottla.cluster.store.layout import PRODUCER_ID_BLOCK, BlockNode, BrokenNode, decode_block, encode_block
+from ottla.cluster.store.workflow import Workflow, get, run, submit
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Done, Failure, Kind, MetadataStore, Op
 
@@ -29,7 +29,7 @@ class ProducerIds:
         self._end = -1
         self._waiting: deque[Done[int]] = deque()
 
-    def take(self, done: Done[int]) -> None:
+    def take_producer_id(self, done: Done[int]) -> None:
         """Give the next id: at once from the block, or later with the next one."""
         if not self._waiting and self._next <= self._end:
             self._next += 1
@@ -39,7 +39,7 @@ class ProducerIds:
         if len(self._waiting) == 1:
             run(self._store, self._claim(), self._claimed)
 
-    def _claim(self) -> Script[BlockNode]:
+    def _claim(self) -> Workflow[BlockNode]:
         """The next block, ours. Raises Failure, or ApiError when others are always faster."""
         for _ in range(_TRIES):
             node = yield from get(PRODUCER_ID_BLOCK)
@@ -70,7 +70,7 @@ class ProducerIds:
             self._next, self._end = outcome.start, outcome.end
         for done in waiting:
             if isinstance(outcome, BlockNode):
-                self.take(done)
+                self.take_producer_id(done)
             else:
                 done(_as_failure(outcome))
 

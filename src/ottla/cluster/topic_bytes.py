@@ -32,7 +32,7 @@ _AT_ONCE: Final = 1_000
 """Partitions that are encoded without a look at the cost."""
 _FLEXIBLE_SINCE, _EPOCHS_SINCE, _OFFLINE_SINCE, _LISTENER_ERROR_SINCE = 9, 7, 5, 6
 
-Described = MetadataResponse.MetadataResponseTopic
+EncodedTopics = MetadataResponse.MetadataResponseTopic
 Replicas = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 """Replicas of a partition, those in sync, and those that are offline."""
 
@@ -65,12 +65,12 @@ class KeptTopics:
         self._forms.clear()
         self.size = 0
 
-    def forget(self, names: Iterable[str], topics: Mapping[str, TopicImage]) -> None:
+    def forget_topics(self, names: Iterable[str], topics: Mapping[str, TopicImage]) -> None:
         """Drop the bytes of topics that changed, or are not among `topics` any more."""
         for name in names:
             present = topics.get(name)
             for form in self._forms.values():
-                form.forget(name, present)
+                form.forget_topic(name, present)
 
     def make_room(self, form: TopicForm) -> bool:
         """Whether another topic may be kept in a form: the bytes of other forms go first."""
@@ -108,21 +108,21 @@ class TopicForm:
 
     # -- what is kept --------------------------------------------------------------------------------------------
 
-    def find(self, topic: TopicImage) -> bytes | None:
+    def find_topic(self, topic: TopicImage) -> bytes | None:
         """The bytes of a topic as it is now, if they are kept."""
         kept = self._kept.get(topic.name)
         return kept[1] if kept is not None and kept[0] is topic.partitions else None
 
-    def keep(self, topic: TopicImage, content: bytes) -> None:
+    def keep_topic(self, topic: TopicImage, content: bytes) -> None:
         """Keep the bytes of a topic while there is room."""
         if not topic.partitions or not self.is_current:
             return  # another topic of that name without partitions could not be told from it
-        self.forget(topic.name, None)
+        self.forget_topic(topic.name, None)
         if self._owner.make_room(self):
             self._kept[topic.name] = (topic.partitions, content)
             self._owner.size += len(content) + _ENTRY
 
-    def forget(self, name: str, present: TopicImage | None) -> None:
+    def forget_topic(self, name: str, present: TopicImage | None) -> None:
         """Drop the bytes of a topic, unless they are those of `present`."""
         kept = self._kept.get(name)
         if kept is not None and (present is None or kept[0] is not present.partitions):
@@ -151,7 +151,7 @@ class TopicForm:
 
     def encode_topic(self, topic: TopicImage, partitions: bytes) -> bytes:
         """A topic around its partitions."""
-        described = Described(
+        described = EncodedTopics(
             name=topic.name,
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
@@ -164,7 +164,7 @@ class TopicForm:
         self._tail(described, [], pieces, pieces.append)
         return b"".join(pieces)
 
-    def encode_error(self, topic: Described) -> bytes:
+    def encode_error(self, topic: EncodedTopics) -> bytes:
         """A topic that cannot be described."""
         pieces: list[bytes] = []
         self._whole(topic, [], pieces, pieces.append)
@@ -202,11 +202,11 @@ class TopicSlices:
     """Encodes topics, and errors in place of topics, a slice at a time."""
 
     def __init__(
-        self, form: TopicForm, wanted: Iterable[TopicImage | Described], shown: Callable[[TopicImage], TopicImage]
+        self, form: TopicForm, wanted: Iterable[TopicImage | EncodedTopics], shown: Callable[[TopicImage], TopicImage]
     ) -> None:
         """shown: a topic as clients are to see it now; where that is another one its bytes are not kept."""
         self._form = form
-        self._wanted: Iterator[TopicImage | Described] = iter(wanted)
+        self._wanted: Iterator[TopicImage | EncodedTopics] = iter(wanted)
         self._shown = shown
         self._long: tuple[TopicImage, bool] | None = None
         """A topic that is being encoded, and whether its bytes are to be kept."""
@@ -215,25 +215,25 @@ class TopicSlices:
         self.is_over = False
         """Whether everything was taken."""
 
-    def take(self) -> list[bytes]:
+    def take_slice(self) -> list[bytes]:
         """The next elements, up to the cost of a slice; maybe none, while a topic with many partitions is encoded."""
         out: list[bytes] = []
         room = SLICE
         while room > 0 and not self.is_over:
-            room -= self._begin(out) if self._long is None else self._go_on(out)
+            room -= self._begin_topic(out) if self._long is None else self._go_on(out)
         return out
 
-    def _begin(self, out: list[bytes]) -> int:
+    def _begin_topic(self, out: list[bytes]) -> int:
         """Look at the next topic: take its bytes if they are kept. Returns the cost."""
         topic = next(self._wanted, None)
         if topic is None:
             self.is_over = True
             return 0
-        if isinstance(topic, Described):
+        if isinstance(topic, EncodedTopics):
             out.append(self._form.encode_error(topic))
             return _MADE
         shown = self._shown(topic)
-        kept = self._form.find(shown)
+        kept = self._form.find_topic(shown)
         if kept is not None:
             out.append(kept)
         else:
@@ -250,7 +250,7 @@ class TopicSlices:
         if begin + len(some) == len(topic.partitions):
             content = self._form.encode_topic(topic, b"".join(self._done))
             if is_kept:
-                self._form.keep(topic, content)
+                self._form.keep_topic(topic, content)
             out.append(content)
             self._long, self._done = None, []
         return _MADE + _PARTITION * len(some)
@@ -260,9 +260,9 @@ class TopicSlices:
 def _encoders(version: int) -> tuple[Encoder, Encoder, Encoder]:
     """What a topic has in front of its partitions, what it has behind them, and a whole topic."""
     return (
-        compile_portion(MetadataResponse, version, Described, "partitions", "head"),
-        compile_portion(MetadataResponse, version, Described, "partitions", "tail"),
-        compile_portion(MetadataResponse, version, Described, "", "function"),
+        compile_portion(MetadataResponse, version, EncodedTopics, "partitions", "head"),
+        compile_portion(MetadataResponse, version, EncodedTopics, "partitions", "tail"),
+        compile_portion(MetadataResponse, version, EncodedTopics, "", "function"),
     )
 
 

@@ -10,9 +10,10 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+from ottla.broker_client import BrokerClient
 from ottla.cluster.cluster import Cluster
 from ottla.cluster.controller.controller import Controller
-from ottla.cluster.controller.seat import ControllerSeat
+from ottla.cluster.controller.controller_election import ControllerElector
 from ottla.cluster.image import (
     CONSUMER_OFFSETS,
     INTERNAL_TOPICS,
@@ -21,10 +22,9 @@ from ottla.cluster.image import (
     ClusterImage,
     TopicImage,
 )
-from ottla.cluster.outcomes import Answer
+from ottla.cluster.store.error_mapping import ErrorAnswer
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError, ErrorCode
-from ottla.peers import Peers
 from ottla.seams import Failure
 from ottla.wire.messages import CreateTopicsRequest, CreateTopicsResponse
 
@@ -48,13 +48,13 @@ _PASSING: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.REQUEST_TIMED_OUT)
 class TopicRequests:
     """The way to the controller for everything about topics."""
 
-    def __init__(self, cluster: Cluster, seat: ControllerSeat, peers: Peers, is_alone: bool) -> None:
+    def __init__(self, cluster: Cluster, seat: ControllerElector, peers: BrokerClient, is_alone: bool) -> None:
         """is_alone: there can be no other broker, because the metadata store is this broker's own."""
         self._cluster = cluster
         self._seat = seat
         self._peers = peers
         self._is_alone = is_alone
-        self._wanted: dict[str, list[Answer[TopicImage]]] = {}
+        self._wanted: dict[str, list[ErrorAnswer[TopicImage]]] = {}
         self._begun: dict[str, None] = {}
         """Topics that are being created in bulk, without anything that waits for them."""
         self._warned_about_replicas = False
@@ -74,7 +74,7 @@ class TopicRequests:
 
     # -- what clients ask the controller for ---------------------------------------------------------------------
 
-    def create(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: Answer[TopicImage]) -> None:
+    def create(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ErrorAnswer[TopicImage]) -> None:
         """Create a topic; the answer is the topic as it is (or, when only validated, as it would be)."""
 
         def created(outcome: TopicImage | ApiError) -> None:
@@ -92,7 +92,7 @@ class TopicRequests:
         assignments: Sequence[Sequence[int]] | None,
         validate_only: bool,
         timeout_ms: int,
-        done: Answer[TopicImage],
+        done: ErrorAnswer[TopicImage],
     ) -> None:
         """Bring a topic to `count` partitions."""
 
@@ -106,7 +106,7 @@ class TopicRequests:
             done, lambda office: office.add_partitions(name, count, assignments, validate_only, timeout_ms, grown)
         )
 
-    def delete(self, name: str, timeout_ms: int, done: Answer[None]) -> None:
+    def delete(self, name: str, timeout_ms: int, done: ErrorAnswer[None]) -> None:
         """Delete a topic."""
         present = self._cluster.image.topics.get(name)
 
@@ -127,7 +127,7 @@ class TopicRequests:
         else:
             ask(office)
 
-    def _when_shown(self, topic: TopicImage, done: Answer[TopicImage]) -> None:
+    def _when_shown(self, topic: TopicImage, done: ErrorAnswer[TopicImage]) -> None:
         """Answer once this broker's own image has the topic: its client is going to ask for it next."""
 
         def shown(image: ClusterImage) -> bool:
@@ -143,7 +143,7 @@ class TopicRequests:
 
     # -- topics on first need --------------------------------------------------------------------------------------
 
-    def find_or_create(self, spec: TopicSpec, done: Answer[TopicImage]) -> None:
+    def find_or_create(self, spec: TopicSpec, done: ErrorAnswer[TopicImage]) -> None:
         """The topic, created when it is missing; several askers share one creation."""
         present = self._cluster.image.topics.get(spec.name)
         if present is not None:
@@ -156,7 +156,7 @@ class TopicRequests:
             self._wanted[spec.name] = [done]
             self._want(spec)
 
-    def begin(self, names: Sequence[str]) -> Collection[str]:
+    def create_topics(self, names: Sequence[str]) -> Collection[str]:
         """Begin to create missing topics through one CreateTopics request; nothing waits for the outcome.
 
         Returns the names that are being created, by this or an earlier request; at most MAX_BEGUN are at once.
@@ -169,15 +169,15 @@ class TopicRequests:
         if new:
             self._begun.update(dict.fromkeys(new))
             request = _request(*map(self._spec, new))
-            self._peers.ask(
-                node, request, _CREATE_VERSION, CREATE_MS, lambda answer: self._ended(new, answer), _BULK_LANE
+            self._peers.send_request(
+                node, request, _CREATE_VERSION, CREATE_MS, lambda answer: self._on_ended(new, answer), _BULK_LANE
             )
         return [name for name in names if name in self._begun or name in self._wanted]
 
     def _spec(self, name: str) -> TopicSpec:
         return self._internal_spec(name) if name in INTERNAL_TOPICS[:2] else TopicSpec(name)
 
-    def _ended(self, names: Sequence[str], answer: CreateTopicsResponse | Failure) -> None:
+    def _on_ended(self, names: Sequence[str], answer: CreateTopicsResponse | Failure) -> None:
         for name in names:
             del self._begun[name]
         if isinstance(answer, Failure):
@@ -190,23 +190,25 @@ class TopicRequests:
             return
         node = self._cluster.image.controller_id
         if node not in self._cluster.image.brokers:
-            self._answer(spec.name, not_controller(NO_LEADER))
+            self._answer_waiters(spec.name, not_controller(NO_LEADER))
             return
-        self._peers.ask(
-            node, _request(spec), _CREATE_VERSION, CREATE_MS, lambda answer: self._made(spec.name, _told(answer))
+        self._peers.send_request(
+            node, _request(spec), _CREATE_VERSION, CREATE_MS, lambda answer: self._made(spec.name, _topic_error(answer))
         )
 
     def _made(self, name: str, error: ApiError | None) -> None:
         if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-            self._answer(name, error)
+            self._answer_waiters(name, error)
         else:
             self._cluster.when(
                 lambda image: name in image.topics,
                 IMAGE_MS,
-                lambda: self._answer(name, ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name!r} is being created")),
+                lambda: self._answer_waiters(
+                    name, ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{name!r} is being created")
+                ),
             )
 
-    def _answer(self, name: str, error: ApiError) -> None:
+    def _answer_waiters(self, name: str, error: ApiError) -> None:
         """Tell everybody who waits: the topic if it is there by now, else why not."""
         if error.code in _PASSING:
             error = ApiError(ErrorCode.LEADER_NOT_AVAILABLE, error.message)  # what a client of Metadata tries again
@@ -216,7 +218,7 @@ class TopicRequests:
 
     # -- the internal ones -----------------------------------------------------------------------------------------
 
-    def internal(self, name: str, done: Answer[TopicImage]) -> None:
+    def internal(self, name: str, done: ErrorAnswer[TopicImage]) -> None:
         """One of the topics that the cluster writes itself, created on first need."""
         self.find_or_create(self._internal_spec(name), done)
 
@@ -286,7 +288,7 @@ def _request(*specs: TopicSpec) -> CreateTopicsRequest:
     return CreateTopicsRequest(topics=topics, timeout_ms=CREATE_MS)
 
 
-def _told(answer: CreateTopicsResponse | Failure) -> ApiError | None:
+def _topic_error(answer: CreateTopicsResponse | Failure) -> ApiError | None:
     """What the controller said about the one topic that it was asked for."""
     if isinstance(answer, Failure):
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"the controller does not answer: {answer}")

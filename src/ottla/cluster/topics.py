@@ -12,7 +12,8 @@ from itertools import product
 from typing import Final, NamedTuple
 
 from ottla.cluster.image import ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.layout import (
+from ottla.cluster.placement import Assignment, Start, assign
+from ottla.cluster.store.layout import (
     DELETE_TOPICS,
     StateNode,
     TopicNode,
@@ -25,7 +26,6 @@ from ottla.cluster.layout import (
     topic_config_path,
     topic_path,
 )
-from ottla.cluster.placement import Assignment, Start, assign
 from ottla.config.rows import ConfigError
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode

@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar
 
-from ottla.coordinator.runner import Runner, State, Tools
 from ottla.coordinator.shard import Command, Shard, TransactionEnd
+from ottla.coordinator.shard_runtime import RuntimeContext, ShardRuntime, ShardState
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.timing_wheel import Timer
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.seams import Instant
 
 M = TypeVar("M", bound=Shard)  # type: ignore[type-arg]  # whatever its commands are
@@ -31,14 +31,14 @@ RELOAD_MAX_MS: Final = 60_000
 class Coordinator(Generic[M]):
     """The shards of one internal topic."""
 
-    def __init__(self, topic: str, tools: Tools, make: Callable[[int], M]) -> None:
+    def __init__(self, topic: str, tools: RuntimeContext, make: Callable[[int], M]) -> None:
         """`make` gives an empty machine for a partition."""
         self.topic = topic
         self._tools = tools
         self._make = make
-        self._runners: dict[int, Runner] = {}
+        self._runners: dict[int, ShardRuntime] = {}
         self._machines: dict[int, M] = {}
-        self._loading: deque[Runner] = deque()
+        self._loading: deque[ShardRuntime] = deque()
         self._timer: Timer | None = None
         self._stopped = False
         self._defects: dict[int, int] = {}
@@ -49,9 +49,9 @@ class Coordinator(Generic[M]):
     def on_role(self, partition: Partition) -> None:
         """The role of a partition of any topic has changed; looked at once this turn's input is through."""
         if partition.tp.topic == self.topic and not self._stopped:
-            self._tools.later(lambda: self._look(partition))
+            self._tools.later(lambda: self._check_partition(partition))
 
-    def _look(self, partition: Partition) -> None:
+    def _check_partition(self, partition: Partition) -> None:
         index = partition.tp.partition
         runner = self._runners.get(index)
         leads = partition.is_leader and partition.offline is None
@@ -61,24 +61,24 @@ class Coordinator(Generic[M]):
             runner = None
         if leads and runner is None:
             machine = self._machines[index] = self._make(index)
-            fresh = Runner(partition, machine, self._tools, self._go_on, self._reload_later)
+            fresh = ShardRuntime(partition, machine, self._tools, self._go_on, self._reload_later)
             self._runners[index] = fresh
             if not fresh.is_empty or fresh.load_step():
                 self._loading.append(fresh)
                 self._load_soon()
 
-    def _reload_later(self, fenced: Runner) -> None:
+    def _reload_later(self, fenced: ShardRuntime) -> None:
         """A defect left the state of a shard half changed: its log is the truth."""
         index = fenced.partition.tp.partition
         count = self._defects[index] = self._defects.get(index, 0) + 1
         wait_ms = min(RELOAD_MAX_MS, RELOAD_MS << min(count - 1, 16))
         self._tools.purgatory.after(wait_ms, lambda: self._reload(fenced))
 
-    def _reload(self, fenced: Runner) -> None:
+    def _reload(self, fenced: ShardRuntime) -> None:
         index = fenced.partition.tp.partition
         if self._runners.get(index) is fenced and not self._stopped:
             del self._runners[index], self._machines[index]
-            self._look(fenced.partition)
+            self._check_partition(fenced.partition)
 
     def _load_soon(self) -> None:
         """Plan the next step of loading. It does not wait for an idle moment, which may never come."""
@@ -95,7 +95,7 @@ class Coordinator(Generic[M]):
 
     def _go_on(self) -> None:
         """The disk has brought what a loader waited for."""
-        self._loading = deque(runner for runner in self._runners.values() if runner.state is State.LOADING)
+        self._loading = deque(runner for runner in self._runners.values() if runner.state is ShardState.LOADING)
         self._load_soon()
 
     def stop(self) -> None:
@@ -118,7 +118,7 @@ class Coordinator(Generic[M]):
         else:
             runner.submit(command)
 
-    def serving(self, index: int) -> tuple[Runner, M, Instant] | None:
+    def serving(self, index: int) -> tuple[ShardRuntime, M, Instant] | None:
         """The shard of a partition, its machine, only to be read, and the time; None when it is not serving here."""
         runner = self._runners.get(index)
         if runner is None or not runner.serves:
@@ -140,13 +140,13 @@ class Coordinator(Generic[M]):
     def active(self) -> Iterator[tuple[int, M]]:
         """Partitions whose shards serve, with their machines, which are only to be read."""
         for index, runner in self._runners.items():
-            if runner.state is State.ACTIVE:
+            if runner.state is ShardState.ACTIVE:
                 yield index, self._machines[index]
 
-    def count(self, state: State) -> int:
+    def count_shards(self, state: ShardState) -> int:
         """Shards in that state."""
         return sum(runner.state is state for runner in self._runners.values())
 
-    def find(self, index: int) -> Runner | None:
+    def find_shard(self, index: int) -> ShardRuntime | None:
         """The shard of a partition, while that is led here."""
         return self._runners.get(index)

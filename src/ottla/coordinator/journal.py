@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ottla.coordinator.shard import Producer
+from ottla.coordinator.shard import JournalProducer
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import TRANSACTIONAL, Record, encode_batch, encode_one
-from ottla.replication.partition import Partition
-from ottla.replication.watchers import Watcher
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_listeners import PartitionListener
 from ottla.seams import Instant
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 
@@ -41,7 +41,7 @@ class PartitionJournal:
         return self.partition.high_watermark
 
     def append(
-        self, records: Sequence[tuple[bytes, bytes | None]], producer: Producer | None, now: Instant
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: JournalProducer | None, now: Instant
     ) -> tuple[int, int]:
         """Append one batch: (offset of its first record, its position, to be compared with `committed`).
 
@@ -62,7 +62,7 @@ class PartitionJournal:
         return base, base + len(records)
 
     def _batch(
-        self, records: Sequence[tuple[bytes, bytes | None]], producer: Producer | None, wall_ms: int
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: JournalProducer | None, wall_ms: int
     ) -> bytearray:
         producer_id, epoch, sequence = (-1, -1, -1) if producer is None else (*producer, 0)
         return encode_batch(
@@ -74,13 +74,13 @@ class PartitionJournal:
             transactional=producer is not None,
         )
 
-    def _check_epoch(self, producer: Producer) -> None:
+    def _check_epoch(self, producer: JournalProducer) -> None:
         """What comes late would open a transaction that nobody ends any more."""
         known = self.partition.log.producers.get(producer.producer_id)
         if known is not None and known.epoch > producer.epoch:
             text = f"producer {producer.producer_id} is in epoch {known.epoch}; epoch {producer.epoch} is over"
             raise ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, text)
 
-    def watch(self, watcher: Watcher) -> None:
+    def watch(self, watcher: PartitionListener) -> None:
         """Be told once when something is committed, or the journal is lost."""
         self.partition.watchers[watcher] = None

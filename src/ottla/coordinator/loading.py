@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from ottla.coordinator.shard import Codec, Origin, TransactionEnd
+from ottla.coordinator.shard import Codec, EntryOrigin, TransactionEnd
 from ottla.record.batch import MAGIC_POS, MAGIC_V2, BatchHeader, Record, batches_of, crc_ok, records_of
 from ottla.record.control import parse_marker
 from ottla.record.errors import CorruptRecord
-from ottla.record.modernizing import modernized
-from ottla.replication.partition import Partition
+from ottla.record.up_conversion import modernized
+from ottla.replication.partition.partition import Partition
 from ottla.seams import Failure
 from ottla.storage.errors import Cold
 
@@ -30,7 +30,7 @@ EXPANDED_MAX: Final = 100 * 1024 * 1024
 _logger = logging.getLogger(__name__)
 _new = tuple.__new__  # a third of the time of Origin(…), and this runs for every record
 
-Item = tuple[object, Origin]
+Item = tuple[object, EntryOrigin]
 
 
 class Loader:
@@ -62,7 +62,7 @@ class Loader:
         self.warming = False
         """Whether bytes are being brought into memory; no step meanwhile."""
 
-    def step(self, take: Callable[[object, Origin], None]) -> bool:
+    def step(self, take: Callable[[object, EntryOrigin], None]) -> bool:
         """Give the next entries to `take`; False: there are no more.
 
         Raises ApiError and Failure (the log cannot be read), CorruptRecord (what is read makes no sense).
@@ -139,7 +139,7 @@ class Loader:
             if entry is None:
                 self._passed_over += 1
             else:
-                yield entry, _new(Origin, (offset, producer_id, epoch, timestamp))
+                yield entry, _new(EntryOrigin, (offset, producer_id, epoch, timestamp))
 
 
 def _ends(records: Iterator[Record], header: BatchHeader) -> Iterator[Item]:
@@ -148,5 +148,5 @@ def _ends(records: Iterator[Record], header: BatchHeader) -> Iterator[Item]:
     for record in records:
         marker = parse_marker(record.key, record.value)
         if marker is not None:
-            origin = Origin(record.offset, producer_id, epoch, record.timestamp)
+            origin = EntryOrigin(record.offset, producer_id, epoch, record.timestamp)
             yield TransactionEnd(producer_id, epoch, marker.commit), origin

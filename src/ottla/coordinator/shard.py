@@ -1,7 +1,7 @@
 """What a coordinator's state machine is: it decides, applies, and never sees a log.
 
 Zone: pure. The vocabulary between a machine (groups, transactions) and the runtime: outcomes, effects, where a record
-came from. Who appends and when effects are performed is `runner`'s.
+came from. Who appends and when effects are performed is `shard_runtime`'s.
 
     handle(command, now) → Outcome     decides; changes nothing
     apply(entry, origin)               the only one that changes anything; live and when loading, in log order
@@ -24,9 +24,9 @@ from ottla.types import NO_OFFSET, NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", bound="Command", contravariant=True)
 
-Ticket = Callable[["T | ApiError"], None]
+Completion = Callable[["T | ApiError"], None]
 """Whoever waits for an answer; called exactly once."""
-Refuse = Callable[[ApiError], None]
+Refusal = Callable[[ApiError], None]
 """A ticket, as seen by those who only turn it away."""
 
 
@@ -42,7 +42,7 @@ class Effect(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class AnswerEffect(NamedTuple):
     """The effect of answering somebody."""
 
     ticket: Callable[[object], None]
@@ -57,14 +57,14 @@ class Answer(NamedTuple):
         self.ticket(error)
 
 
-class Producer(NamedTuple):
+class JournalProducer(NamedTuple):
     """The transactional producer in whose name records are written; they wait for its marker."""
 
     producer_id: int
     epoch: int
 
 
-class Origin(NamedTuple):
+class EntryOrigin(NamedTuple):
     """Where an entry stands in the journal; `offset` is -1 for volatile events."""
 
     offset: int = NO_OFFSET
@@ -74,7 +74,7 @@ class Origin(NamedTuple):
     """The record's, in ms of wall time."""
 
 
-VOLATILE: Final = Origin()
+VOLATILE: Final = EntryOrigin()
 
 
 class TransactionEnd(NamedTuple):
@@ -85,7 +85,7 @@ class TransactionEnd(NamedTuple):
     commit: bool
 
 
-class Outcome(NamedTuple):
+class Decision(NamedTuple):
     """A decision. When its append is refused, all of it is dropped, and whoever asked is told; nobody else is."""
 
     volatile: Sequence[object] = ()
@@ -96,17 +96,17 @@ class Outcome(NamedTuple):
     """Effects that do not wait for the commit."""
     committed: Sequence[Effect] = ()
     """Effects that wait until the records, and all that was applied before, are committed. Without records: a read."""
-    producer: Producer | None = None
+    producer: JournalProducer | None = None
 
 
-NOTHING: Final = Outcome()
+NOTHING: Final = Decision()
 
 
 class Command(Protocol):
     """Something that is asked of a machine."""
 
     @property
-    def ticket(self) -> Refuse:
+    def ticket(self) -> Refusal:
         """Who is turned away when no machine can be asked."""
         ...
 
@@ -114,15 +114,15 @@ class Command(Protocol):
 class Shard(Protocol[C_contra]):
     """The state machine of one partition of an internal topic."""
 
-    def handle(self, command: C_contra, now: Instant) -> Outcome:
+    def handle(self, command: C_contra, now: Instant) -> Decision:
         """Decide. Changes nothing."""
         ...
 
-    def apply(self, entry: object, origin: Origin) -> None:
+    def apply(self, entry: object, origin: EntryOrigin) -> None:
         """Take a record, a TransactionEnd or a volatile event. The only method that changes the state."""
         ...
 
-    def on_loaded(self, now: Instant) -> Outcome:
+    def on_loaded(self, now: Instant) -> Decision:
         """All records are applied; its effects wait until the end of what was loaded is committed."""
         ...
 
@@ -130,11 +130,11 @@ class Shard(Protocol[C_contra]):
         """Monotonic ns at which `on_time` wants to be called; None: never."""
         ...
 
-    def on_time(self, now: Instant) -> Outcome:
+    def on_time(self, now: Instant) -> Decision:
         """Do one bounded step of what is due. Changes nothing."""
         ...
 
-    def waiting(self) -> Sequence[Refuse]:
+    def waiting(self) -> Sequence[Refusal]:
         """All tickets that are kept in the state: turned away when the shard is lost."""
         ...
 

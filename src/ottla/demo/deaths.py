@@ -37,7 +37,7 @@ class Deaths:
         """Workers that were killed while they had a task."""
         self.brokers = 0
 
-    def look(self, batches: int) -> None:
+    def kill_due(self, batches: int) -> None:
         """So many batches are done: kill whoever is due, if a task runs that will notice. Raises BrokerFailed."""
         if batches < self._next_batch or not self._stages():
             return

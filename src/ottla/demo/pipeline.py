@@ -49,7 +49,7 @@ def enrich(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> N
         .trigger(availableNow=True)
         .start()
     )
-    _follow(query, progress)
+    _follow_query(query, progress)
 
 
 def count(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> Counts:
@@ -68,7 +68,7 @@ def count(spark: Any, bootstrap: str, directory: Path, progress: Progress) -> Co
         .trigger(availableNow=True)
         .start()
     )
-    _follow(query, progress)
+    _follow_query(query, progress)
     rows = spark.table("counts").select(F.unix_millis("window.start").alias("start"), "directory", "events", "changed")
     return {(row.start, row.directory): (row.events, row.changed) for row in rows.collect()}
 
@@ -89,7 +89,7 @@ def _events(spark: Any, bootstrap: str, topic: str, schema: str) -> Any:
     )
 
 
-def _follow(query: Any, progress: Progress) -> None:
+def _follow_query(query: Any, progress: Progress) -> None:
     """Wait for the end of a query. Raises what it failed with."""
     done: dict[int, int] = {}
     try:

@@ -25,7 +25,7 @@ class Progress:
         self._since = time.monotonic()
         self._shown = 0
 
-    def begin(self, step: str) -> None:
+    def begin_step(self, step: str) -> None:
         """A step begins."""
         self._step = step
         self._since = time.monotonic()
@@ -34,22 +34,22 @@ class Progress:
     def update(self, state: str) -> None:
         """How far the step is."""
         if self._terminal:
-            self._rewrite(f"{self._step} {state}".rstrip() + " …")
+            self._rewrite_line(f"{self._step} {state}".rstrip() + " …")
 
     def end(self, result: str = "") -> None:
         """The step is done."""
         seconds = time.monotonic() - self._since
         line = f"{self._step} {result}".rstrip() + f" ({seconds:.1f} s)"
         if self._terminal:
-            self._rewrite(line)
+            self._rewrite_line(line)
         elif not self._quiet:
             self._stream.write(line)
         self._newline()
 
-    def note(self, text: str) -> None:
+    def add_note(self, text: str) -> None:
         """Something happened in the middle of the step: a line of its own."""
         if self._terminal:
-            self._rewrite(f"  {text}")
+            self._rewrite_line(f"  {text}")
         elif not self._quiet:
             self._stream.write(f"  {text}")
         self._newline()
@@ -70,6 +70,6 @@ class Progress:
             self._stream.flush()
         self._shown = 0
 
-    def _rewrite(self, line: str) -> None:
+    def _rewrite_line(self, line: str) -> None:
         draw_status(line, self._stream)
         self._shown = len(line)

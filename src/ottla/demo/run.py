@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from ottla.client.admin import Admin
-from ottla.client.admin_types import NewTopic
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError
 from ottla.client.settings import ClientConfig
@@ -34,9 +34,9 @@ from ottla.demo.show import Fact
 from ottla.spark.lookup import Lookup
 from ottla.spark.offsets import Range
 from ottla.spark.options import source_options
-from ottla.spark.reading import read_range
-from ottla.spark.sink_options import sink_options
-from ottla.spark.writing import write_batches
+from ottla.spark.sink.sink_options import sink_options
+from ottla.spark.sink.writing import write_batches
+from ottla.spark.source.reading import read_range
 
 PARTITIONS = 2
 _ROWS = 2_000
@@ -58,7 +58,7 @@ def run(progress: Progress, cores: int = 2) -> Outcome:
     with progress.left_alone_on_failure(), contextlib.ExitStack() as stack:
         stack.enter_context(_ended_politely())
         directory = stack.enter_context(_directory())
-        progress.begin("broker")
+        progress.begin_step("broker")
         broker = stack.enter_context(BrokerProcess(directory / "broker"))
         spark = SparkProcess(directory, cores)
         stack.callback(spark.stop)
@@ -69,10 +69,10 @@ def run(progress: Progress, cores: int = 2) -> Outcome:
         _produce(broker.bootstrap, lines, progress)
         recounted = events.recount(lines)
         counts, deaths = _stream(spark, broker, directory, len(lines), progress)
-        progress.begin("recount")
+        progress.begin_step("recount")
         problems = [*_check_enriched(broker.bootstrap, recounted), *events.differences(recounted.counts, counts)]
         progress.end("agrees" if not problems else f"disagrees in {len(problems)} places")
-        progress.begin("clean up")
+        progress.begin_step("clean up")
     progress.end("done, nothing is left behind")
     return Outcome(counts, problems, _facts(lines, counts, problems, deaths, time.monotonic() - began))
 
@@ -129,7 +129,7 @@ def _create_topics(bootstrap: str) -> None:
 
 def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
     """The events into the first topic, keyed by commit, so that one commit's files stay together and in order."""
-    progress.begin("produce")
+    progress.begin_step("produce")
     options = sink_options({"kafka.bootstrap.servers": bootstrap, "topic": pipeline.RAW})
     keys = [json.loads(line)["commit"] for line in lines]
 
@@ -146,20 +146,20 @@ def _produce(bootstrap: str, lines: list[bytes], progress: Progress) -> None:
 def _stream(
     spark: SparkProcess, broker: BrokerProcess, directory: Path, total: int, progress: Progress
 ) -> tuple[Counts, Deaths]:
-    progress.begin("Spark")
+    progress.begin_step("Spark")
     session = spark.session()
-    deaths = Deaths(session, spark.pid, broker, progress.note)
+    deaths = Deaths(session, spark.pid, broker, progress.add_note)
     progress.end(f"{session.version} started")
 
     def enriched(done: int, batches: int) -> None:
         progress.update(f"{done:,} of {total:,} events")
-        deaths.look(batches)
+        deaths.kill_due(batches)
 
     try:
-        progress.begin("enrich")
+        progress.begin_step("enrich")
         pipeline.enrich(session, broker.bootstrap, directory, enriched)
         progress.end(f"{pipeline.RAW} → {pipeline.ENRICHED}")
-        progress.begin("count")
+        progress.begin_step("count")
         counts = pipeline.count(
             session, broker.bootstrap, directory, lambda done, _: progress.update(f"{done:,} of {total:,}")
         )
@@ -177,8 +177,8 @@ def _check_enriched(bootstrap: str, recounted: Recount) -> list[str]:
     options = source_options({"kafka.bootstrap.servers": bootstrap, "subscribe": pipeline.ENRICHED}, streaming=False)
     with Lookup(options) as lookup:
         ends = lookup.latest(lookup.partitions())
-    for where, end in ends.items():
-        for batch in read_range(options, Range(where, 0, end)):
+    for tp, end in ends.items():
+        for batch in read_range(options, Range(tp, 0, end)):
             for value in batch.column("value").to_pylist():
                 event = json.loads(value)
                 found[events.fingerprint(event), event["directory"]] += 1

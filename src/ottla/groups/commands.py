@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.coordinator.shard import Producer, Ticket
+from ottla.coordinator.shard import Completion, JournalProducer
 from ottla.errors import ErrorCode
 from ottla.groups.group import Group, JoinResult, SyncResult
 from ottla.groups.records import Position
@@ -17,7 +17,7 @@ from ottla.groups.records import Position
 class Join(NamedTuple):
     """JoinGroup."""
 
-    ticket: Ticket[JoinResult]
+    ticket: Completion[JoinResult]
     group_id: str
     member_id: str
     instance_id: str | None
@@ -38,7 +38,7 @@ class Join(NamedTuple):
 class Sync(NamedTuple):
     """SyncGroup."""
 
-    ticket: Ticket[SyncResult]
+    ticket: Completion[SyncResult]
     group_id: str
     generation: int
     member_id: str
@@ -51,7 +51,7 @@ class Sync(NamedTuple):
 class Heartbeat(NamedTuple):
     """Heartbeat. The result is an ErrorCode."""
 
-    ticket: Ticket[ErrorCode]
+    ticket: Completion[ErrorCode]
     group_id: str
     generation: int
     member_id: str
@@ -61,12 +61,12 @@ class Heartbeat(NamedTuple):
 class Leave(NamedTuple):
     """LeaveGroup: (member id, instance id) of those who go. The result has an ErrorCode for each."""
 
-    ticket: Ticket[Sequence[ErrorCode]]
+    ticket: Completion[Sequence[ErrorCode]]
     group_id: str
     members: Sequence[tuple[str, str | None]]
 
 
-class Item(NamedTuple):
+class CommitPartition(NamedTuple):
     """One partition of a commit."""
 
     topic: str
@@ -77,16 +77,16 @@ class Item(NamedTuple):
 class Commit(NamedTuple):
     """OffsetCommit, and with a producer TxnOffsetCommit. The result has an ErrorCode for each item."""
 
-    ticket: Ticket[Sequence[ErrorCode]]
+    ticket: Completion[Sequence[ErrorCode]]
     group_id: str
     generation: int
     member_id: str
     instance_id: str | None
-    items: Sequence[Item]
-    producer: Producer | None = None
+    items: Sequence[CommitPartition]
+    producer: JournalProducer | None = None
 
 
-class Found(NamedTuple):
+class FoundOffset(NamedTuple):
     """One partition of an OffsetFetch."""
 
     topic: str
@@ -98,7 +98,7 @@ class Found(NamedTuple):
 class FetchOffsets(NamedTuple):
     """OffsetFetch of one group: (topic, partitions), None for all. The result has a Found for each."""
 
-    ticket: Ticket[Iterable[Found]]
+    ticket: Completion[Iterable[FoundOffset]]
     group_id: str
     wanted: Sequence[tuple[str, Sequence[int]]] | None
     require_stable: bool = False
@@ -107,7 +107,7 @@ class FetchOffsets(NamedTuple):
 class DeleteOffsets(NamedTuple):
     """OffsetDelete. The result: an ErrorCode of the whole, and without one an ErrorCode for each place."""
 
-    ticket: Ticket[tuple[ErrorCode, Sequence[ErrorCode]]]
+    ticket: Completion[tuple[ErrorCode, Sequence[ErrorCode]]]
     group_id: str
     places: Sequence[tuple[str, int]]
 
@@ -115,14 +115,14 @@ class DeleteOffsets(NamedTuple):
 class Describe(NamedTuple):
     """DescribeGroups of one group. The result is the group, only to be read; None when there is none."""
 
-    ticket: Ticket[Group | None]
+    ticket: Completion[Group | None]
     group_id: str
 
 
 class DeleteGroup(NamedTuple):
     """DeleteGroups of one group. The result is an ErrorCode; None: much of it is gone, ask again for the rest."""
 
-    ticket: Ticket[ErrorCode | None]
+    ticket: Completion[ErrorCode | None]
     group_id: str
 
 
@@ -130,7 +130,7 @@ class ForgetTopics(NamedTuple):
     """Topics are deleted: what was committed for them goes. The result: groups that are still to be looked through,
     with which whoever asks comes again; none: done."""
 
-    ticket: Ticket[Sequence[str]]
+    ticket: Completion[Sequence[str]]
     topics: frozenset[str]
     groups: Sequence[str] | None = None
     """Those of the last result; None: all groups."""

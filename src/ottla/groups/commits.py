@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinator.shard import Answer, Effect, Outcome
+from ottla.coordinator.shard import AnswerEffect, Decision, Effect
 from ottla.errors import ErrorCode
-from ottla.groups.calendar import Key, Kind
-from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, Found
+from ottla.groups.commands import Commit, DeleteOffsets, FetchOffsets, FoundOffset
+from ottla.groups.deadlines import DeadlineKey, DeadlineKind
 from ottla.groups.group import CONSUMER, Group, GroupState
-from ottla.groups.offsets import Offsets, Place, position_of
-from ottla.groups.rebalancing import Timed
+from ottla.groups.offsets import Offsets, PartitionKey, position_of
+from ottla.groups.rebalancing import DeadlineSet
 from ottla.groups.records import OffsetCommitted
 from ottla.groups.safeguards import GroupSafeguards
 from ottla.seams import Instant
@@ -31,11 +31,11 @@ _NS_PER_MS = 1_000_000
 
 def commit(
     group: Group | None, command: Commit, limits: BrokerConfig, now: Instant, safeguards: GroupSafeguards
-) -> Outcome:
+) -> Decision:
     """Decide about an OffsetCommit or TxnOffsetCommit."""
     code = _may_commit(group, command)
     if code and (safeguards.generation_check or command.generation < 0):
-        return _answered([code] * len(command.items), command.ticket)
+        return _answer_commit([code] * len(command.items), command.ticket)
     codes: list[ErrorCode] = []
     records: list[OffsetCommitted] = []
     longest = limits.offset_metadata_max_bytes
@@ -45,13 +45,13 @@ def commit(
         else:
             codes.append(ErrorCode.NONE)
             records.append(OffsetCommitted(command.group_id, topic, partition, position))
-    answer: tuple[Effect, ...] = (Answer(command.ticket, codes),)  # type: ignore[arg-type]
+    answer: tuple[Effect, ...] = (AnswerEffect(command.ticket, codes),)  # type: ignore[arg-type]
     if not records:
-        return Outcome(now=answer)
+        return Decision(now=answer)
     heard = _heard_of(group, command, now)
     if not safeguards.answer_when_committed:
-        return Outcome(heard, records, answer, (), command.producer)
-    return Outcome(heard, records, (), answer, command.producer)
+        return Decision(heard, records, answer, (), command.producer)
+    return Decision(heard, records, (), answer, command.producer)
 
 
 def _may_commit(group: Group | None, command: Commit) -> ErrorCode:
@@ -79,15 +79,15 @@ def _heard_of(group: Group | None, command: Commit, now: Instant) -> tuple[objec
     member = None if group is None else group.members.get(command.member_id)
     if member is None or member.join is not None or member.sync is not None:
         return ()
-    key = Key(Kind.SESSION, command.group_id, command.member_id)
-    return (Timed(key, now.mono_ns + member.session_timeout_ms * _NS_PER_MS),)
+    key = DeadlineKey(DeadlineKind.SESSION, command.group_id, command.member_id)
+    return (DeadlineSet(key, now.mono_ns + member.session_timeout_ms * _NS_PER_MS),)
 
 
-def _answered(codes: Sequence[ErrorCode], ticket: object) -> Outcome:
-    return Outcome(now=(Answer(ticket, codes),))  # type: ignore[arg-type]
+def _answer_commit(codes: Sequence[ErrorCode], ticket: object) -> Decision:
+    return Decision(now=(AnswerEffect(ticket, codes),))  # type: ignore[arg-type]
 
 
-class AllFound:
+class AllFoundOffsets:
     """All positions of a group as they were when it was asked: each is looked at when its turn comes."""
 
     __slots__ = ("_added", "_held", "_unstable")
@@ -101,46 +101,48 @@ class AllFound:
     def __len__(self) -> int:
         return len(self._held) + len(self._added)
 
-    def __iter__(self) -> Iterator[Found]:
-        return map(self.at, self.places())
+    def __iter__(self) -> Iterator[FoundOffset]:
+        return map(self.offset_of, self.places())
 
-    def places(self) -> Iterator[Place]:
+    def places(self) -> Iterator[PartitionKey]:
         """Where it has positions, in the order of their first commit."""
         return chain(self._held, self._added)
 
-    def at(self, place: Place) -> Found:
+    def offset_of(self, place: PartitionKey) -> FoundOffset:
         """One of `places`."""
         if place in self._unstable:
-            return Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        return Found(*place, position_of(self._held[place]))
+            return FoundOffset(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        return FoundOffset(*place, position_of(self._held[place]))
 
 
-def fetch(offsets: Offsets, command: FetchOffsets) -> Outcome:
+def fetch(offsets: Offsets, command: FetchOffsets) -> Decision:
     """What is committed; told once everything that was applied so far is."""
-    found: AllFound | list[Found]
+    found: AllFoundOffsets | list[FoundOffset]
     if command.wanted is None:
-        found = AllFound(offsets, command.group_id, command.require_stable)
+        found = AllFoundOffsets(offsets, command.group_id, command.require_stable)
     else:
         found = list(_found(offsets, command, command.wanted))
-    return Outcome(committed=(Answer(command.ticket, found),))  # type: ignore[arg-type]
+    return Decision(committed=(AnswerEffect(command.ticket, found),))  # type: ignore[arg-type]
 
 
-def _found(offsets: Offsets, command: FetchOffsets, wanted: Sequence[tuple[str, Sequence[int]]]) -> Iterator[Found]:
+def _found(
+    offsets: Offsets, command: FetchOffsets, wanted: Sequence[tuple[str, Sequence[int]]]
+) -> Iterator[FoundOffset]:
     group_id, stable = command.group_id, command.require_stable
     for topic, partitions in wanted:
         for partition in partitions:
             place = (topic, partition)
             if stable and offsets.is_open(group_id, place):
-                yield Found(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+                yield FoundOffset(*place, None, ErrorCode.UNSTABLE_OFFSET_COMMIT)
             else:
-                yield Found(*place, offsets.get(group_id, place))
+                yield FoundOffset(*place, offsets.get(group_id, place))
 
 
-def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Outcome:
+def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Decision:
     """Decide about an OffsetDelete (KIP-496): not of topics that members consume."""
     code = _may_delete(group) if command.group_id else ErrorCode.INVALID_GROUP_ID
     if group is None or code:
-        return Outcome(now=(Answer(command.ticket, (code, ())),))  # type: ignore[arg-type]
+        return Decision(now=(AnswerEffect(command.ticket, (code, ())),))  # type: ignore[arg-type]
     consumed = None if group.state is GroupState.EMPTY else group.subscribed_topics()
     unknown = group.state is not GroupState.EMPTY and consumed is None
     codes: list[ErrorCode] = []
@@ -152,8 +154,8 @@ def delete(group: Group | None, offsets: Offsets, command: DeleteOffsets) -> Out
         codes.append(ErrorCode.NONE)
         if offsets.get(command.group_id, (topic, partition)) is not None:
             records.append(OffsetCommitted(command.group_id, topic, partition, None))
-    answer = Answer(command.ticket, (ErrorCode.NONE, codes))  # type: ignore[arg-type]
-    return Outcome(records=records, committed=(answer,))
+    answer = AnswerEffect(command.ticket, (ErrorCode.NONE, codes))  # type: ignore[arg-type]
+    return Decision(records=records, committed=(answer,))
 
 
 def _may_delete(group: Group | None) -> ErrorCode:

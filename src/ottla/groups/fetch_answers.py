@@ -10,15 +10,15 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.groups.commands import Found
-from ottla.groups.commits import AllFound
-from ottla.groups.offsets import Place
+from ottla.groups.commands import FoundOffset
+from ottla.groups.commits import AllFoundOffsets
+from ottla.groups.offsets import PartitionKey
 from ottla.requests import InPieces
 from ottla.wire.messages import OffsetFetchResponse
 
 R = TypeVar("R")
-Outcome = Iterable[Found] | ApiError
-Topics = list[tuple[str, list[Found]]]
+FetchOutcome = Iterable[FoundOffset] | ApiError
+TopicOffsets = list[tuple[str, list[FoundOffset]]]
 """What was found, by topic."""
 PIECE: Final = 500
 """Positions that are looked at, or become rows, in one go."""
@@ -26,25 +26,25 @@ _OldTopic = OffsetFetchResponse.OffsetFetchResponseTopic
 _OldRow = OffsetFetchResponse.OffsetFetchResponsePartition
 
 
-def are_many(outcomes: Iterable[Outcome]) -> bool:
+def are_many(outcomes: Iterable[FetchOutcome]) -> bool:
     """Whether an answer with all these is made in pieces."""
-    return sum(len(each) for each in outcomes if isinstance(each, AllFound)) > PIECE
+    return sum(len(each) for each in outcomes if isinstance(each, AllFoundOffsets)) > PIECE
 
 
-def topics_of(found: Iterable[Found]) -> Topics:
+def topics_of(found: Iterable[FoundOffset]) -> TopicOffsets:
     """All that was found."""
-    topics: dict[str, list[Found]] = {}
+    topics: dict[str, list[FoundOffset]] = {}
     for each in found:
         topics.setdefault(each.topic, []).append(each)
     return list(topics.items())
 
 
-def topics_in_pieces(found: Iterable[Found]) -> Iterator[Topics]:
+def topics_in_pieces(found: Iterable[FoundOffset]) -> Iterator[TopicOffsets]:
     """The same, piece by piece; empty pieces while a large one is put in the order of topics."""
-    if not isinstance(found, AllFound) or len(found) <= PIECE:
+    if not isinstance(found, AllFoundOffsets) or len(found) <= PIECE:
         yield topics_of(found)
         return
-    topics: dict[str, list[Place]] = {}
+    topics: dict[str, list[PartitionKey]] = {}
     places = found.places()
     while some := list(islice(places, PIECE)):
         for place in some:
@@ -52,33 +52,33 @@ def topics_in_pieces(found: Iterable[Found]) -> Iterator[Topics]:
         yield []
     ordered = (place for of_topic in topics.values() for place in of_topic)
     while some := list(islice(ordered, PIECE)):
-        yield topics_of([found.at(place) for place in some])
+        yield topics_of([found.offset_of(place) for place in some])
 
 
 def old_response(
-    outcome: Outcome, wanted: Sequence[tuple[str, Sequence[int]]], says_group_error: bool
+    outcome: FetchOutcome, wanted: Sequence[tuple[str, Sequence[int]]], says_group_error: bool
 ) -> OffsetFetchResponse | InPieces:
     """Of one group (versions 0 to 7). `says_group_error`: an error of the whole is not that of every partition."""
     if isinstance(outcome, ApiError):
         code = outcome.code
-        none = [Found(topic, each, None, code) for topic, partitions in wanted for each in partitions]
+        none = [FoundOffset(topic, each, None, code) for topic, partitions in wanted for each in partitions]
         return _old_piece(topics_of([] if says_group_error else none), code)
     if are_many((outcome,)):
         return InPieces(("topics", "partitions"), _old_pieces(outcome))
     return _old_piece(topics_of(outcome))
 
 
-def _old_pieces(found: Iterable[Found]) -> Generator[OffsetFetchResponse, None, None]:
+def _old_pieces(found: Iterable[FoundOffset]) -> Generator[OffsetFetchResponse, None, None]:
     for piece in topics_in_pieces(found):
         yield _old_piece(piece)
 
 
-def _old_piece(topics: Topics, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
+def _old_piece(topics: TopicOffsets, code: ErrorCode = ErrorCode.NONE) -> OffsetFetchResponse:
     rows = [_OldTopic(name=name, partitions=[row_of(_OldRow, each) for each in found]) for name, found in topics]
     return OffsetFetchResponse(error_code=code, topics=rows)
 
 
-def row_of(row_type: Callable[..., R], each: Found) -> R:
+def row_of(row_type: Callable[..., R], each: FoundOffset) -> R:
     """One partition: both shapes of the answer have the same fields."""
     position = each.position
     return row_type(

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Final, NamedTuple
 
-from ottla.coordinator.shard import Ticket
+from ottla.coordinator.shard import Completion
 from ottla.errors import ErrorCode
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.consumer_protocol import ConsumerProtocolSubscription
@@ -70,9 +70,9 @@ class Member(NamedTuple):
     protocols: tuple[tuple[str, bytes], ...]
     """(name, metadata), the preferred one first."""
     assignment: bytes = b""
-    join: Ticket[JoinResult] | None = None
+    join: Completion[JoinResult] | None = None
     """Its JoinGroup, while that waits for the others."""
-    sync: Ticket[SyncResult] | None = None
+    sync: Completion[SyncResult] | None = None
     """Its SyncGroup, while that waits for the leader's."""
     is_new: bool = False
     """It has not been told its member id: until then its session is a fixed time."""
@@ -217,12 +217,12 @@ class Group:
 
     # -- changes to a draft --------------------------------------------------------------------------------------------
 
-    def become(self, state: GroupState, now_ms: int) -> None:
+    def become_state(self, state: GroupState, now_ms: int) -> None:
         """Enter a state."""
         self.state = state
         self.since_ms = now_ms
 
-    def put(self, member: Member) -> None:
+    def put_member(self, member: Member) -> None:
         """Add or replace a member."""
         self.members[member.member_id] = member
         if member.instance_id is not None:
@@ -269,7 +269,7 @@ class Group:
         group.protocol_type = value.protocol_type or None
         group.protocol = value.protocol
         for row in value.members:
-            group.put(_from_row(row, value.protocol or ""))
+            group.put_member(_from_row(row, value.protocol or ""))
         group.leader = value.leader if value.leader in group.members else next(iter(group.members), None)
         if group.members:
             group.state = GroupState.STABLE
@@ -303,9 +303,9 @@ def _from_row(row: GroupMetadataValue.MemberMetadata, protocol: str) -> Member:
     )
 
 
-def tickets_of(groups: Iterable[Group]) -> list[Ticket[JoinResult] | Ticket[SyncResult]]:
+def tickets_of(groups: Iterable[Group]) -> list[Completion[JoinResult] | Completion[SyncResult]]:
     """Everybody who waits in these groups."""
-    found: list[Ticket[JoinResult] | Ticket[SyncResult]] = []
+    found: list[Completion[JoinResult] | Completion[SyncResult]] = []
     for group in groups:
         for member in group.members.values():
             found += [ticket for ticket in (member.join, member.sync) if ticket is not None]

@@ -11,8 +11,8 @@ from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.runner import State
 from ottla.coordinator.shard import Command
+from ottla.coordinator.shard_runtime import ShardState
 from ottla.errors import ApiError, ErrorCode
 from ottla.groups.commands import ForgetTopics, Heartbeat
 from ottla.groups.membership import beat
@@ -32,7 +32,7 @@ class GroupCommand(Command, Protocol):
         ...
 
 
-class Topics(Protocol):
+class TopicLookup(Protocol):
     """The cluster, as far as groups have to know it."""
 
     def partitions(self, topic: str) -> int:
@@ -58,7 +58,7 @@ class Groups:
     def __init__(
         self,
         coordinator: Coordinator[GroupShard],
-        topics: Topics,
+        topics: TopicLookup,
         partition_for: Callable[[str, int], int],
         limits: Callable[[], BrokerConfig],
         new_id: Callable[[], str],
@@ -82,7 +82,7 @@ class Groups:
         client expects it there.
         """
         index = self.partition_of(command.group_id)
-        runner = self.coordinator.find(index)
+        runner = self.coordinator.find_shard(index)
         if runner is not None:
             runner.submit(command)
         elif self.topics.is_to_lead(TOPIC, index):
@@ -117,7 +117,7 @@ class Groups:
     @property
     def loading(self) -> bool:
         """Whether some groups of this broker cannot be seen yet."""
-        return self.coordinator.count(State.LOADING) > 0
+        return self.coordinator.count_shards(ShardState.LOADING) > 0
 
     def shards(self) -> Iterator[GroupShard]:
         """The shards that serve, only to be read."""
@@ -126,11 +126,11 @@ class Groups:
     def topics_deleted(self, names: frozenset[str]) -> None:
         """What was committed for these topics goes, in every shard here, one step after the other."""
         idle = not self._forgetting
-        self._forgetting += [(index, ForgetTopics(_ignore, names)) for index, _ in self.coordinator.active()]
+        self._forgetting += [(index, ForgetTopics(_do_nothing, names)) for index, _ in self.coordinator.active()]
         if idle and self._forgetting:
-            self._forget()
+            self._forget_topics()
 
-    def _forget(self) -> None:
+    def _forget_topics(self) -> None:
         """One step of one shard; the first entry stays until it is through."""
         index, command = self._forgetting[0]
 
@@ -140,12 +140,12 @@ class Groups:
             else:
                 self._forgetting.popleft()
             if self._forgetting:
-                self.coordinator.soon(self._forget)
+                self.coordinator.soon(self._forget_topics)
 
         self.coordinator.submit(index, command._replace(ticket=gone))
 
 
-def _ignore(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """Stands for the ticket until a step is asked for."""
 
 

@@ -2,7 +2,7 @@
 
 Zone: deterministic. A member sends the same bytes again and again, so what they say is remembered by them, and an
 answer is a prefix and a code. A heartbeat that is in order only moves a deadline: that is decided and applied at once
-(`Runner.happened`); any other goes the way of all commands.
+(`ShardRuntime.happened`); any other goes the way of all commands.
 
 API 12. Versions 0-4. 1 throttle time, 3 static members, 4 flexible.
 """
@@ -54,7 +54,7 @@ class Heartbeats:
         beat = known or _read(version, frame, pos)
         code = self._groups.beat(*beat)
         if code is None:
-            self._ask(slot, version, correlation_id, beat)
+            self._submit_heartbeat(slot, version, correlation_id, beat)
             return Gate.NEXT
         if known is None and len(key[1]) <= _LONGEST:
             self._remember(key, beat)
@@ -68,14 +68,14 @@ class Heartbeats:
             self._meanings.clear()
         self._meanings[key] = beat
 
-    def _ask(self, slot: Slot, version: int, correlation_id: int, beat: Beat) -> None:
+    def _submit_heartbeat(self, slot: Slot, version: int, correlation_id: int, beat: Beat) -> None:
         """Have the shard decide."""
 
-        def answer(outcome: ErrorCode | ApiError) -> None:
+        def send_response(outcome: ErrorCode | ApiError) -> None:
             code = outcome.code if isinstance(outcome, ApiError) else outcome
             self._reply(slot, [_correlation(correlation_id) + self._ending(version, code)])
 
-        self._groups.submit(Heartbeat(answer, *beat))
+        self._groups.submit(Heartbeat(send_response, *beat))
 
     def _ending(self, version: int, code: ErrorCode) -> bytes:
         found = self._endings.get((version, code))

@@ -8,14 +8,14 @@ from __future__ import annotations
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinator.shard import Answer, Outcome
+from ottla.coordinator.shard import AnswerEffect, Decision
 from ottla.errors import ApiError, ErrorCode
-from ottla.groups.calendar import Key, Kind
 from ottla.groups.commands import Heartbeat, Leave, Sync
+from ottla.groups.deadlines import DeadlineKey, DeadlineKind
 from ottla.groups.group import Group, GroupState, SyncResult
 from ottla.groups.rebalancing import (
-    Draft,
-    Timed,
+    DeadlineSet,
+    GroupDraft,
     delay_over,
     prepare,
     remove_member,
@@ -43,7 +43,7 @@ def check(group: Group | None, member_id: str, instance_id: str | None, generati
 
 def beat(
     group: Group | None, generation: int, member_id: str, instance_id: str | None, now: Instant
-) -> tuple[Timed | None, ErrorCode]:
+) -> tuple[DeadlineSet | None, ErrorCode]:
     """Decide about a heartbeat: (the member's next deadline, the answer)."""
     code = check(group, member_id, instance_id, generation)
     if code or group is None:
@@ -51,16 +51,18 @@ def beat(
     if group.state is GroupState.PREPARING_REBALANCE:
         code = ErrorCode.REBALANCE_IN_PROGRESS
     session_ns = group.members[member_id].session_timeout_ms * _NS_PER_MS
-    return _new(Timed, (_new(Key, (Kind.SESSION, group.group_id, member_id)), now.mono_ns + session_ns)), code
+    return _new(
+        DeadlineSet, (_new(DeadlineKey, (DeadlineKind.SESSION, group.group_id, member_id)), now.mono_ns + session_ns)
+    ), code
 
 
-def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Outcome:
+def heartbeat(group: Group | None, command: Heartbeat, now: Instant) -> Decision:
     """Decide about a Heartbeat that comes as a command."""
     ticket, group_id, generation, member_id, instance_id = command
     alive, code = beat(group, generation, member_id, instance_id, now)
     if code and not group_id:
         code = ErrorCode.INVALID_GROUP_ID
-    return Outcome(() if alive is None else (alive,), now=(Answer(ticket, code),))  # type: ignore[arg-type]
+    return Decision(() if alive is None else (alive,), now=(AnswerEffect(ticket, code),))  # type: ignore[arg-type]
 
 
 def member_code(code: ErrorCode) -> ErrorCode:
@@ -70,29 +72,29 @@ def member_code(code: ErrorCode) -> ErrorCode:
     return code
 
 
-def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Outcome:
+def sync(group: Group | None, command: Sync, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a SyncGroup: the leader's brings the assignment, which holds for all once it is committed."""
     code = check(group, command.member_id, command.instance_id, command.generation)
     if group is not None and not code:
         code = _check_protocol(group, command)
     if group is None or code:
         code = code if command.group_id else ErrorCode.INVALID_GROUP_ID
-        return Outcome(now=(Answer(command.ticket, SyncResult(code)),))  # type: ignore[arg-type]
-    draft = Draft(group, limits, now)
+        return Decision(now=(AnswerEffect(command.ticket, SyncResult(code)),))  # type: ignore[arg-type]
+    draft = GroupDraft(group, limits, now)
     member = draft.group.members[command.member_id]
     _has_synced(draft, command.member_id)
     if group.state is GroupState.STABLE:
         draft.session(member)
         result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, member.assignment)
-        draft.committed.append(Answer(command.ticket, result))  # type: ignore[arg-type]
+        draft.committed.append(AnswerEffect(command.ticket, result))  # type: ignore[arg-type]
         return draft.outcome()
     if member.sync is not None:
-        draft.answer(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
-    draft.group.put(member._replace(sync=command.ticket))
+        draft.answer_member(member.sync, SyncResult(ErrorCode.REBALANCE_IN_PROGRESS))
+    draft.group.put_member(member._replace(sync=command.ticket))
     if group.leader == command.member_id:
         _assign(draft, command)
     else:
-        draft.at(Kind.SESSION, None, command.member_id)  # alive as long as its request waits
+        draft.set_deadline(DeadlineKind.SESSION, None, command.member_id)  # alive as long as its request waits
     return draft.outcome()
 
 
@@ -104,44 +106,44 @@ def _check_protocol(group: Group, command: Sync) -> ErrorCode:
     return ErrorCode.NONE
 
 
-def _has_synced(draft: Draft, member_id: str) -> None:
+def _has_synced(draft: GroupDraft, member_id: str) -> None:
     pending = draft.group.pending_sync
     if pending.pop(member_id, member_id) is None and not pending:
-        draft.at(Kind.SYNC, None)
+        draft.set_deadline(DeadlineKind.SYNC, None)
 
 
-def _assign(draft: Draft, command: Sync) -> None:
+def _assign(draft: GroupDraft, command: Sync) -> None:
     group = draft.group
-    group.become(GroupState.STABLE, draft.now.wall_ms)
+    group.become_state(GroupState.STABLE, draft.now.wall_ms)
     for member in list(group.members.values()):
         assignment = command.assignments.get(member.member_id, b"")
-        group.put(member._replace(assignment=assignment, sync=None))
+        group.put_member(member._replace(assignment=assignment, sync=None))
         if member.sync is not None:
             result = SyncResult(ErrorCode.NONE, group.protocol_type, group.protocol, assignment)
-            draft.committed.append(Answer(member.sync, result))  # type: ignore[arg-type]
+            draft.committed.append(AnswerEffect(member.sync, result))  # type: ignore[arg-type]
             draft.session(member)
     draft.save()
 
 
-def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Outcome:
+def leave(group: Group | None, command: Leave, limits: BrokerConfig, now: Instant) -> Decision:
     """Decide about a LeaveGroup, member by member."""
     if not command.group_id:
-        return Outcome(now=(Answer(command.ticket, NO_GROUP_ID),))  # type: ignore[arg-type]
+        return Decision(now=(AnswerEffect(command.ticket, NO_GROUP_ID),))  # type: ignore[arg-type]
     if group is None:
         return _left(command, [ErrorCode.UNKNOWN_MEMBER_ID] * len(command.members))
-    draft = Draft(group, limits, now)
+    draft = GroupDraft(group, limits, now)
     codes = [_leave_one(draft, *identity) for identity in command.members]
     if any(code is ErrorCode.NONE for code in codes):
-        draft.now_effects.append(Answer(command.ticket, codes))  # type: ignore[arg-type]
+        draft.now_effects.append(AnswerEffect(command.ticket, codes))  # type: ignore[arg-type]
         return draft.outcome()
     return _left(command, codes)
 
 
-def _left(command: Leave, codes: list[ErrorCode]) -> Outcome:
-    return Outcome(now=(Answer(command.ticket, codes),))  # type: ignore[arg-type]
+def _left(command: Leave, codes: list[ErrorCode]) -> Decision:
+    return Decision(now=(AnswerEffect(command.ticket, codes),))  # type: ignore[arg-type]
 
 
-def _leave_one(draft: Draft, member_id: str, instance_id: str | None) -> ErrorCode:
+def _leave_one(draft: GroupDraft, member_id: str, instance_id: str | None) -> ErrorCode:
     group = draft.group
     if not member_id and instance_id is not None:
         member_id = group.statics.get(instance_id, "")
@@ -157,15 +159,15 @@ def _leave_one(draft: Draft, member_id: str, instance_id: str | None) -> ErrorCo
 # -- in time -----------------------------------------------------------------------------------------------------------
 
 
-def on_time(group: Group | None, key: Key, limits: BrokerConfig, now: Instant) -> Outcome:
+def on_time(group: Group | None, key: DeadlineKey, limits: BrokerConfig, now: Instant) -> Decision:
     """A deadline of a group has come."""
     if group is None:
-        return Outcome((Timed(key, None),))
-    draft = Draft(group, limits, now)
-    draft.events.append(Timed(key, None))
-    if key.kind is Kind.SESSION:
+        return Decision((DeadlineSet(key, None),))
+    draft = GroupDraft(group, limits, now)
+    draft.events.append(DeadlineSet(key, None))
+    if key.kind is DeadlineKind.SESSION:
         _session_over(draft, key.member_id)
-    elif key.kind is Kind.JOIN:
+    elif key.kind is DeadlineKind.JOIN:
         if group.state is GroupState.PREPARING_REBALANCE:
             delay_over(draft)
     else:
@@ -173,7 +175,7 @@ def on_time(group: Group | None, key: Key, limits: BrokerConfig, now: Instant) -
     return draft.outcome()
 
 
-def _session_over(draft: Draft, member_id: str) -> None:
+def _session_over(draft: GroupDraft, member_id: str) -> None:
     """Nothing was heard of a member for its session time-out."""
     group = draft.group
     if member_id in group.pending:
@@ -184,7 +186,7 @@ def _session_over(draft: Draft, member_id: str) -> None:
             without_member(draft, member_id)
 
 
-def _sync_over(draft: Draft) -> None:
+def _sync_over(draft: GroupDraft) -> None:
     """Members that have joined did not ask for their assignment: they are out, and the others begin anew."""
     group = draft.group
     missing = [member_id for member_id in group.pending_sync if member_id in group.members]

@@ -15,9 +15,9 @@ from typing import Final
 
 from ottla.groups.records import OffsetCommitted, Position
 
-Place = tuple[str, int]
+PartitionKey = tuple[str, int]
 """Topic and partition."""
-Held = tuple[int, int, str, int, int, int]
+HeldOffset = tuple[int, int, str, int, int, int]
 """The fields of a Position, and where it stands in the journal: of two commits, the later one holds.
 
 A plain tuple of numbers and text, as Place is: the garbage collector lets such tuples alone once it has seen them. A
@@ -27,7 +27,7 @@ SLICE: Final = 100
 _new = tuple.__new__
 
 
-def position_of(held: Held) -> Position:
+def position_of(held: HeldOffset) -> Position:
     """What holds, without its place in the journal."""
     return _new(Position, held[:5])
 
@@ -38,18 +38,18 @@ class _Transaction:
     __slots__ = ("commits", "groups", "is_ended", "left")
 
     def __init__(self) -> None:
-        self.groups: dict[str, dict[Place, Held]] = {}
+        self.groups: dict[str, dict[PartitionKey, HeldOffset]] = {}
         self.is_ended = False
         self.commits = False
         """Whether what it wrote is real; once it has ended."""
-        self.left: Iterator[tuple[str, Place]] = iter(())
+        self.left: Iterator[tuple[str, PartitionKey]] = iter(())
         """Where it is still to be carried out; once it has ended."""
 
     def end(self, commit: bool) -> None:
         self.is_ended, self.commits = True, commit
         self.left = ((group_id, place) for group_id, places in list(self.groups.items()) for place in list(places))
 
-    def drop(self, group_id: str, place: Place) -> Held | None:
+    def drop(self, group_id: str, place: PartitionKey) -> HeldOffset | None:
         return self.groups.get(group_id, {}).pop(place, None)
 
 
@@ -59,9 +59,9 @@ class Offsets:
     __slots__ = ("_ended", "_held", "_open", "_pending", "count")
 
     def __init__(self) -> None:
-        self._held: dict[str, dict[Place, Held]] = {}
+        self._held: dict[str, dict[PartitionKey, HeldOffset]] = {}
         self._pending: dict[int, _Transaction] = {}
-        self._open: dict[str, dict[Place, dict[_Transaction, None]]] = {}
+        self._open: dict[str, dict[PartitionKey, dict[_Transaction, None]]] = {}
         """group → place → transactions that are not carried out."""
         self._ended: deque[_Transaction] = deque()
         """Those of them that are over."""
@@ -70,7 +70,7 @@ class Offsets:
 
     # -- changes -------------------------------------------------------------------------------------------------------
 
-    def take(self, entry: OffsetCommitted, journal_offset: int, producer_id: int) -> None:
+    def apply_commit(self, entry: OffsetCommitted, journal_offset: int, producer_id: int) -> None:
         """A commit or a tombstone; one of a transactional producer waits for the end of its transaction."""
         group_id, topic, partition, position = entry
         place = (topic, partition)
@@ -118,19 +118,19 @@ class Offsets:
                 self._ended.popleft()
             left -= len(some)
 
-    def _hold_if_later(self, group_id: str, place: Place, held: Held) -> None:
+    def _hold_if_later(self, group_id: str, place: PartitionKey, held: HeldOffset) -> None:
         present = self._held.get(group_id, {}).get(place)
         if present is None or present[-1] < held[-1]:
             self._hold(group_id, place, held)
 
-    def forget(self, group_id: str) -> None:
+    def forget_group(self, group_id: str) -> None:
         """The group is gone, with all that it held or was to hold."""
         self.count -= len(self._held.pop(group_id, ()))
         for place, transactions in self._open.pop(group_id, {}).items():
             for transaction in transactions:
                 transaction.drop(group_id, place)
 
-    def _hold(self, group_id: str, place: Place, held: Held) -> None:
+    def _hold(self, group_id: str, place: PartitionKey, held: HeldOffset) -> None:
         places = self._held.get(group_id)
         if places is None:
             places = self._held[group_id] = {}
@@ -138,14 +138,14 @@ class Offsets:
         places[place] = held
         self.count += len(places) - before
 
-    def _drop(self, group_id: str, place: Place) -> None:
+    def _drop(self, group_id: str, place: PartitionKey) -> None:
         places = self._held.get(group_id)
         if places is not None and places.pop(place, None) is not None:
             self.count -= 1
             if not places:
                 del self._held[group_id]
 
-    def _close(self, group_id: str, place: Place, transaction: _Transaction) -> None:
+    def _close(self, group_id: str, place: PartitionKey, transaction: _Transaction) -> None:
         places = self._open[group_id]
         del places[place][transaction]
         if not places[place]:
@@ -155,7 +155,7 @@ class Offsets:
 
     # -- questions -----------------------------------------------------------------------------------------------------
 
-    def get(self, group_id: str, place: Place) -> Position | None:
+    def get(self, group_id: str, place: PartitionKey) -> Position | None:
         """A position."""
         held = self._held.get(group_id, {}).get(place)
         for transaction in self._ended:
@@ -164,12 +164,12 @@ class Offsets:
                 held = other
         return None if held is None else position_of(held)
 
-    def of_group(self, group_id: str) -> Iterator[tuple[Place, Position]]:
+    def of_group(self, group_id: str) -> Iterator[tuple[PartitionKey, Position]]:
         """All positions of a group, in the order of their first commit."""
         for place, held in self._all_of(group_id).items():
             yield place, position_of(held)
 
-    def copy_of_group(self, group_id: str) -> dict[Place, Held]:
+    def copy_of_group(self, group_id: str) -> dict[PartitionKey, HeldOffset]:
         """All positions of a group as they are now: 10 ns for each, and 100 ns for each that is being carried out."""
         places = self._held.get(group_id, {}).copy()
         for transaction in self._ended:
@@ -183,7 +183,7 @@ class Offsets:
                     places[place] = held
         return places
 
-    def _all_of(self, group_id: str) -> dict[Place, Held]:
+    def _all_of(self, group_id: str) -> dict[PartitionKey, HeldOffset]:
         """The same, only to be read."""
         return self.copy_of_group(group_id) if self._ended else self._held.get(group_id, {})
 
@@ -191,11 +191,11 @@ class Offsets:
         """How many positions a group holds."""
         return len(self._all_of(group_id))
 
-    def in_topics(self, group_id: str, topics: frozenset[str]) -> Iterator[Place]:
+    def in_topics(self, group_id: str, topics: frozenset[str]) -> Iterator[PartitionKey]:
         """Where a group holds positions in one of these topics."""
         return (place for place in self._all_of(group_id) if place[0] in topics)
 
-    def open_of_group(self, group_id: str) -> Iterator[Place]:
+    def open_of_group(self, group_id: str) -> Iterator[PartitionKey]:
         """Where transactions are going on that are to move the group."""
         if not self._ended:
             yield from self._open.get(group_id, ())
@@ -203,7 +203,7 @@ class Offsets:
             for transaction in self._pending.values():
                 yield from transaction.groups.get(group_id, ())
 
-    def is_open(self, group_id: str, place: Place) -> bool:
+    def is_open(self, group_id: str, place: PartitionKey) -> bool:
         """Whether a transaction that is not over is to move this position (KIP-447)."""
         places = self._open.get(group_id)
         return places is not None and place in places and _is_any_open(places[place])

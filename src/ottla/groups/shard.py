@@ -11,10 +11,9 @@ from types import MappingProxyType
 from typing import Final
 
 from ottla.config.broker import BrokerConfig
-from ottla.coordinator.shard import NOTHING, Answer, Command, Origin, Outcome, TransactionEnd
+from ottla.coordinator.shard import NOTHING, AnswerEffect, Command, Decision, EntryOrigin, TransactionEnd
 from ottla.errors import ApiError
-from ottla.groups import commits, upkeep
-from ottla.groups.calendar import Calendar, Key, Kind
+from ottla.groups import commits, expiration
 from ottla.groups.commands import (
     Commit,
     DeleteGroup,
@@ -27,20 +26,21 @@ from ottla.groups.commands import (
     Leave,
     Sync,
 )
+from ottla.groups.deadlines import DeadlineKey, DeadlineKind, Deadlines
+from ottla.groups.expiration import GroupSwept
 from ottla.groups.group import Group, tickets_of
 from ottla.groups.joining import join
 from ottla.groups.membership import heartbeat, leave, on_time, sync
 from ottla.groups.offsets import Offsets
-from ottla.groups.rebalancing import Becomes, Forgotten, Rebalanced, Timed
+from ottla.groups.rebalancing import DeadlineSet, GroupForgotten, GroupRebalanced, GroupReplaced
 from ottla.groups.records import GroupSaved, OffsetCommitted
 from ottla.groups.safeguards import GroupSafeguards
-from ottla.groups.upkeep import Swept
 from ottla.metrics import Histogram
 from ottla.seams import Instant
 from ottla.types import NO_PRODUCER_ID
 
 _NS_PER_MS: Final = 1_000_000
-_SWEEP: Final = Key(Kind.SWEEP)
+_SWEEP: Final = DeadlineKey(DeadlineKind.SWEEP)
 REBALANCE_BOUNDS_MS: Final = (1, 10, 50, 100, 500, 1000, 3000, 5000, 10_000, 30_000, 60_000, 300_000)
 
 
@@ -51,7 +51,7 @@ class GroupShard:
         """`limits` gives the broker's settings in force."""
         self._limits = limits
         self._safeguards = safeguards or GroupSafeguards()
-        self._calendar = Calendar()
+        self._calendar = Deadlines()
         self._sweeping: deque[str] = deque()
         self.groups: dict[str, Group] = {}
         """Only to be read."""
@@ -64,47 +64,47 @@ class GroupShard:
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
-    def handle(self, command: Command, now: Instant) -> Outcome:
+    def handle(self, command: Command, now: Instant) -> Decision:
         """Decide about a command of `commands`."""
         return _DECISIONS[type(command)](self, command, now)
 
-    def _join(self, command: Join, now: Instant) -> Outcome:
+    def _join(self, command: Join, now: Instant) -> Decision:
         return join(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _sync(self, command: Sync, now: Instant) -> Outcome:
+    def _sync(self, command: Sync, now: Instant) -> Decision:
         return sync(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _heartbeat(self, command: Heartbeat, now: Instant) -> Outcome:
+    def _heartbeat(self, command: Heartbeat, now: Instant) -> Decision:
         return heartbeat(self.groups.get(command.group_id), command, now)
 
-    def _leave(self, command: Leave, now: Instant) -> Outcome:
+    def _leave(self, command: Leave, now: Instant) -> Decision:
         return leave(self.groups.get(command.group_id), command, self._limits(), now)
 
-    def _commit(self, command: Commit, now: Instant) -> Outcome:
+    def _commit(self, command: Commit, now: Instant) -> Decision:
         return commits.commit(self.groups.get(command.group_id), command, self._limits(), now, self._safeguards)
 
-    def _fetch(self, command: FetchOffsets, _: Instant) -> Outcome:
+    def _fetch(self, command: FetchOffsets, _: Instant) -> Decision:
         stable = command.require_stable and self._safeguards.stable_positions
         return commits.fetch(self.offsets, command._replace(require_stable=stable))
 
-    def _delete_offsets(self, command: DeleteOffsets, _: Instant) -> Outcome:
+    def _delete_offsets(self, command: DeleteOffsets, _: Instant) -> Decision:
         return commits.delete(self.groups.get(command.group_id), self.offsets, command)
 
-    def _describe(self, command: Describe, _: Instant) -> Outcome:
-        return Outcome(committed=(Answer(command.ticket, self.groups.get(command.group_id)),))  # type: ignore[arg-type]
+    def _describe(self, command: Describe, _: Instant) -> Decision:
+        return Decision(committed=(AnswerEffect(command.ticket, self.groups.get(command.group_id)),))  # type: ignore[arg-type]
 
-    def _delete_group(self, command: DeleteGroup, _: Instant) -> Outcome:
-        return upkeep.delete_group(self.groups.get(command.group_id), self.offsets, command)
+    def _delete_group(self, command: DeleteGroup, _: Instant) -> Decision:
+        return expiration.delete_group(self.groups.get(command.group_id), self.offsets, command)
 
-    def _forget_topics(self, command: ForgetTopics, _: Instant) -> Outcome:
+    def _forget_topics(self, command: ForgetTopics, _: Instant) -> Decision:
         groups = list(self.groups) if command.groups is None else command.groups
-        return upkeep.forget_topics(groups, self.offsets, command)
+        return expiration.forget_topics(groups, self.offsets, command)
 
     # -- applying ------------------------------------------------------------------------------------------------------
 
-    def apply(self, entry: object, origin: Origin) -> None:
+    def apply(self, entry: object, origin: EntryOrigin) -> None:
         """Take a record, the end of a transaction, or an event. The only method that changes anything."""
-        if type(entry) is Timed:
+        if type(entry) is DeadlineSet:
             key, deadline_ns = entry
             if deadline_ns is None:
                 self._calendar.clear(key)
@@ -114,34 +114,34 @@ class GroupShard:
             if entry.position is not None and entry.group_id not in self.groups:
                 self.groups[entry.group_id] = Group(entry.group_id)
             waits = self._safeguards.pending_positions
-            self.offsets.take(entry, origin.offset, origin.producer_id if waits else NO_PRODUCER_ID)
-        elif type(entry) is Becomes:
+            self.offsets.apply_commit(entry, origin.offset, origin.producer_id if waits else NO_PRODUCER_ID)
+        elif type(entry) is GroupReplaced:
             self.groups[entry.group.group_id] = entry.group
         elif type(entry) is GroupSaved:
-            self._save(entry)
+            self._save_entry(entry)
         elif type(entry) is TransactionEnd:
             self.offsets.end_transaction(entry.producer_id, entry.commit)
         else:
-            self._note(entry)
+            self._note_event(entry)
 
-    def _save(self, entry: GroupSaved) -> None:
+    def _save_entry(self, entry: GroupSaved) -> None:
         if entry.value is not None:
             self.groups[entry.group_id] = Group.from_value(entry.group_id, entry.value)
         else:
             self.groups.pop(entry.group_id, None)
-            self.offsets.forget(entry.group_id)
+            self.offsets.forget_group(entry.group_id)
 
-    def _note(self, event: object) -> None:
-        if isinstance(event, Rebalanced):
+    def _note_event(self, event: object) -> None:
+        if isinstance(event, GroupRebalanced):
             if event.took_ms is None:
                 self.rebalances += 1
             else:
                 self.rebalance_ms.observe(event.took_ms)
-        elif isinstance(event, Forgotten):
+        elif isinstance(event, GroupForgotten):
             self.groups.pop(event.group_id, None)
         elif isinstance(event, EndsFurther):
             self.offsets.carry_out()
-        elif isinstance(event, Swept):
+        elif isinstance(event, GroupSwept):
             self._sweeping.popleft()
         else:
             assert isinstance(event, SweepBegins), event
@@ -149,20 +149,20 @@ class GroupShard:
 
     # -- time ----------------------------------------------------------------------------------------------------------
 
-    def on_loaded(self, now: Instant) -> Outcome:
+    def on_loaded(self, now: Instant) -> Decision:
         """Members that were found again have their session time from now on."""
         sessions = [
-            Timed(
-                Key(Kind.SESSION, group.group_id, member.member_id),
+            DeadlineSet(
+                DeadlineKey(DeadlineKind.SESSION, group.group_id, member.member_id),
                 now.mono_ns + member.session_timeout_ms * _NS_PER_MS,
             )
             for group in self.groups.values()
             for member in group.members.values()
         ]
-        return Outcome((*sessions, self._next_sweep(now)))
+        return Decision((*sessions, self._next_sweep(now)))
 
-    def _next_sweep(self, now: Instant) -> Timed:
-        return Timed(_SWEEP, now.mono_ns + self._limits().offsets_retention_check_interval_ms * _NS_PER_MS)
+    def _next_sweep(self, now: Instant) -> DeadlineSet:
+        return DeadlineSet(_SWEEP, now.mono_ns + self._limits().offsets_retention_check_interval_ms * _NS_PER_MS)
 
     def deadline(self) -> int | None:
         """Monotonic ns at which `on_time` has something to do; 0: it has already."""
@@ -171,20 +171,20 @@ class GroupShard:
         first = self._calendar.first()
         return None if first is None else first[0]
 
-    def on_time(self, now: Instant) -> Outcome:
+    def on_time(self, now: Instant) -> Decision:
         """What is due first; members before expired offsets."""
         first = self._calendar.first()
         if first is not None and first[0] <= now.mono_ns:
             key = first[1]
-            if key.kind is Kind.SWEEP:
-                return Outcome((SweepBegins(), self._next_sweep(now)))
+            if key.kind is DeadlineKind.SWEEP:
+                return Decision((SweepBegins(), self._next_sweep(now)))
             return on_time(self.groups.get(key.group_id), key, self._limits(), now)
         if self.offsets.is_ending:
-            return Outcome((EndsFurther(),))
+            return Decision((EndsFurther(),))
         if self._sweeping:
             group_id = self._sweeping[0]
             minutes = self._limits().offsets_retention_minutes
-            return upkeep.sweep(group_id, self.groups.get(group_id), self.offsets, minutes, now.wall_ms)
+            return expiration.sweep(group_id, self.groups.get(group_id), self.offsets, minutes, now.wall_ms)
         return NOTHING
 
     def waiting(self) -> Sequence[Callable[[ApiError], None]]:
@@ -200,7 +200,7 @@ class SweepBegins:
     """Volatile: all groups are to be looked through for what has expired."""
 
 
-_DECISIONS: Final[Mapping[type, Callable[..., Outcome]]] = MappingProxyType(
+_DECISIONS: Final[Mapping[type, Callable[..., Decision]]] = MappingProxyType(
     {
         Join: GroupShard._join,
         Sync: GroupShard._sync,

@@ -18,14 +18,14 @@ TXN_COMMIT_BY_ID: Final = 6
 """TxnOffsetCommit does from here on."""
 
 
-class Named(Protocol):
+class TopicRef(Protocol):
     """A topic of a request: by one of both."""
 
     name: str
     topic_id: bytes
 
 
-class Names(Protocol):
+class TopicNames(Protocol):
     """What the cluster says about topics."""
 
     def name_of(self, topic_id: bytes) -> str:
@@ -33,13 +33,13 @@ class Names(Protocol):
         ...
 
 
-def fill_names(topics: Iterable[Named], names: Names) -> None:
+def fill_names(topics: Iterable[TopicRef], names: TopicNames) -> None:
     """Give every topic the name that its id stands for; "" where it stands for none, which is no topic's name."""
     for topic in topics:
         topic.name = names.name_of(topic.topic_id)
 
 
-def missing(topic: Named, by_id: bool) -> ErrorCode:
+def missing(topic: TopicRef, by_id: bool) -> ErrorCode:
     """What is said of a partition that is not there."""
     if by_id and not topic.name:
         return ErrorCode.UNKNOWN_TOPIC_ID

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ottla.on_demand import names_on_demand
+from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
     from ottla.logtable.source import OttlaLog

@@ -1,7 +1,7 @@
 """Batches of a segment as rows of the table.
 
 Zone: pure. What a batch says of all its records is laid out once per batch and repeated by index; the records are
-decoded in `ottla.client.columnar`. Only the formats before batches (v0, v1) go record by record.
+decoded in `ottla.client.columns.columnar`. Only the formats before batches (v0, v1) go record by record.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from ottla.client.columnar import HEADER_TYPE, Columns, decode
+from ottla.client.columns.columnar import HEADER_TYPE, Columns, decode
 from ottla.record import legacy
 from ottla.record.batch import BatchHeader
 from ottla.record.errors import CorruptRecord
@@ -61,15 +61,15 @@ _LAST_OFFSET: Final = 2**63 - 1
 _NO_TIMESTAMP_TYPE: Final = -1
 
 
-class Place(NamedTuple):
+class BatchPlace(NamedTuple):
     """Where batches were found."""
 
-    where: TopicPartition
+    tp: TopicPartition
     segment: str
     log_start: int
 
 
-class Found(NamedTuple):
+class FoundBatch(NamedTuple):
     """A batch that is shown."""
 
     at: int
@@ -81,7 +81,7 @@ class Found(NamedTuple):
     control: str | None
 
 
-def rows_of(data: memoryview, batches: Sequence[Found], place: Place) -> pa.RecordBatch:
+def rows_of(data: memoryview, batches: Sequence[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
     """The records of some batches. Raises CorruptRecord."""
     batches = [each for each in batches if each.header.record_count]
     columns = decode(data, [each.at for each in batches], headers=True)
@@ -93,7 +93,7 @@ def rows_of(data: memoryview, batches: Sequence[Found], place: Place) -> pa.Reco
 
 
 def _fields(
-    columns: Columns, batches: Sequence[Found], numbers: npt.NDArray[np.int64], place: Place
+    columns: Columns, batches: Sequence[FoundBatch], numbers: npt.NDArray[np.int64], place: BatchPlace
 ) -> dict[str, pa.Array]:
     micros = np.clip(columns.timestamps, -_LAST_MS, _LAST_MS) * 1000
     bases = np.array([each.header.base_offset for each in batches], np.int64)[numbers]
@@ -112,12 +112,12 @@ def _fields(
     }
 
 
-def _about(batches: Iterable[Found], place: Place) -> pa.RecordBatch:
+def _about(batches: Iterable[FoundBatch], place: BatchPlace) -> pa.RecordBatch:
     """One row per batch."""
     rows = [
         {
-            "topic": place.where.topic,
-            "partition": place.where.partition,
+            "topic": place.tp.topic,
+            "partition": place.tp.partition,
             "leaderEpoch": _known(header.leader_epoch),
             "producerId": _known(header.producer_id),
             "producerEpoch": _known(header.producer_epoch),
@@ -135,7 +135,7 @@ def _about(batches: Iterable[Found], place: Place) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, schema=_BATCH_SCHEMA)
 
 
-def old_rows(data: bytes, position: int, place: Place, max_bytes: int) -> pa.RecordBatch:
+def old_rows(data: bytes, position: int, place: BatchPlace, max_bytes: int) -> pa.RecordBatch:
     """The messages of an entry of format v0 or v1. Raises CorruptRecord."""
     entry = legacy.message_at(data, 0)
     if not entry.valid:
@@ -149,11 +149,13 @@ def old_rows(data: bytes, position: int, place: Place, max_bytes: int) -> pa.Rec
     return pa.RecordBatch.from_pylist(rows, schema=ARROW_SCHEMA)
 
 
-def _old_row(message: legacy.Message, entry: legacy.Message, codec: str, position: int, place: Place) -> dict[str, Any]:
+def _old_row(
+    message: legacy.Message, entry: legacy.Message, codec: str, position: int, place: BatchPlace
+) -> dict[str, Any]:
     stamp = int(bool(entry.attributes & legacy.TIMESTAMP_TYPE)) if message.magic else _NO_TIMESTAMP_TYPE
     return {
-        "topic": place.where.topic,
-        "partition": place.where.partition,
+        "topic": place.tp.topic,
+        "partition": place.tp.partition,
         "offset": message.offset,
         "timestamp": None if message.timestamp == -1 else max(-_LAST_MS, min(message.timestamp, _LAST_MS)) * 1000,
         "timestampType": stamp,
@@ -174,9 +176,9 @@ def behind(rows: pa.RecordBatch, start: int) -> pa.RecordBatch:
     return rows.slice(int(np.searchsorted(offsets, start)))
 
 
-def groups(batches: Iterable[Found], packed_bytes: int) -> Iterator[list[Found]]:
+def groups(batches: Iterable[FoundBatch], packed_bytes: int) -> Iterator[list[FoundBatch]]:
     """Batches to decode together: few enough that what they decompress to stays small."""
-    group: list[Found] = []
+    group: list[FoundBatch] = []
     packed = 0
     for each in batches:
         group.append(each)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from ottla.spark.errors import BadOption
-from ottla.spark.options import Given
+from ottla.spark.options import ParsedOptions
 
 ALL: Final = "all"
 READ_UNCOMMITTED: Final = "read_uncommitted"
@@ -35,7 +35,7 @@ class LogOptions(NamedTuple):
 
 def log_options(options: Mapping[str, str]) -> LogOptions:
     """Raises BadOption."""
-    given = Given(options)
+    given = ParsedOptions(options)
     given.refuse_misspelt(_NAMES, {})
     paths = tuple(re.sub("^file:(//)?", "", each) for each in _list(given.text("path")))
     if not paths:

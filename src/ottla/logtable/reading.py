@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from ottla.logtable.columns import Found, Place, behind, groups, old_rows, rows_of
+from ottla.logtable.columns import BatchPlace, FoundBatch, behind, groups, old_rows, rows_of
 from ottla.logtable.errors import CorruptLog
 from ottla.logtable.options import ALL, READ_COMMITTED, LogOptions
 from ottla.logtable.segments import find_logs
@@ -30,7 +30,7 @@ PACKED_BYTES: Final = 1 << 19
 class Segment(NamedTuple):
     """What one task reads."""
 
-    place: Place
+    place: BatchPlace
     following: tuple[str, ...]
     """The segments behind it, in which its transactions may end."""
     isolation: str
@@ -46,7 +46,7 @@ def segments_of(options: LogOptions) -> list[Segment]:
     for log in find_logs(options):
         stable = first_open_offset(log.files, skip=skip) if options.isolation == READ_COMMITTED else None
         for number, path in enumerate(log.files, 1):
-            place = Place(log.where, path, log.start)
+            place = BatchPlace(log.tp, path, log.start)
             found.append(Segment(place, log.files[number:], options.isolation, stable, skip))
     return found
 
@@ -75,7 +75,7 @@ class _Task:
             for group in groups(self._shown(chunk), PACKED_BYTES):
                 yield from self._decoded(chunk, group)
 
-    def _shown(self, chunk: Chunk) -> Iterator[Found]:
+    def _shown(self, chunk: Chunk) -> Iterator[FoundBatch]:
         """The batches that the isolation level lets through."""
         for at, header in chunk.batches:
             position = chunk.position + at
@@ -85,7 +85,7 @@ class _Task:
             control = self._control(position, header) if header.is_control else None
             outcome = self._outcome(header)
             if self._visible(header, outcome):
-                yield Found(at, position, header, outcome, control)
+                yield FoundBatch(at, position, header, outcome, control)
 
     def _visible(self, header: BatchHeader, outcome: str | None) -> bool:
         segment = self._segment
@@ -109,7 +109,7 @@ class _Task:
         number = marker_type(self._file, position, header, skip=self._segment.skip_corrupt)
         return ControlType(number).name if number in list(ControlType) else f"UNKNOWN({number})"
 
-    def _decoded(self, chunk: Chunk, group: list[Found]) -> Iterator[pa.RecordBatch]:
+    def _decoded(self, chunk: Chunk, group: list[FoundBatch]) -> Iterator[pa.RecordBatch]:
         try:
             yield rows_of(chunk.data, group, self._segment.place)
         except CorruptRecord as error:

@@ -20,7 +20,7 @@ from ottla.types import TopicPartition
 class Log(NamedTuple):
     """A partition's log on disk."""
 
-    where: TopicPartition
+    tp: TopicPartition
     files: tuple[str, ...]
     """Its segments, by base offset."""
     start: int
@@ -34,15 +34,15 @@ def find_logs(options: LogOptions) -> list[Log]:
     """
     found: dict[TopicPartition, str] = {}
     for path in options.paths:
-        for where, directory in _directories(path):
-            if where in found:
+        for tp, directory in _directories(path):
+            if tp in found:
                 raise BadOption(
                     "path",
-                    f"holds {where} twice, in {found[where]} and {directory}: name the directories of one broker",
+                    f"holds {tp} twice, in {found[tp]} and {directory}: name the directories of one broker",
                 )
-            found[where] = directory
+            found[tp] = directory
     chosen = _chosen(found, options)
-    return [Log(where, _files(found[where]), _start(found[where], where)) for where in chosen]
+    return [Log(tp, _files(found[tp]), _start_directory(found[tp], tp)) for tp in chosen]
 
 
 def _directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
@@ -55,20 +55,20 @@ def _directories(path: str) -> Iterable[tuple[TopicPartition, str]]:
     if itself is not None and any(_is_segment(name) for name in names):
         return [(itself, path)]
     parsed = [(layout.parse_log_dir(name), os.path.join(path, name)) for name in names]
-    logs = [(where, each) for where, each in parsed if where is not None and os.path.isdir(each)]
+    logs = [(tp, each) for tp, each in parsed if tp is not None and os.path.isdir(each)]
     if not logs:
         raise BadOption("path", f"{path} holds no directory of a partition, such as orders-0")
     return logs
 
 
 def _chosen(found: Iterable[TopicPartition], options: LogOptions) -> list[TopicPartition]:
-    topics = {where.topic for where in found}
+    topics = {tp.topic for tp in found}
     if missing := sorted(options.topics - topics):
         raise BadOption("topic", f"{missing[0]!r} is not in the directories; there are: {', '.join(sorted(topics))}")
-    chosen = [where for where in sorted(found) if not options.topics or where.topic in options.topics]
-    if missing_numbers := sorted(options.partitions - {where.partition for where in chosen}):
+    chosen = [tp for tp in sorted(found) if not options.topics or tp.topic in options.topics]
+    if missing_numbers := sorted(options.partitions - {tp.partition for tp in chosen}):
         raise BadOption("partition", f"{missing_numbers[0]} is not in the directories")
-    return [where for where in chosen if not options.partitions or where.partition in options.partitions]
+    return [tp for tp in chosen if not options.partitions or tp.partition in options.partitions]
 
 
 def _files(directory: str) -> tuple[str, ...]:
@@ -80,12 +80,12 @@ def _is_segment(name: str) -> bool:
     return parsed is not None and parsed.kind == layout.LOG and not parsed.state
 
 
-def _start(directory: str, where: TopicPartition) -> int:
+def _start_directory(directory: str, tp: TopicPartition) -> int:
     """From the data directory's checkpoint; 0 where there is none, as for a copy of a single partition."""
     path = os.path.join(os.path.dirname(os.path.abspath(directory)), layout.LOG_STARTS)
     try:
         with open(path, "rb") as file:
-            return parse_offsets(file.read()).get(where, 0)
+            return parse_offsets(file.read()).get(tp, 0)
     except FileNotFoundError:
         return 0
     except (OSError, CorruptCheckpoint) as error:

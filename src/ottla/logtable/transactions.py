@@ -39,7 +39,7 @@ class Outcomes:
                 break
             for file, position, header in headers(path, last=path == files[-1], skip=skip):
                 if header.is_control:
-                    self._note(file, position, header, skip=skip)
+                    self._note_batch(file, position, header, skip=skip)
                     waiting.discard(header.producer_id)
                 elif header.is_transactional and not number:
                     waiting.add(header.producer_id)
@@ -54,7 +54,7 @@ class Outcomes:
         place = bisect_right(offsets, header.base_offset)
         return OPEN if place == len(offsets) else COMMITTED if commits[place] else ABORTED
 
-    def _note(self, file: BatchFile, position: int, header: BatchHeader, *, skip: bool) -> None:
+    def _note_batch(self, file: BatchFile, position: int, header: BatchHeader, *, skip: bool) -> None:
         kind = marker_type(file, position, header, skip=skip)
         if kind in (ControlType.COMMIT, ControlType.ABORT):
             offsets, commits = self._ends.setdefault(header.producer_id, (array("q"), bytearray()))

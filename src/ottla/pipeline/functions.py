@@ -130,7 +130,7 @@ class BatchFunction:
         while parts:
             first, part = parts.pop()
             try:
-                rows, wrong = self._call(part, limits)
+                rows, wrong = self._call_function(part, limits)
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
@@ -144,7 +144,7 @@ class BatchFunction:
                 failed += [Failed(first + row, error) for row, error in wrong]
         return Applied([rows for rows in made if rows.num_rows], failed)
 
-    def _call(self, part: pa.RecordBatch, limits: Limits) -> tuple[pa.RecordBatch, list[Failed]]:
+    def _call_function(self, part: pa.RecordBatch, limits: Limits) -> tuple[pa.RecordBatch, list[Failed]]:
         found = _table(self.function(part))
         wrong: list[Failed] = []
         if ERROR in found.schema.names:

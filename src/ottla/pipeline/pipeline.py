@@ -6,24 +6,117 @@ Zone: real. What users call; the parts are in the modules beside this one.
 from __future__ import annotations
 
 import re
+import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TextIO, TypeVar
 
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic
 from ottla.client.cluster import Cluster
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.metadata import TopicView
 from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
 from ottla.pipeline import queries
 from ottla.pipeline.errors import BadPipeline, StepFailed
 from ottla.pipeline.functions import BatchFunction, RowFunction
 from ottla.pipeline.progress import Counter, StepProgress
 from ottla.pipeline.scope import Scope, unit, with_offsets
-from ottla.pipeline.show import Line
 from ottla.pipeline.status import StepStatus, status_of
-from ottla.pipeline.steps import Step, check_steps, group_of, in_order, make_step, topics_of
-from ottla.pipeline.topics import TopicPlan, make_topics, plan_topics
+from ottla.pipeline.steps import NeededTopic, Step, check_steps, group_of, in_order, make_step, topics_of
 from ottla.retry.policy import Duration, ErrorKind, RetryPolicy
+from ottla.terminal import draw_status
+
+# The topics of a pipeline on its cluster: which are there, which are made. Which topics a pipeline needs is decided
+# in `steps`.
+
+
+class TopicPlan(NamedTuple):
+    """A topic that a pipeline needs."""
+
+    name: str
+    role: str
+    exists: bool
+    partitions: int
+    """As it has them, or would get."""
+    configs: dict[str, str]
+    """Of a topic that would be made."""
+
+
+def plan_topics(cluster: Cluster, wanted: Sequence[NeededTopic]) -> list[TopicPlan]:
+    """Compare with the cluster. Raises BadPipeline for a source that is missing, ClientError."""
+    counts: dict[str, int] = {}
+    found: list[TopicPlan] = []
+    views = Admin(cluster).describe_topics([each.name for each in wanted])
+    for each in wanted:
+        view = views[each.name]
+        if isinstance(view, ClientError) and not _is_unknown(view):
+            raise view
+        exists = isinstance(view, TopicView)
+        if not exists and each.role == "source":
+            raise BadPipeline(
+                f"the topic {each.name} does not exist: create it (ottla topic create {each.name}), or mend the name"
+            )
+        have = len(view.partitions) if isinstance(view, TopicView) else 0
+        counts[each.name] = have or each.partitions or max((counts.get(like, 1) for like in each.like), default=1)
+        found.append(TopicPlan(each.name, each.role, exists, counts[each.name], {} if exists else dict(each.configs)))
+    return found
+
+
+def make_topics(cluster: Cluster, plans: Iterable[TopicPlan]) -> list[str]:
+    """Make those that are not there; their names. Raises ClientError."""
+    new = [NewTopic(each.name, each.partitions, configs=each.configs) for each in plans if not each.exists]
+    if not new:
+        return []
+    for answer in Admin(cluster).create_topics(new).values():
+        # Another run of the pipeline may have been quicker.
+        if isinstance(answer, ClientError) and not _is(answer, ErrorCode.TOPIC_ALREADY_EXISTS):
+            raise answer
+    for each in new:
+        cluster.topic(each.name, create=True)  # waits until the brokers show it
+    return [each.name for each in new]
+
+
+def _is_unknown(error: ClientError) -> bool:
+    return _is(error, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+def _is(error: ClientError, code: ErrorCode) -> bool:
+    return isinstance(error, RefusedError) and error.code is code
+
+
+# Progress for people: one line on stderr that is rewritten, in a terminal and in a notebook; else one line per step.
+
+
+class Line:
+    """Shows how far steps are. Use as a context manager: at the end each step has its line."""
+
+    def __init__(self, stream: TextIO | None = None, *, quiet: bool = False) -> None:
+        self._stream = stream if stream is not None else sys.stderr
+        self._quiet = quiet
+        self._rewrites = not quiet and (self._stream.isatty() or "ipykernel" in sys.modules)
+
+    def update(self, steps: Sequence[StepProgress]) -> None:
+        """Show the figures of now."""
+        if self._rewrites:
+            self._rewrite_line(" | ".join(step.line() for step in steps))
+
+    def end(self, steps: Sequence[StepProgress]) -> None:
+        """The last figures, a line per step."""
+        if self._quiet:
+            return
+        if self._rewrites:
+            draw_status("", self._stream)
+        for step in steps:
+            self._stream.write(f"{step.line()} · {step.guarantee}\n")
+        self._stream.flush()
+
+    def _rewrite_line(self, line: str) -> None:
+        draw_status(line, self._stream)
+
 
 F = TypeVar("F", bound="Callable[[Any], Any] | RowFunction | BatchFunction")
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from ottla.client.admin import Admin
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
-from ottla.client.admin_types import EARLIEST, LATEST
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
+from ottla.client.admin.types import EARLIEST, LATEST
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError, values_of
 from ottla.client.metadata import TopicView
@@ -44,15 +44,15 @@ def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[St
     found = []
     for step in steps:
         group = GroupAdmin(cluster).group_offsets(group_of(pipeline, step, steps))
-        read = {where: at.offset for where, at in group.items() if isinstance(at, GroupOffset)}
-        behind = {where: max(0, end - max(first[where], read.get(where, 0))) for where, end in last.items()}
-        missing = sorted({*step.places, *step.dead_topics} - {where.topic for where in there})
+        read = {tp: at.offset for tp, at in group.items() if isinstance(at, GroupOffset)}
+        behind = {tp: max(0, end - max(first[tp], read.get(tp, 0))) for tp, end in last.items()}
+        missing = sorted({*step.places, *step.dead_topics} - {tp.topic for tp in there})
         found.append(
             StepStatus(
                 step.name,
                 _sum(behind, step.sources),
                 _sum(behind, step.retry_topics),
-                _sum({where: last[where] - first[where] for where in last}, step.dead_topics),
+                _sum({tp: last[tp] - first[tp] for tp in last}, step.dead_topics),
                 tuple(missing),
             )
         )
@@ -61,7 +61,7 @@ def status_of(cluster: Cluster, pipeline: str, steps: Sequence[Step]) -> list[St
 
 def _sum(sizes: Offsets, topics: Iterable[str]) -> int:
     wanted = set(topics)
-    return sum(size for where, size in sizes.items() if where.topic in wanted)
+    return sum(size for tp, size in sizes.items() if tp.topic in wanted)
 
 
 def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
@@ -77,4 +77,4 @@ def _partitions(cluster: Cluster, names: Iterable[str]) -> list[TopicPartition]:
 
 def _offsets(cluster: Cluster, places: Iterable[TopicPartition], at: int) -> dict[TopicPartition, int]:
     asked = dict.fromkeys(places, at)
-    return {where: found.offset for where, found in values_of(Admin(cluster).list_offsets(asked)).items()}
+    return {tp: found.offset for tp, found in values_of(Admin(cluster).list_offsets(asked)).items()}

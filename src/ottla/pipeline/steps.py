@@ -53,7 +53,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._]{1,100}")
 """Without '-', which stands between the parts of a transactional id."""
 
 
-class Place(NamedTuple):
+class TopicPosition(NamedTuple):
     """Where a topic that a step reads stands: the source itself is level 0, then its retry topics."""
 
     source: str
@@ -88,13 +88,13 @@ class Step:
         return not isinstance(self.function, RowFunction | BatchFunction)
 
     @cached_property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, TopicPosition]:
         """All topics that are read."""
-        found = {source: Place(source, 0) for source in self.sources}
+        found = {source: TopicPosition(source, 0) for source in self.sources}
         if self.policy is not None:
             for source in self.sources:
                 for level in range(1, self.policy.levels + 1):
-                    found[self.retry_topic(source, level)] = Place(source, level)
+                    found[self.retry_topic(source, level)] = TopicPosition(source, level)
         return found
 
     def retry_topic(self, source: str, level: int) -> str:
@@ -126,7 +126,7 @@ class Step:
         return tuple(dict.fromkeys(self.policy.dead_topic(self.base[source]) for source in self.sources))
 
 
-class Wanted(NamedTuple):
+class NeededTopic(NamedTuple):
     """A topic that a step needs."""
 
     name: str
@@ -286,21 +286,21 @@ def in_order(steps: Sequence[Step]) -> list[Step]:
     return found
 
 
-def topics_of(steps: Sequence[Step]) -> list[Wanted]:
+def topics_of(steps: Sequence[Step]) -> list[NeededTopic]:
     """Every topic that the steps need, each once; a source that another step makes is that one's output."""
     made = {step.to for step in steps}
-    found: dict[str, Wanted] = {}
+    found: dict[str, NeededTopic] = {}
     for step in in_order(steps):
         for source in step.sources:
             if source not in made:
-                found.setdefault(source, Wanted(source, "source", (), None, {}))
-        found.setdefault(step.to, Wanted(step.to, "output", step.sources, step.partitions, {}))
+                found.setdefault(source, NeededTopic(source, "source", (), None, {}))
+        found.setdefault(step.to, NeededTopic(step.to, "output", step.sources, step.partitions, {}))
         room = {"max.message.bytes": str(max(1_048_588, step.limits.max_bytes) + ROOM_BYTES)}
         for topic, delay_ms in step.retry_topics.items():
             # By the broker's clock: no producer's clock can make one record hold up those behind it.
             times = {"message.timestamp.type": "LogAppendTime", "retention.ms": str(max(RETENTION_MS, 2 * delay_ms))}
             like = (step.places[topic].source,)
-            found.setdefault(topic, Wanted(topic, "retry", like, step.partitions, {**room, **times}))
+            found.setdefault(topic, NeededTopic(topic, "retry", like, step.partitions, {**room, **times}))
         for topic in step.dead_topics:
-            found.setdefault(topic, Wanted(topic, "dead", step.sources, step.partitions, room))
+            found.setdefault(topic, NeededTopic(topic, "dead", step.sources, step.partitions, room))
     return list(found.values())

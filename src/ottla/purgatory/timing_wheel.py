@@ -56,10 +56,10 @@ class TimingWheel:
         if deadline_ms < self._now + self._tick:
             return False
         timer.deadline_ms = deadline_ms
-        self._place(timer)
+        self._place_timer(timer)
         return True
 
-    def _place(self, timer: Timer) -> None:
+    def _place_timer(self, timer: Timer) -> None:
         width = self._tick
         while timer.deadline_ms >= self._now - self._now % width + width * self._size:
             width *= self._size
@@ -98,4 +98,4 @@ class TimingWheel:
             if width == self._tick or timer.deadline_ms < self._now + self._tick:
                 expired.append(timer)
             else:
-                self._place(timer)
+                self._place_timer(timer)

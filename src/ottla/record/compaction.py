@@ -37,7 +37,7 @@ _ENCODED_NULL: Final = 1
 """The length -1 as a varint."""
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """Where in a batch reading goes on."""
 
     record: int = 0
@@ -48,7 +48,7 @@ class Place(NamedTuple):
     """Offset delta of the record before it."""
 
 
-_BEGINNING: Final = Place()
+_BEGINNING: Final = ReadPosition()
 
 
 class Keys(NamedTuple):
@@ -61,7 +61,7 @@ class Keys(NamedTuple):
     """Offsets, counted from the batch's base offset."""
     tombstones: list[int]
     """Indexes in `keys` of the records without a value."""
-    rest: Place | None = None
+    rest: ReadPosition | None = None
     """Where the next piece begins; None: the batch ends here."""
 
     def piece(self, start: int, end: int) -> Keys:
@@ -83,7 +83,7 @@ class Rewrite(NamedTuple):
 
 
 def keys_of(
-    batches: Sequence[bytes], max_bytes: int, begin: Place = _BEGINNING, limit: int = ANSWER_RECORDS
+    batches: Sequence[bytes], max_bytes: int, begin: ReadPosition = _BEGINNING, limit: int = ANSWER_RECORDS
 ) -> list[Keys]:
     """The keys of whole v2 batches, each expanded to at most `max_bytes`; of the first one from `begin` on.
 
@@ -100,7 +100,7 @@ def keys_of(
     return found
 
 
-def _keys_of(batch: bytes, max_bytes: int, begin: Place, limit: int) -> Keys:
+def _keys_of(batch: bytes, max_bytes: int, begin: ReadPosition, limit: int) -> Keys:
     data, header = _opened(batch, max_bytes)
     keys: list[bytes | None] = []
     deltas: list[int] = []
@@ -112,7 +112,7 @@ def _keys_of(batch: bytes, max_bytes: int, begin: Place, limit: int) -> Keys:
         keys.append(key if key is None or len(key) < DIGEST_SIZE else blake2b(key, digest_size=DIGEST_SIZE).digest())
         deltas.append(delta)
         if len(keys) >= limit and begin.record + len(keys) < header.record_count:
-            rest = Place(begin.record + len(keys), end, delta)
+            rest = ReadPosition(begin.record + len(keys), end, delta)
             break
     dense = deltas and deltas[-1] - deltas[0] == len(deltas) - 1
     return Keys(keys, range(deltas[0], deltas[-1] + 1) if dense else deltas, tombstones, rest)
@@ -239,7 +239,9 @@ def _kept(data: bytes, header: BatchHeader, mask: bytes) -> Iterator[tuple[int, 
         raise CorruptRecord(f"{whole - pos} bytes after the last record")
 
 
-def _scan(data: bytes, header: BatchHeader, begin: Place) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
+def _scan(
+    data: bytes, header: BatchHeader, begin: ReadPosition
+) -> Iterator[tuple[int, int, int, int, bytes | None, bool]]:
     """(start, end, offset delta, timestamp delta, key, has a value) of each record from `begin` on.
 
     Raises CorruptRecord. Hot: numbers of one byte that are not negative are read here rather than by a call.

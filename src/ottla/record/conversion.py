@@ -1,8 +1,8 @@
 """Record batches to message sets of formats v0 and v1, and what format v1 holds to v0: what old readers are given.
 
-Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; the way up is `produced`. Headers, sequence
-numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS "Log"; KIP-31,
-KIP-32). Checksums are looked at: what is damaged does not get a new one.
+Zone: pure. A fetch below version 4 gets v1 (from version 2 on) or v0; the way up is `message_set_conversion`. Headers,
+sequence numbers and transactions do not exist there and are lost; control records are left out (SEMANTICS "Log";
+KIP-31, KIP-32). Checksums are looked at: what is damaged does not get a new one.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ottla.record.batch import (
     header_at,
 )
 from ottla.record.compression import Codec, compress
-from ottla.record.entries import entries_of
 from ottla.record.errors import CorruptRecord, ExpandsTooFar
-from ottla.record.lean import lean_records_of
+from ottla.record.headerless_records import lean_records_of
 from ottla.record.legacy import TIMESTAMP_TYPE, Message, message_at, messages_in
+from ottla.record.log_entries import entries_of
 from ottla.record.lz4_header import with_wrong_checksum
 from ottla.record.validation import EXPANDED_MAX
 from ottla.types import NO_TIMESTAMP

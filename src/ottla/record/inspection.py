@@ -14,7 +14,7 @@ from ottla.record.batch import CODEC_MASK, HEADER_SIZE, LOG_OVERHEAD, BatchHeade
 from ottla.record.compression import decompress
 from ottla.record.crc import Buffer
 from ottla.record.errors import CorruptRecord
-from ottla.record.lean import LIMIT_MAX, RecordTooLarge, lean_records_in
+from ottla.record.headerless_records import LIMIT_MAX, RecordTooLarge, lean_records_in
 from ottla.record.validation import EXPANDED_MAX, HeaderTuple, recoded
 
 INLINE_BYTES: Final = 16 * 1024
@@ -27,7 +27,7 @@ TOLD_MAX: Final = 100
 """Records that an answer names at most."""
 
 
-class Rules(NamedTuple):
+class RecordRules(NamedTuple):
     """What the records of a batch are held against."""
 
     need_keys: bool
@@ -70,7 +70,7 @@ def is_small(header: HeaderTuple) -> bool:
     return header[1] + LOG_OVERHEAD <= INLINE_BYTES and header[12] <= INLINE_RECORDS
 
 
-def inspect(batch: Buffer, rules: Rules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
+def inspect(batch: Buffer, rules: RecordRules, max_bytes: int = EXPANDED_MAX) -> Refusal | None:
     """Why the one batch in `batch`, whose header was validated, is refused; None when every record is fine.
 
     Headers of records are counted, not looked into.
@@ -84,7 +84,7 @@ def inspect(batch: Buffer, rules: Rules, max_bytes: int = EXPANDED_MAX) -> Refus
     return found if isinstance(found, Refusal) else _judged(found, header_at(batch), rules)
 
 
-def prepared(batch: bytes, rules: Rules, recoding: Recoding | None) -> bytes | Refusal | None:
+def prepared(batch: bytes, rules: RecordRules, recoding: Recoding | None) -> bytes | Refusal | None:
     """The batch in another codec, a refusal as of `inspect`, or None: it is fine as it is. A job for workers."""
     data = _unpacked(batch, EXPANDED_MAX)
     if isinstance(data, Refusal):
@@ -104,7 +104,7 @@ def _unpacked(batch: Buffer, max_bytes: int) -> bytes | Refusal:
         return Refusal(error.code, error.message)
 
 
-def _judged(data: bytes, header: BatchHeader, rules: Rules) -> Refusal | None:
+def _judged(data: bytes, header: BatchHeader, rules: RecordRules) -> Refusal | None:
     try:
         wrong = _wrong_records(data, header, rules)
     except (CorruptRecord, RecordTooLarge) as error:  # its checksum fits: it was sent like that, and will be again
@@ -118,7 +118,7 @@ def _judged(data: bytes, header: BatchHeader, rules: Rules) -> Refusal | None:
     return Refusal(code, text, named)
 
 
-def _wrong_records(data: bytes, header: BatchHeader, rules: Rules) -> list[tuple[ErrorCode, int, str]]:
+def _wrong_records(data: bytes, header: BatchHeader, rules: RecordRules) -> list[tuple[ErrorCode, int, str]]:
     """(code, index, what is wrong) of every record at fault. Raises CorruptRecord when they cannot be told apart."""
     need_keys, now_ms, before, after, record_max = rules
     wrong: list[tuple[ErrorCode, int, str]] = []

@@ -10,14 +10,14 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from ottla.broker_client import BrokerClient
 from ottla.changes import changes_state
 from ottla.errors import ErrorCode
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.purgatory.timing_wheel import Timer
 from ottla.replication.control import NO_CONTROLLER, ControlFence
-from ottla.replication.partition import Partition
-from ottla.replication.state import IsrOutcome, IsrProposal
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.replica_state import IsrOutcome, IsrProposal
 from ottla.seams import Failure
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
@@ -56,7 +56,7 @@ class AlterPartitionChannel:
     def __init__(
         self,
         fence: ControlFence,
-        peers: Peers,
+        peers: BrokerClient,
         purgatory: Purgatory,
         later: Callable[[Callable[[], None]], None],
         timeout_ms: int,
@@ -92,7 +92,7 @@ class AlterPartitionChannel:
         key = (partition.log.topic_id, partition.tp.partition)
         older = self._items.get(key)
         if older is not None:
-            self._tell(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))
+            self._report_outcome(older, IsrOutcome(older.proposal, ErrorCode.OPERATION_NOT_ATTEMPTED))
         self._items[key] = _Item(partition, proposal)
         self._plan()
 
@@ -119,8 +119,8 @@ class AlterPartitionChannel:
         self._sent = sent
         request = _request(self._fence, sent)
         controller = self._fence.controller_id
-        self._peers.ask(
-            controller, request, VERSION, self._timeout_ms, lambda answer: self._answered(attempt, answer), LANE
+        self._peers.send_request(
+            controller, request, VERSION, self._timeout_ms, lambda answer: self._on_response(attempt, answer), LANE
         )
 
     def _start_over(self) -> None:
@@ -142,7 +142,7 @@ class AlterPartitionChannel:
 
     # -- answers -------------------------------------------------------------------------------------------------------
 
-    def _answered(self, attempt: int, answer: AlterPartitionResponse | Failure) -> None:
+    def _on_response(self, attempt: int, answer: AlterPartitionResponse | Failure) -> None:
         if attempt != self._attempt:
             return
         self._in_flight = False
@@ -176,10 +176,10 @@ class AlterPartitionChannel:
                 del sent[key]
                 if self._items.get(key) is item:
                     del self._items[key]
-                    self._tell(item, _outcome(item.proposal, row))
+                    self._report_outcome(item, _outcome(item.proposal, row))
         return any(self._items.get(key) is item for key, item in sent.items())
 
-    def _tell(self, item: _Item, outcome: IsrOutcome) -> None:
+    def _report_outcome(self, item: _Item, outcome: IsrOutcome) -> None:
         self._later(lambda: item.partition.isr_answered(outcome))
 
 

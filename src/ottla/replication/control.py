@@ -43,7 +43,7 @@ class ControlFence:
         self.look_up: Callable[[Callable[[], None]], None] | None = None
         """Asks the metadata store for the newest controller epoch; calls back after `confirm`, or without it when the
         store did not answer. None: every epoch is believed."""
-        self.on_new_controller: Callable[[], None] = _nobody
+        self.on_new_controller: Callable[[], None] = _do_nothing
         """Called within `check` when a newer controller is remembered."""
 
     def doubts(self, controller_epoch: int) -> bool:
@@ -92,5 +92,5 @@ class ControlFence:
         return broker_epoch is not None and broker_epoch < self.broker_epoch
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Nobody wants to know."""

@@ -21,9 +21,9 @@ from ottla.changes import changes_state
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.replication.control import ControlFence
+from ottla.replication.partition.replica_state import PartitionState
 from ottla.replication.replica_manager import ReplicaManager, StopOrder
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.state import PartitionState
 from ottla.requests import Context, handles
 from ottla.seams import Clock
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
@@ -93,7 +93,7 @@ class ControlHandlers:
         prepare: Prepare,
         safeguards: ReplicationSafeguards | None = None,
     ) -> None:
-        self.on_applied: Callable[[Sequence[TopicPartition]], None] = _nobody
+        self.on_applied: Callable[[Sequence[TopicPartition]], None] = _do_nothing
         """Told the partitions of a LeaderAndIsr once it has been carried out, before it is answered."""
         self._replicas = replicas
         self._fence = fence
@@ -119,13 +119,13 @@ class ControlHandlers:
             self.on_applied([tp for tp, _ in states])
             return _answer_by_id(errors, ids) if by_id else _answer_by_name(errors)
 
-        self._enqueue(_Order(context, request, topics, states, self._lead_and_follow, respond))
+        self._enqueue_order(_Order(context, request, topics, states, self._lead_and_follow, respond))
 
     @handles(ApiKey.STOP_REPLICA, 0, 4, resource="Cluster", operation="ClusterAction", inter_broker=True)
     def stop_replica(self, context: Context, request: StopReplicaRequest) -> None:
         """Stop replicas, and delete them. Errors of the request: STALE_CONTROLLER_EPOCH, STALE_BROKER_EPOCH."""
         orders = _stop_orders(request)
-        self._enqueue(_Order(context, request, (), orders, self._stop, _stopped))
+        self._enqueue_order(_Order(context, request, (), orders, self._stop, _stopped))
 
     def _lead_and_follow(self, request: _Request, states: Mapping[TopicPartition, Any]) -> Errors:
         return self._replicas.apply(states, request.controller_epoch, self._clock.now())
@@ -136,12 +136,12 @@ class ControlHandlers:
     # -- the queue -----------------------------------------------------------------------------------------------------
 
     @changes_state
-    def _enqueue(self, order: _Order) -> None:
+    def _enqueue_order(self, order: _Order) -> None:
         self._queue.append(order)
         if len(self._queue) == 1:
-            self._begin()
+            self._run_orders()
 
-    def _begin(self) -> None:
+    def _run_orders(self) -> None:
         """Carry out orders as long as none of them has to wait."""
         while self._queue:
             order = self._queue[0]
@@ -152,26 +152,27 @@ class ControlHandlers:
             if order.topics:
                 self._prepare(order.topics, self._go_on)
                 return
-            if not self._step(order):
+            if not self._step_order(order):
                 return
 
     def _looks_up(self, order: _Order) -> bool:
-        """Whether the order waits until the store has said if there is such a controller; then `_begin` is called."""
+        """Whether the order waits until the store has said if there is such a controller; then `_run_orders` is
+        called."""
         look_up = self._fence.look_up
         if look_up is None or order.is_looked_up or not self._fence.doubts(order.request.controller_epoch):
             return False
         order.is_looked_up = True
-        look_up(self._begin)
+        look_up(self._run_orders)
         return True
 
     @changes_state
     def _go_on(self) -> None:
         """The order at the head of the queue has waited long enough."""
         order = self._queue[0]
-        if self._refused(order) or self._step(order):
-            self._begin()
+        if self._refused(order) or self._step_order(order):
+            self._run_orders()
 
-    def _step(self, order: _Order) -> bool:
+    def _step_order(self, order: _Order) -> bool:
         """Do a turn's worth. Whether the order is answered."""
         some: dict[TopicPartition, Any] = {}
         left = PARTITIONS_PER_STEP
@@ -270,5 +271,5 @@ def _stopped(errors: Errors) -> StopReplicaResponse:
     return StopReplicaResponse(partition_errors=rows)
 
 
-def _nobody(_: Sequence[TopicPartition]) -> None:
+def _do_nothing(_: Sequence[TopicPartition]) -> None:
     """Nobody is to be told."""

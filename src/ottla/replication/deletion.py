@@ -11,7 +11,7 @@ from typing import Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.replication.leaders import Leaders
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.types import NO_EPOCH
 
 _HIGH_WATERMARK: Final = -1

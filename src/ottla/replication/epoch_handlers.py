@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ottla.errors import ApiError
-from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
-from ottla.replication.removals import Removals
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.replication.tombstone_retention import TombstoneRetention
 from ottla.requests import Context, Parts, handles
 from ottla.seams import Peer
 from ottla.wire.apis import ApiKey
@@ -32,7 +32,13 @@ _End = OffsetForLeaderEpochResponse.EpochEndOffset
 class EpochHandlers:
     """Answers out of the leader epochs of the logs led here."""
 
-    def __init__(self, hosted: Hosted, leaders: Leaders, removals: Removals, is_broker: Callable[[Peer], bool]) -> None:
+    def __init__(
+        self,
+        hosted: PartitionRegistry,
+        leaders: Leaders,
+        removals: TombstoneRetention,
+        is_broker: Callable[[Peer], bool],
+    ) -> None:
         self._hosted = hosted
         self._leaders = leaders
         self._removals = removals
@@ -59,7 +65,7 @@ class EpochHandlers:
             ]
         )
         if request.cleaned and self._is_broker(context.peer):
-            response.removable = self._removals.answer(request.replica_id, request.cleaned)
+            response.removable = self._removals.handle_report(request.replica_id, request.cleaned)
         return response
 
     def _end_of(self, topic: str, one: OffsetForLeaderEpochRequest.OffsetForLeaderPartition) -> _End:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.replication.hosted import HostedTopic
+from ottla.replication.partition_registry import HostedTopic
 
 
 class CurrentLeader(NamedTuple):

@@ -26,9 +26,9 @@ from typing import Final, NamedTuple
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import DelayedOperation, Purgatory
 from ottla.record.control import Marker
-from ottla.replication.hosted import Hosted
 from ottla.replication.leaders import Leaders, missing
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import PartitionRegistry
 from ottla.requests import Context, InPieces, handles
 from ottla.seams import Clock, Peer
 from ottla.types import TopicPartition
@@ -45,7 +45,7 @@ _BUMPED: Final = 2
 """The version of transactions from which on a marker's epoch is above that of the records (KIP-890)."""
 
 
-class Ending(NamedTuple):
+class TransactionEnd(NamedTuple):
     """How the transaction of a producer ends."""
 
     producer_id: int
@@ -55,10 +55,10 @@ class Ending(NamedTuple):
     """Transaction version 2."""
 
 
-Place = tuple[Ending, TopicPartition]
+PartitionErrorSlot = tuple[TransactionEnd, TopicPartition]
 """What is to be written, and where."""
-Codes = Sequence[ErrorCode]
-WriteHere = Callable[[Iterator[Place], Callable[[Codes], None]], None]
+MarkerCodes = Sequence[ErrorCode]
+WriteHere = Callable[[Iterator[PartitionErrorSlot], Callable[[MarkerCodes], None]], None]
 """Writes markers in partitions of this broker; calls back, within the call or later, with a code for each place."""
 
 
@@ -97,7 +97,9 @@ class _Writing:
 
     __slots__ = ("_done", "_missing", "by_broker", "codes", "places")
 
-    def __init__(self, places: Iterator[Place], by_broker: bool, done: Callable[[Codes], None]) -> None:
+    def __init__(
+        self, places: Iterator[PartitionErrorSlot], by_broker: bool, done: Callable[[MarkerCodes], None]
+    ) -> None:
         self.places = places
         self.by_broker = by_broker
         self.codes: list[ErrorCode] = []
@@ -127,7 +129,7 @@ class MarkerHandlers:
 
     def __init__(
         self,
-        hosted: Hosted,
+        hosted: PartitionRegistry,
         purgatory: Purgatory,
         clock: Clock,
         leaders: Leaders,
@@ -155,20 +157,20 @@ class MarkerHandlers:
         """Write all, answer when all are committed or refused."""
         by_broker = self._is_broker(context.peer)
 
-        def written(codes: Codes) -> None:
+        def written(codes: MarkerCodes) -> None:
             markers: object = request.markers
             if isinstance(markers, Elements):
                 context.reply(InPieces(_ANSWERED, _answers(request, iter(codes), _PIECE)))
             else:
                 context.reply(next(_answers(request, iter(codes), sys.maxsize)))
 
-        self._step(_Writing(_places(request), by_broker, context.continuing(written)))
+        self._step_request(_Writing(_places(request), by_broker, context.continuing(written)))
 
-    def write(self, places: Iterator[Place], done: Callable[[Codes], None]) -> None:
+    def write(self, places: Iterator[PartitionErrorSlot], done: Callable[[MarkerCodes], None]) -> None:
         """Implements `WriteHere`: what a coordinator of this broker has to say needs no message."""
-        self._step(_Writing(places, True, done))
+        self._step_request(_Writing(places, True, done))
 
-    def _step(self, writing: _Writing) -> None:
+    def _step_request(self, writing: _Writing) -> None:
         """Write some; go on in a turn of its own."""
         written = 0
         for ending, tp in islice(writing.places, MARKERS_PER_STEP):
@@ -177,9 +179,9 @@ class MarkerHandlers:
         if written < MARKERS_PER_STEP:
             writing.count_down()
         else:
-            self._purgatory.after(STEP_PAUSE_MS, lambda: self._step(writing))
+            self._purgatory.after(STEP_PAUSE_MS, lambda: self._step_request(writing))
 
-    def _write(self, ending: Ending, tp: TopicPartition, writing: _Writing) -> None:
+    def _write(self, ending: TransactionEnd, tp: TopicPartition, writing: _Writing) -> None:
         """One marker into one partition; its code is known now or later."""
         try:
             partition, offset = self._append(ending, tp, writing.by_broker)
@@ -192,7 +194,7 @@ class MarkerHandlers:
             waiting = DelayedMarker(partition, offset, writing.last_later())
             self._purgatory.try_complete_else_watch(waiting, (partition,), self._timeout_ms)
 
-    def _append(self, ending: Ending, tp: TopicPartition, by_broker: bool) -> tuple[Partition, int]:
+    def _append(self, ending: TransactionEnd, tp: TopicPartition, by_broker: bool) -> tuple[Partition, int]:
         """The partition, and the offset that its high watermark must reach. Raises ApiError."""
         producer_id, epoch, marker, bumped = ending
         if producer_id < 0 or epoch < 0:
@@ -205,7 +207,7 @@ class MarkerHandlers:
         return partition, partition.append_marker(producer_id, epoch, marker, bumped, self._clock.now())
 
 
-def _check_abort(partition: Partition, ending: Ending) -> None:
+def _check_abort(partition: Partition, ending: TransactionEnd) -> None:
     """Raises ApiError CLUSTER_AUTHORIZATION_FAILED for what only coordinators say, INVALID_TXN_STATE."""
     known = partition.log.producers.get(ending.producer_id)
     last = -1 if known is None else known.coordinator_epoch
@@ -215,10 +217,10 @@ def _check_abort(partition: Partition, ending: Ending) -> None:
         raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{partition.tp}: no such transaction is open")
 
 
-def _places(request: WriteTxnMarkersRequest) -> Iterator[Place]:
+def _places(request: WriteTxnMarkersRequest) -> Iterator[PartitionErrorSlot]:
     for each in request.markers:
         marker = Marker(each.transaction_result, each.coordinator_epoch)
-        ending = Ending(each.producer_id, each.producer_epoch, marker, each.transaction_version >= _BUMPED)
+        ending = TransactionEnd(each.producer_id, each.producer_epoch, marker, each.transaction_version >= _BUMPED)
         for topic in each.topics:
             for index in topic.partition_indexes:
                 yield ending, TopicPartition(topic.name, index)

@@ -14,13 +14,13 @@ from ottla.changes import changes_state
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
-from ottla.replication.hosted import Hosted
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import PartitionRegistry
 from ottla.replication.throttle import UNLIMITED, RecentBytes
 from ottla.seams import Clock, Failure
+from ottla.storage.future_log import FutureLog
 from ottla.storage.log_dir import LogDir
 from ottla.storage.log_manager import LogManager
-from ottla.storage.moving import Move
 from ottla.types import TopicPartition
 
 PIECE: Final = 256 * 1024
@@ -44,7 +44,7 @@ class _Moving:
 
     __slots__ = ("last_piece", "move", "partition", "target")
 
-    def __init__(self, partition: Partition, target: LogDir, move: Move | None) -> None:
+    def __init__(self, partition: Partition, target: LogDir, move: FutureLog | None) -> None:
         self.partition = partition
         self.target = target
         self.move = move
@@ -62,7 +62,7 @@ class ReplicaMoves:
     """The moves of one broker."""
 
     def __init__(
-        self, config: BrokerConfig, clock: Clock, logs: LogManager, hosted: Hosted, purgatory: Purgatory
+        self, config: BrokerConfig, clock: Clock, logs: LogManager, hosted: PartitionRegistry, purgatory: Purgatory
     ) -> None:
         self._clock = clock
         self._logs = logs
@@ -97,7 +97,7 @@ class ReplicaMoves:
 
     # -- what is asked for ---------------------------------------------------------------------------------------------
 
-    def alter(self, tp: TopicPartition, path: str) -> None:
+    def alter_partition(self, tp: TopicPartition, path: str) -> None:
         """Have a replica in that log directory; a move elsewhere is given up. Returns at once, copying takes its time.
 
         Raises ApiError: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (a directory is offline), REPLICA_NOT_AVAILABLE (it is
@@ -113,7 +113,7 @@ class ReplicaMoves:
         present = self._moves.get(tp)
         if present is not None and present.target is target:
             return
-        self._cancel(tp)
+        self._cancel_partition(tp)
         if partition.log.disk.name != target.name:
             self._moves[tp] = _Moving(partition, target, None)
             self._begin_some()
@@ -137,7 +137,7 @@ class ReplicaMoves:
         return self._preferred.pop(tp, "")
 
     @changes_state
-    def _cancel(self, tp: TopicPartition) -> None:
+    def _cancel_partition(self, tp: TopicPartition) -> None:
         moving = self._moves.pop(tp, None)
         self._running.pop(tp, None)
         if moving is not None and moving.move is not None:
@@ -169,7 +169,7 @@ class ReplicaMoves:
             moving.move.cut()
         except (Failure, ApiError) as error:
             _log.warning("the copy of %s in %s: %s", partition.tp, moving.target.name, error)
-            self._cancel(partition.tp)
+            self._cancel_partition(partition.tp)
 
     # -- step by step --------------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class ReplicaMoves:
                 self._after(PAUSE_MS, moving)
 
     def _after(self, delay_ms: int, moving: _Moving) -> None:
-        self._purgatory.look_after(delay_ms, lambda: self._step(moving))
+        self._purgatory.look_after(delay_ms, lambda: self._step_move(moving))
 
     def _goes_on(self, moving: _Moving) -> bool:
         """Whether it is still wanted and possible: every completion asks first."""
@@ -192,37 +192,37 @@ class ReplicaMoves:
         possible = moving.target.offline is None if move is None else move.stands
         if possible and self._hosted.find(*partition.tp) is partition and partition.offline is None:
             return True
-        self._done(moving)
+        self._on_done(moving)
         return False
 
     @changes_state
-    def _done(self, moving: _Moving) -> None:
+    def _on_done(self, moving: _Moving) -> None:
         del self._moves[moving.partition.tp], self._running[moving.partition.tp]
         self._begin_some()
 
-    def _step(self, moving: _Moving) -> None:
+    def _step_move(self, moving: _Moving) -> None:
         if not self._goes_on(moving):
             return
         now_ns = self._clock.now().mono_ns
         if self._rate < UNLIMITED and self._recent.per_second(now_ns) > self._rate:
             self._after(LOOK_MS, moving)
             return
-        self._advance(moving)
+        self._advance_move(moving)
 
     @changes_state
-    def _advance(self, moving: _Moving) -> None:
+    def _advance_move(self, moving: _Moving) -> None:
         try:
-            move = moving.move = moving.move or self._begin(moving)
+            move = moving.move = moving.move or self._begin_move(moving)
             if move is None:
                 self._after(LOOK_MS, moving)
             elif move.behind:
                 move.copy_piece(PIECE, lambda outcome: self._copied(moving, outcome))
             else:
-                move.flush(lambda outcome: self._flushed(moving, outcome))
+                move.flush(lambda outcome: self._on_flushed(moving, outcome))
         except (Failure, ApiError) as error:
-            self._failed(moving, error.as_value())
+            self._on_failed(moving, error.as_value())
 
-    def _begin(self, moving: _Moving) -> Move | None:
+    def _begin_move(self, moving: _Moving) -> FutureLog | None:
         """None: something of its last move is still there, or it is being compacted. Raises Failure."""
         tp = moving.partition.tp
         if self._logs.is_moving(tp) or moving.partition.log.cleaning.until is not None:
@@ -235,13 +235,13 @@ class ReplicaMoves:
         if not self._goes_on(moving):
             return
         if isinstance(outcome, (Failure, ApiError)):
-            self._failed(moving, outcome)
+            self._on_failed(moving, outcome)
         else:
             self._recent.record(outcome, self._clock.now().mono_ns)
             self._after(PAUSE_MS, moving)
 
     @changes_state
-    def _flushed(self, moving: _Moving, outcome: int | Failure) -> None:
+    def _on_flushed(self, moving: _Moving, outcome: int | Failure) -> None:
         """All but the latest is durable: the rest, and the swap, unless too much has come meanwhile."""
         move = moving.move
         if not self._goes_on(moving) or move is None:
@@ -252,21 +252,21 @@ class ReplicaMoves:
             if move.may_swap and move.catch_up(moving.last_piece):
                 moving.partition.move_to(move.swap())
                 _log.info("%s is in %s from now on", move.tp, move.end.name)
-                self._done(moving)
+                self._on_done(moving)
                 return
         except (Failure, ApiError) as error:
-            self._failed(moving, error.as_value())
+            self._on_failed(moving, error.as_value())
             return
         moving.last_piece = min(2 * moving.last_piece, LAST_PIECE_MOST)
         self._after(PAUSE_MS, moving)
 
-    def _failed(self, moving: _Moving, error: Failure | ApiError) -> None:
+    def _on_failed(self, moving: _Moving, error: Failure | ApiError) -> None:
         if not self._goes_on(moving):
             return
         tp = moving.partition.tp
         if isinstance(error, ApiError) and error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
             _log.error("%s cannot be copied to %s: %s", tp, moving.target.name, error)
-            self._cancel(tp)
+            self._cancel_partition(tp)
             self._begin_some()
         else:
             _log.warning("%s waits for %s: %s", tp, moving.target.name, error)

@@ -14,28 +14,28 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Final, NamedTuple
 
+from ottla.broker_client import BrokerClient
 from ottla.changes import changes_state
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.record.batch import MAGIC_V2
-from ottla.record.lean import LIMIT_MAX
+from ottla.record.headerless_records import LIMIT_MAX
 from ottla.replication.alter_partition import AlterPartitionChannel
 from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
-from ottla.replication.fetchers import ReplicaFetchers
-from ottla.replication.hosted import Hosted, HostedTopic
+from ottla.replication.follower.fetcher_manager import ReplicaFetcherManager
 from ottla.replication.moves import ReplicaMoves
-from ottla.replication.partition import Partition
-from ottla.replication.removals import Removals
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition.replica_state import NO_LEADER, PartitionState
+from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
 from ottla.replication.safeguards import ReplicationSafeguards
-from ottla.replication.shared import Shared
-from ottla.replication.state import NO_LEADER, PartitionState
 from ottla.replication.throttle import Throttles
+from ottla.replication.tombstone_retention import TombstoneRetention
 from ottla.seams import Clock, Failure, Instant
 from ottla.storage.cleaning.cleaner import BACKOFF_MIN_MS
-from ottla.storage.lack import Lack
+from ottla.storage.log_loss import IncompleteLog
 from ottla.storage.log_manager import LogManager
 from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
 
@@ -62,9 +62,9 @@ class ReplicaManager:
         config: BrokerConfig,
         clock: Clock,
         logs: LogManager,
-        hosted: Hosted,
+        hosted: PartitionRegistry,
         purgatory: Purgatory,
-        peers: Peers,
+        peers: BrokerClient,
         fence: ControlFence,
         later: Callable[[Callable[[], None]], None],
         topic_config: Callable[[str], TopicConfig],
@@ -90,20 +90,20 @@ class ReplicaManager:
         """Topics hosted since before the present registration: another one may have taken the name meanwhile."""
         self._broker_epoch = UNKNOWN_BROKER_EPOCH
         """The registration that was heard of last."""
-        self.on_dir_failure: Callable[[str], None] = _nobody
+        self.on_dir_failure: Callable[[str], None] = _do_nothing
         """Told, in a turn's effects, the name of a log directory that failed, once its replicas are out of service;
         the controller is to be told."""
-        self.shared = Shared(self._event, config.replica_lag_time_max_ms, safeguards)
+        self.shared = PartitionContext(self._event, config.replica_lag_time_max_ms, safeguards)
         samples = (config.replication_quota_window_num, config.replication_quota_window_size_seconds)
         self.throttles = Throttles(fence.node_id, *samples)
         self.isr_changes = AlterPartitionChannel(fence, peers, purgatory, later, config.controller_socket_timeout_ms)
         throttle = self.throttles.follower
-        self.fetchers = ReplicaFetchers(config, clock, peers, purgatory, fence, throttle, later, safeguards)
+        self.fetchers = ReplicaFetcherManager(config, clock, peers, purgatory, fence, throttle, later, safeguards)
         waits_ms = max(BACKOFF_MIN_MS, config.log_cleaner_backoff_ms), config.request_timeout_ms
-        self.removals = Removals(hosted, fence, peers, purgatory, *waits_ms)
+        self.removals = TombstoneRetention(hosted, fence, peers, purgatory, *waits_ms)
         self.moves = ReplicaMoves(config, clock, logs, hosted, purgatory)
         """Between log directories."""
-        self.shared.on_cut = self._cut
+        self.shared.on_cut = self._cut_partition
         if safeguards.all_have_cleaned:
             logs.removable_at_first = 0  # nobody has said yet who else has a replica
         self.broker_configured(config)
@@ -154,7 +154,7 @@ class ReplicaManager:
         self._purgatory.check(partition)
         assert isinstance(partition, Partition)
         if partition.syncs and not partition.is_leader:
-            self.fetchers.synced(partition)
+            self.fetchers.on_synced(partition)
 
     # -- settings ------------------------------------------------------------------------------------------------------
 
@@ -185,7 +185,7 @@ class ReplicaManager:
             config.leader_replication_throttled_replicas,
             config.follower_replication_throttled_replicas,
         )
-        self.throttles.mark(name, leaders, followers)
+        self.throttles.mark_topic(name, leaders, followers)
 
     def _note_preparation(self, topic: HostedTopic, partition: Partition) -> None:
         limited = partition.record_max < LIMIT_MAX
@@ -256,7 +256,7 @@ class ReplicaManager:
         try:
             if in_sync:
                 _log.error("%s: this broker leads with what is left of its log, nobody in sync has more", tp)
-            elif lack is Lack.WITHIN:
+            elif lack is IncompleteLog.WITHIN:
                 _log.warning("%s lacks records: it is fetched from broker %d from the beginning", tp, state.leader)
                 partition.restart_at(0)
             partition.log.excuse()
@@ -280,7 +280,7 @@ class ReplicaManager:
             _log.error("%s does not follow: %s", partition.tp, refusal)
             return
         if changed or not self.fetchers.follows(partition):
-            self.fetchers.follow(partition)
+            self.fetchers.follow_partition(partition)
 
     @changes_state
     def step_back(self) -> None:
@@ -311,18 +311,18 @@ class ReplicaManager:
             if name not in self._unconfirmed:
                 return False
             _log.warning("topic %s has been made anew while this broker was not registered", name)
-            self._forget(name)
+            self._forget_topic(name)
         self._unconfirmed.pop(name, None)
         return True
 
-    def _forget(self, name: str) -> None:
+    def _forget_topic(self, name: str) -> None:
         """A topic is not hosted any more; its logs stay."""
         topic = self._hosted.by_name[name]
         for partition in topic.partitions.values():
             self.fetchers.unfollow(partition)
             partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        self._hosted.forget(name)
-        self.throttles.forget(name)
+        self._hosted.forget_topic(name)
+        self.throttles.forget_topic(name)
 
     def _host(self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool) -> Partition | None:
         """A partition over the log that is there, or a new one; None when there can be none.
@@ -333,7 +333,7 @@ class ReplicaManager:
         try:
             log = self._logs.adopt(tp, topic_id)
             if log is None:
-                log = self._logs.create(tp, topic_id, config, is_new, self.moves.preferred(tp))
+                log = self._logs.create_log(tp, topic_id, config, is_new, self.moves.preferred(tp))
         except Failure as failure:
             _log.error("%s is offline on this broker, its log cannot be made: %s", tp, failure)
             return None
@@ -345,7 +345,7 @@ class ReplicaManager:
         self.moves.hosted(partition)
         return partition
 
-    def _cut(self, partition: object) -> None:
+    def _cut_partition(self, partition: object) -> None:
         assert isinstance(partition, Partition)
         self.moves.cut(partition)
 
@@ -369,16 +369,16 @@ class ReplicaManager:
             if not outdates and order.leader_epoch < partition.leader_epoch and self._safeguards.leader_epoch_check:
                 return ErrorCode.FENCED_LEADER_EPOCH
             self.fetchers.unfollow(partition)
-        return self._delete(tp, partition) if order.delete else ErrorCode.NONE
+        return self._delete_partition(tp, partition) if order.delete else ErrorCode.NONE
 
-    def _delete(self, tp: TopicPartition, partition: Partition | None) -> ErrorCode:
+    def _delete_partition(self, tp: TopicPartition, partition: Partition | None) -> ErrorCode:
         if partition is not None:
             partition.go_offline(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            self._hosted.remove(tp)
+            self._hosted.remove_partition(tp)
             if tp.topic not in self._hosted.by_name:
-                self.throttles.forget(tp.topic)
+                self.throttles.forget_topic(tp.topic)
         try:
-            self._logs.delete(tp)
+            self._logs.delete_log(tp)
         except Failure as failure:
             _log.error("the log of %s cannot be deleted: %s", tp, failure)
             return ErrorCode.KAFKA_STORAGE_ERROR
@@ -393,5 +393,5 @@ class ReplicaManager:
         self.on_dir_failure(name)
 
 
-def _nobody(_: str) -> None:
+def _do_nothing(_: str) -> None:
     """Nobody is to be told."""

@@ -31,7 +31,7 @@ class RecentBytes:
 
     def record(self, size: int, now_ns: int) -> None:
         """So many bytes have moved."""
-        self._forget(now_ns)
+        self._drop_old_samples(now_ns)
         if not self._samples or now_ns - self._samples[-1][0] >= self._window_ns:
             self._samples.append([now_ns, 0])
         self._samples[-1][1] += size
@@ -39,13 +39,13 @@ class RecentBytes:
 
     def per_second(self, now_ns: int) -> float:
         """Bytes per second since the oldest sample, at least over one sample's time."""
-        self._forget(now_ns)
+        self._drop_old_samples(now_ns)
         if not self._samples:
             return 0.0
         elapsed = max(now_ns - self._samples[0][0], self._window_ns)
         return self._total * _NS_PER_SECOND / elapsed
 
-    def _forget(self, now_ns: int) -> None:
+    def _drop_old_samples(self, now_ns: int) -> None:
         samples = self._samples
         while samples and now_ns - samples[0][0] >= self._span_ns:
             self._total -= samples.popleft()[1]
@@ -68,7 +68,7 @@ class Throttle:
         """The rate in force ({leader,follower}.replication.throttled.rate)."""
         self._rate = bytes_per_second
 
-    def mark(self, topic: str, replicas: Iterable[str]) -> None:
+    def mark_topic(self, topic: str, replicas: Iterable[str]) -> None:
         """A topic's {leader,follower}.replication.throttled.replicas: `partition:broker` entries, or `*`."""
         entries = [entry.partition(":") for entry in replicas]
         if any(entry[0] == _ALL for entry in entries):
@@ -80,7 +80,7 @@ class Throttle:
         else:
             self._topics.pop(topic, None)
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """The topic is gone."""
         self._topics.pop(topic, None)
 
@@ -119,12 +119,12 @@ class Throttles:
         self.leader.limit(leader_rate)
         self.follower.limit(follower_rate)
 
-    def mark(self, topic: str, leader_replicas: Iterable[str], follower_replicas: Iterable[str]) -> None:
+    def mark_topic(self, topic: str, leader_replicas: Iterable[str], follower_replicas: Iterable[str]) -> None:
         """A topic's throttled replicas."""
-        self.leader.mark(topic, leader_replicas)
-        self.follower.mark(topic, follower_replicas)
+        self.leader.mark_topic(topic, leader_replicas)
+        self.follower.mark_topic(topic, follower_replicas)
 
-    def forget(self, topic: str) -> None:
+    def forget_topic(self, topic: str) -> None:
         """The topic is gone."""
-        self.leader.forget(topic)
-        self.follower.forget(topic)
+        self.leader.forget_topic(topic)
+        self.follower.forget_topic(topic)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from ottla.on_demand import names_on_demand
+from ottla.lazy_imports import names_on_demand
 
 if TYPE_CHECKING:
     from ottla.retry.errors import RetryError

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.errors import ErrorCode
@@ -31,7 +31,7 @@ class Destinations:
         """Since when."""
         self._asked: dict[str, float] = {}
 
-    def look(self, topics: Iterable[str]) -> None:
+    def refresh_topics(self, topics: Iterable[str]) -> None:
         """Ask about those of which nothing is known, or nothing recent. Raises ClientError."""
         now = time.monotonic()
         old = [each for each in dict.fromkeys(topics) if self._is_old(each, now)]

@@ -16,9 +16,9 @@ class RetryError(ClientError):
 class ForeignPositionError(RetryError):
     """What the group has committed for a partition was not written by the retry service."""
 
-    def __init__(self, where: TopicPartition, text: str) -> None:
+    def __init__(self, tp: TopicPartition, text: str) -> None:
         super().__init__(
-            f"{where}: the position that is committed was not written by the retry service: {text[:40]!r}",
+            f"{tp}: the position that is committed was not written by the retry service: {text[:40]!r}",
             "Give the service a group of its own, or reset the group's offsets",
         )
 
@@ -32,6 +32,6 @@ class SchedulerError(RetryError):
 class SchedulerLostError(RetryError):
     """What the scheduler's store holds for a partition is not what was put there: it is opened anew."""
 
-    def __init__(self, where: TopicPartition, why: str) -> None:
-        super().__init__(f"{where}: the scheduler's state is not the one that was left: {why}")
-        self.where = where
+    def __init__(self, tp: TopicPartition, why: str) -> None:
+        super().__init__(f"{tp}: the scheduler's state is not the one that was left: {why}")
+        self.tp = tp

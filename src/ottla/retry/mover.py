@@ -29,7 +29,9 @@ from __future__ import annotations
 import heapq
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Final
 
@@ -40,17 +42,68 @@ from ottla.client.errors import ClientError, CommitFailedError
 from ottla.client.settings import ClientConfig
 from ottla.retry.destinations import Destinations
 from ottla.retry.errors import RetryError, SchedulerError, SchedulerLostError
-from ottla.retry.handover import Handover, Item, Outcome
-from ottla.retry.payloads import Payloads
-from ottla.retry.places import Place, read_place
+from ottla.retry.offset_metadata import CommittedPosition, read_place
 from ottla.retry.policy import RETRY_PATTERN
+from ottla.retry.record_cache import RecordCache
 from ottla.retry.routing import Router
 from ottla.retry.scheduler import Ref, Scheduler
-from ottla.retry.stats import Stats
+from ottla.retry.transactional_forward import DueRecord, ForwardOutcome, TransactionalForward
 from ottla.retry.window import Window
 from ottla.types import TopicPartition
 
-Settings = Mapping[str, str | int | bool]
+# What a mover has done, in numbers.
+
+_BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 150, 200, 250, 500, 1_000, 2_000, 5_000, 10_000, 60_000)
+
+
+@dataclass(slots=True)
+class Stats:
+    """Counts since the start."""
+
+    read: int = 0
+    """Records read from retry topics; some again after a restart."""
+    returned: int = 0
+    """Handed back to where they came from."""
+    dead: int = 0
+    """Written to dead-letter topics."""
+    rewritten: int = 0
+    """Written to the end of their retry topic again, so that positions stay short."""
+    expired: int = 0
+    """Deleted by retention while they waited."""
+    aborted: int = 0
+    """Transactions that were done again."""
+    events: Counter[str] = field(default_factory=Counter)
+    news: deque[tuple[str, str]] = field(default_factory=lambda: deque(maxlen=100))
+    """(kind, text) of what happened lately."""
+    _late: Counter[int] = field(default_factory=Counter)
+
+    def event(self, kind: str, text: str) -> None:
+        """Something that somebody may want to know."""
+        self.events[kind] += 1
+        self.news.append((kind, text))
+
+    def late(self, ms: Iterable[int]) -> None:
+        """How late records were handed over, in milliseconds."""
+        for each in ms:
+            self._late[next((bound for bound in _BUCKETS_MS if each <= bound), 2**31)] += 1
+
+    def late_ms(self, part: float) -> int | None:
+        """The bound below which this part of all records was late; None: there were none."""
+        total = sum(self._late.values())
+        seen = 0
+        for bound in sorted(self._late):
+            seen += self._late[bound]
+            if seen >= part * total:
+                return bound
+        return None
+
+    def counts(self) -> dict[str, int]:
+        """By name."""
+        names = ("read", "returned", "dead", "rewritten", "expired", "aborted")
+        return {name: getattr(self, name) for name in names}
+
+
+MoverSettings = Mapping[str, str | int | bool]
 Step = Callable[[str], object]
 _Own = dict[str, str | int | bool]
 
@@ -70,7 +123,7 @@ class Mover:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: MoverSettings,
         scheduler: Scheduler,
         *,
         topics: Sequence[str] = (),
@@ -91,7 +144,7 @@ class Mover:
         self._windows: dict[TopicPartition, Window] = {}
         self._pending: dict[TopicPartition, float] = {}
         """Ours, but not open yet; and when to try (again)."""
-        self._ready: list[Item] = []
+        self._ready: list[DueRecord] = []
         """Claimed, by due time."""
         self._held: set[tuple[TopicPartition, int]] = set()
         """What is in `_ready`: a lease may end while it is there, and then it is claimed once more."""
@@ -107,9 +160,9 @@ class Mover:
         )
         small = {"max.partition.fetch.bytes": 128 * 1024}
         self._cluster = Cluster(ClientConfig.from_mapping({**settings, **own, **small}))
-        self._payloads = Payloads(self._cluster, self._is_soon)
+        self._payloads = RecordCache(self._cluster, self._is_soon)
         destinations = Destinations(self._cluster)
-        self._handover = Handover(
+        self._handover = TransactionalForward(
             settings, f"{group}-{instance}", self._router, self._payloads, destinations, self._step
         )
         self._consumer.subscribe(
@@ -167,75 +220,75 @@ class Mover:
     # -- partitions come and go ----------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
-        for where in partitions:
-            self._pending[where] = 0.0
+        for tp in partitions:
+            self._pending[tp] = 0.0
 
     def _revoked(self, partitions: list[TopicPartition]) -> None:
-        for where in partitions:
-            self._pending.pop(where, None)
-            self._drop(where)
+        for tp in partitions:
+            self._pending.pop(tp, None)
+            self._drop_partition(tp)
 
-    def _drop(self, where: TopicPartition) -> None:
-        self._windows.pop(where, None)
-        self._scheduler.close(where)
-        self._payloads.forget(where)
-        self._let_go({place for place in self._held if place[0] == where})
+    def _drop_partition(self, tp: TopicPartition) -> None:
+        self._windows.pop(tp, None)
+        self._scheduler.close(tp)
+        self._payloads.forget_partition(tp)
+        self._let_go({place for place in self._held if place[0] == tp})
 
     def _let_go(self, places: set[tuple[TopicPartition, int]]) -> None:
         """These are not ours to hand over any more."""
         if not places.isdisjoint(self._held):
-            self._ready = [each for each in self._ready if (each.where, each.offset) not in places]
+            self._ready = [each for each in self._ready if (each.tp, each.offset) not in places]
             heapq.heapify(self._ready)
             self._held -= places
 
-    def _reopen(self, where: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
+    def _reopen(self, tp: TopicPartition, why: ClientError, pause_s: float = 0.0) -> None:
         """Begin anew with a partition: what is known of it may be wrong."""
-        self.stats.event("reopened", f"{where}: {why.cause}")
-        self._drop(where)
-        self._consumer.pause([where])
-        self._pending[where] = time.monotonic() + pause_s
+        self.stats.event("reopened", f"{tp}: {why.cause}")
+        self._drop_partition(tp)
+        self._consumer.pause([tp])
+        self._pending[tp] = time.monotonic() + pause_s
 
     def _open_pending(self) -> set[TopicPartition]:
         """Returns those that are read from elsewhere now: what was polled of them does not count."""
         touched = set(self._pending)
-        for where, at in list(self._pending.items()):
+        for tp, at in list(self._pending.items()):
             if time.monotonic() < at:
                 continue
             try:
-                self._open(where)
+                self._open_partition(tp)
             except (SchedulerError, SchedulerLostError, CommitFailedError) as error:
-                self._reopen(where, error, _REOPEN_S)  # if it is not ours any more, the next poll says so
+                self._reopen(tp, error, _REOPEN_S)  # if it is not ours any more, the next poll says so
                 continue
-            del self._pending[where]
-            self._consumer.resume([where])
+            del self._pending[tp]
+            self._consumer.resume([tp])
         return touched
 
-    def _open(self, where: TopicPartition) -> None:
-        place, start = self._place(where)
+    def _open_partition(self, tp: TopicPartition) -> None:
+        place, start = self._place_partition(tp)
         window = Window(place.low, place.handed)
-        if window.known_end > (end := self._consumer.end_offsets([where])[where]):
+        if window.known_end > (end := self._consumer.end_offsets([tp])[tp]):
             raise RetryError(
-                f"{where} ends at {end}, but records up to {window.known_end} were handed over: the log was cut",
+                f"{tp} ends at {end}, but records up to {window.known_end} were handed over: the log was cut",
                 "Reset the group's offsets for it, and expect records that come twice",
             )
-        found = self._scheduler.open(where, place.low, place.generation)
+        found = self._scheduler.open(tp, place.low, place.generation)
         if found is not None:
             known = [(offset, window.read(offset)) for offset in sorted(found.waiting)]
-            self._scheduler.done([Ref(0, where, offset) for offset, waits in known if not waits])
+            self._scheduler.done([Ref(0, tp, offset) for offset, waits in known if not waits])
             window.passed(found.position)
-        elif (generation := self._scheduler.generation(where)) != place.generation:
-            self._consumer.commit({where: place.with_generation(generation)})
+        elif (generation := self._scheduler.generation(tp)) != place.generation:
+            self._consumer.commit({tp: place.with_generation(generation)})
         window.passed(start)
-        self._windows[where] = window
-        self._consumer.seek(where, max(start, window.end))
+        self._windows[tp] = window
+        self._consumer.seek(tp, max(start, window.end))
 
-    def _place(self, where: TopicPartition) -> tuple[Place, int]:
+    def _place_partition(self, tp: TopicPartition) -> tuple[CommittedPosition, int]:
         """What is committed, and where the log begins."""
-        start = self._consumer.beginning_offsets([where])[where]
-        committed = self._consumer.committed([where])[where]
-        place = Place(start, "", [], "") if committed is None else read_place(where, committed)
+        start = self._consumer.beginning_offsets([tp])[tp]
+        committed = self._consumer.committed([tp])[tp]
+        place = CommittedPosition(start, "", [], "") if committed is None else read_place(tp, committed)
         if place.low < start:
-            self.stats.event("expired", f"{where}: the log begins at {start}, records from {place.low} on waited")
+            self.stats.event("expired", f"{tp}: the log begins at {start}, records from {place.low} on waited")
         return place, start
 
     def _all_read(self) -> bool:
@@ -251,16 +304,16 @@ class Mover:
         if records:
             self._step("read")
         positions = self._consumer.positions()
-        for where, window in list(self._windows.items()):
-            position = positions[where].offset if where in positions else window.end
-            some = by_place.get(where, ())
+        for tp, window in list(self._windows.items()):
+            position = positions[tp].offset if tp in positions else window.end
+            some = by_place.get(tp, ())
             if some or position > window.end:
-                self._add(where, window, some, position)
+                self._add(tp, window, some, position)
         if records:
             self.stats.read += len(records)
             self._step("added")
 
-    def _add(self, where: TopicPartition, window: Window, records: Sequence[ConsumerRecord], position: int) -> None:
+    def _add(self, tp: TopicPartition, window: Window, records: Sequence[ConsumerRecord], position: int) -> None:
         soon = _wall_ms() + KEEP_MS
         entries = []
         try:
@@ -269,112 +322,110 @@ class Mover:
                     due = self._router.due_ms(record)
                     entries.append((record.offset, due))
                     if due <= soon:
-                        self._payloads.keep(where, record)
+                        self._payloads.keep_record(tp, record)
             window.passed(position)
             if entries:
-                self._scheduler.add(where, entries, window.end)
+                self._scheduler.add(tp, entries, window.end)
         except OverflowError as error:
             raise RetryError(
-                f"{where}: more than {2**26:,} offsets lie between the first record that waits and the end",
+                f"{tp}: more than {2**26:,} offsets lie between the first record that waits and the end",
                 "Is the topic compacted? Retry topics must not be",
             ) from error
         except (SchedulerError, SchedulerLostError) as error:
-            self._reopen(where, error)
+            self._reopen(tp, error)
 
-    def _is_soon(self, where: TopicPartition, record: ConsumerRecord) -> bool:
+    def _is_soon(self, tp: TopicPartition, record: ConsumerRecord) -> bool:
         """Whether a record will be claimed within seconds."""
-        window = self._windows.get(where)
-        waits = window is not None and window.waits(record.offset) and (where, record.offset) not in self._held
+        window = self._windows.get(tp)
+        waits = window is not None and window.waits(record.offset) and (tp, record.offset) not in self._held
         return waits and self._router.due_ms(record) <= _wall_ms() + KEEP_MS
 
     def _claim(self) -> None:
         if len(self._ready) >= MAX_READY or not self._all_read():
             return
         until = _wall_ms() + AHEAD_MS
-        refs = self._asked(lambda: self._scheduler.claim(until, MAX_READY // 2))
+        refs = self._call_scheduler(lambda: self._scheduler.claim(until, MAX_READY // 2))
         refs = self._still_waiting(refs or [])
         if not refs:
             return
         self._step("claimed")
-        found = self._payloads.take([(each.where, each.offset) for each in refs])
+        found = self._payloads.take_records([(each.tp, each.offset) for each in refs])
         back = []
         for each in refs:
-            record = found.get((each.where, each.offset))
-            if each.where not in self._windows:
+            record = found.get((each.tp, each.offset))
+            if each.tp not in self._windows:
                 continue  # it will be opened again: the scheduler failed over a record before this one
             if record is None:
                 self._expired(each)
             elif (due := self._router.due_ms(record)) > until:
                 back.append(each._replace(due_ms=due))
             else:
-                heapq.heappush(self._ready, Item(due, each.where, each.offset, record))
-                self._held.add((each.where, each.offset))
+                heapq.heappush(self._ready, DueRecord(due, each.tp, each.offset, record))
+                self._held.add((each.tp, each.offset))
         if back:
-            self._asked(lambda: self._scheduler.release(back))
+            self._call_scheduler(lambda: self._scheduler.release(back))
 
     def _still_waiting(self, refs: list[Ref]) -> list[Ref]:
         """Without those that were written again, or handed over by a run before this."""
-        waiting = [
-            each for each in refs if each.where in self._windows and self._windows[each.where].waits(each.offset)
-        ]
+        waiting = [each for each in refs if each.tp in self._windows and self._windows[each.tp].waits(each.offset)]
         if len(waiting) < len(refs):
             kept = set(waiting)
-            self._asked(lambda: self._scheduler.done([each for each in refs if each not in kept]))
-        return [each for each in waiting if each.where in self._windows and (each.where, each.offset) not in self._held]
+            self._call_scheduler(lambda: self._scheduler.done([each for each in refs if each not in kept]))
+        return [each for each in waiting if each.tp in self._windows and (each.tp, each.offset) not in self._held]
 
     def _expired(self, ref: Ref) -> None:
         """Retention was quicker. The window is told, so that the position moves on."""
         self.stats.expired += 1
-        self.stats.event("expired", f"{ref.where} {ref.offset}: deleted by retention before it was due")
-        if ref.where in self._windows:
-            self._windows[ref.where].hand([ref.offset])
-            self._windows[ref.where].settle()
-        self._asked(lambda: self._scheduler.done([ref]))
+        self.stats.event("expired", f"{ref.tp} {ref.offset}: deleted by retention before it was due")
+        if ref.tp in self._windows:
+            self._windows[ref.tp].hand([ref.offset])
+            self._windows[ref.tp].settle()
+        self._call_scheduler(lambda: self._scheduler.done([ref]))
 
-    def _asked(self, call: Callable[[], list[Ref] | None]) -> list[Ref] | None:
+    def _call_scheduler(self, call: Callable[[], list[Ref] | None]) -> list[Ref] | None:
         """Ask the scheduler; what it cannot say is found out by opening again."""
         try:
             return call()
         except SchedulerLostError as error:
-            self._reopen(error.where, error)
+            self._reopen(error.tp, error)
         except SchedulerError as error:
-            for where in list(self._windows):
-                self._reopen(where, error, _REOPEN_S)
+            for tp in list(self._windows):
+                self._reopen(tp, error, _REOPEN_S)
         return None
 
     # -- handing over --------------------------------------------------------------------------------------------------
 
     def _hand_over(self) -> int:
         now = _wall_ms()
-        items: list[Item] = []
+        items: list[DueRecord] = []
         while self._ready and self._ready[0].due_ms <= now and len(items) < BATCH:
             items.append(heapq.heappop(self._ready))
         if not items:
             return 0
-        generations = {where: self._scheduler.generation(where) for where in {each.where for each in items}}
+        generations = {tp: self._scheduler.generation(tp) for tp in {each.tp for each in items}}
         try:
             outcome = self._handover.hand_over(items, self._windows, generations, self._consumer.group_metadata())
         except CommitFailedError as error:  # the next poll says which partitions are lost
-            outcome = Outcome(error=error)
+            outcome = ForwardOutcome(error=error)
         if outcome.error is not None:
             self._not_handed(items, outcome.error)
             return 0
-        self._held.difference_update((each.where, each.offset) for each in items)
-        self._let_go({(each.where, each.offset) for each in outcome.rewritten})
+        self._held.difference_update((each.tp, each.offset) for each in items)
+        self._let_go({(each.tp, each.offset) for each in outcome.rewritten})
         self._count(items, outcome)
-        gone = [Ref(each.due_ms, each.where, each.offset) for each in items]
-        self._asked(lambda: self._scheduler.done([*gone, *outcome.rewritten]))
+        gone = [Ref(each.due_ms, each.tp, each.offset) for each in items]
+        self._call_scheduler(lambda: self._scheduler.done([*gone, *outcome.rewritten]))
         self._step("done")
         return len(items)
 
-    def _not_handed(self, items: list[Item], error: ClientError) -> None:
+    def _not_handed(self, items: list[DueRecord], error: ClientError) -> None:
         self.stats.aborted += 1
         self.stats.event("aborted", error.cause)
         for each in items:
             heapq.heappush(self._ready, each)
         time.sleep(_PAUSE_S)  # a group that is rebalancing, a leader that moves
 
-    def _count(self, items: Sequence[Item], outcome: Outcome) -> None:
+    def _count(self, items: Sequence[DueRecord], outcome: ForwardOutcome) -> None:
         now = _wall_ms()
         self.stats.dead += outcome.dead
         self.stats.returned += len(items) - outcome.dead

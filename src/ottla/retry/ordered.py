@@ -11,19 +11,75 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from ottla.client.consumer import Consumer
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.errors import RefusedError
 from ottla.client.producer import Producer
 from ottla.errors import ErrorCode
-from ottla.retry.dead import DeadLetters
-from ottla.retry.headers import SPRING, Names, Origin, read, written
-from ottla.retry.order import KeyOrder, identity
+from ottla.retry.dead_letters import DeadLetters
+from ottla.retry.headers import SPRING, Names, Origin, Trail, read, written
 from ottla.retry.policy import Dead, Later, RetryPolicy, retry_topic
 from ottla.retry.retrier import Retrier
 from ottla.types import TopicPartition
+
+# Records that wait, by key: who must not be handled before whom. A record is known by where it came from first,
+# whatever topics it went through since.
+
+
+class Identity(NamedTuple):
+    """Where a record came from first, and its key."""
+
+    tp: TopicPartition
+    offset: int
+    key: bytes
+
+
+def identity(record: ConsumerRecord, trail: Trail) -> Identity | None:
+    """None: it has no key, or its origin is not known, so that it has no order either."""
+    if record.key is None:
+        return None
+    origin = trail.origin
+    if origin is None:
+        return Identity(TopicPartition(record.topic, record.partition), record.offset, record.key)
+    if origin.partition < 0 or origin.offset < 0:
+        return None
+    return Identity(TopicPartition(origin.topic, origin.partition), origin.offset, record.key)
+
+
+class KeyOrder:
+    """The records that wait; a few words of memory for each, and none for keys without any."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[TopicPartition, dict[bytes, dict[int, int]]] = {}
+        """Origin → key → offset → when it is due (milliseconds since 1970)."""
+
+    def __len__(self) -> int:
+        return sum(len(each) for keys in self._waiting.values() for each in keys.values())
+
+    def behind(self, who: Identity) -> int | None:
+        """When the last of the earlier records of its key is due; None: there are none, its turn has come."""
+        waiting = self._waiting.get(who.tp, {}).get(who.key, {})
+        return max((due for offset, due in waiting.items() if offset < who.offset), default=None)
+
+    def waits(self, who: Identity, due_ms: int) -> None:
+        """It waits, until then at least."""
+        self._waiting.setdefault(who.tp, {}).setdefault(who.key, {})[who.offset] = due_ms
+
+    def on_settled(self, who: Identity) -> None:
+        """It was handled, or is given up."""
+        keys = self._waiting.get(who.tp, {})
+        waiting = keys.get(who.key)
+        if waiting is not None:
+            waiting.pop(who.offset, None)
+            if not waiting:
+                del keys[who.key]
+
+    def forget_partition(self, tp: TopicPartition) -> None:
+        """All that came from there is somebody else's."""
+        self._waiting.pop(tp, None)
+
 
 _KINDS: Final = ("CreateTime", "LogAppendTime")
 
@@ -77,7 +133,7 @@ class OrderedRetrier:
         due = None if who is None else self._order.behind(who)
         if who is not None and due is not None:
             due = max(due, _now_ms()) + 1
-            decision: Later | Dead = self._queue(record, due)
+            decision: Later | Dead = self._queue_record(record, due)
             self._order.waits(who, due)
             return decision
         try:
@@ -88,13 +144,13 @@ class OrderedRetrier:
                 self._order.waits(who, _now_ms() + decision.delay_ms)
                 return decision
             if who is not None:
-                self._order.settled(who)
+                self._order.on_settled(who)
             return decision
         if who is not None:
-            self._order.settled(who)
+            self._order.on_settled(who)
         return None
 
-    def _queue(self, record: ConsumerRecord, due_ms: int) -> Later:
+    def _queue_record(self, record: ConsumerRecord, due_ms: int) -> Later:
         """It was not tried, so this is no attempt."""
         trail = read(record.headers, self._names)
         kind = _KINDS[record.timestamp_type == 1]
@@ -112,8 +168,8 @@ class OrderedRetrier:
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
         """For `on_revoked`: somebody else handles these."""
-        for where in partitions:
-            self._order.forget(where)
+        for tp in partitions:
+            self._order.forget_partition(tp)
 
     def restore(self, partitions: Iterable[TopicPartition]) -> None:
         """For `on_assigned`: find what waits of these partitions. Reads all that waits. Raises ClientError."""
@@ -121,7 +177,7 @@ class OrderedRetrier:
         self.forget(wanted)
         if not wanted:
             return
-        for record in self._in_retry_topics({where.topic for where in wanted}):
+        for record in self._in_retry_topics({tp.topic for tp in wanted}):
             self._found(record, wanted)
         for record in self._brought_back(wanted):
             self._found(record, wanted)
@@ -129,7 +185,7 @@ class OrderedRetrier:
     def _found(self, record: ConsumerRecord, wanted: set[TopicPartition]) -> None:
         trail = read(record.headers, self._names)
         who = identity(record, trail) if trail.origin is not None else None
-        if who is not None and who.where in wanted:
+        if who is not None and who.tp in wanted:
             self._order.waits(who, trail.due_ms or 0)
 
     def _in_retry_topics(self, topics: set[str]) -> Iterator[ConsumerRecord]:
@@ -151,7 +207,7 @@ class OrderedRetrier:
         with Consumer({**self._settings, **more}) as consumer:
             consumer.assign(wanted)
             ends = consumer.end_offsets(wanted)
-            while any(consumer.position(where) < end for where, end in ends.items()):
+            while any(consumer.position(tp) < end for tp, end in ends.items()):
                 yield from consumer.poll(1.0)
 
 

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from ottla.client.errors import ConfigError
 from ottla.retry.errors import SchedulerError, SchedulerLostError
-from ottla.retry.scheduler import Found, Ref
+from ottla.retry.scheduler import Ref, ScheduledRecord
 from ottla.types import TopicPartition
 
 LEASE_MS: Final = 30_000
@@ -150,10 +150,10 @@ class RedisScheduler:
         self._open: dict[TopicPartition, _Open] = {}
         self._checked = False
 
-    def open(self, where: TopicPartition, low: int, generation: str) -> Found | None:
+    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
         """Take over what is there, if it belongs to the positions that are committed."""
         self._check_server()
-        tag = f"{{{self._prefix}:{where.topic}:{where.partition}}}"
+        tag = f"{{{self._prefix}:{tp.topic}:{tp.partition}}}"
         ours = _Open([f"{tag}:meta", f"{tag}:due", f"{tag}:leased"], secrets.token_hex(8), generation)
         fresh = secrets.token_hex(8)
         known, position, head = self._call(
@@ -161,8 +161,8 @@ class RedisScheduler:
         )
         ours.next_ms = _time(head)
         ours.generation = generation if known else fresh
-        self._open[where] = ours
-        return Found(int(position), self._members(ours.keys[1])) if known else None
+        self._open[tp] = ours
+        return ScheduledRecord(int(position), self._members(ours.keys[1])) if known else None
 
     def _members(self, key: str) -> list[int]:
         found: list[int] = []
@@ -172,44 +172,44 @@ class RedisScheduler:
             if len(page) < _PAGE:
                 return found
 
-    def generation(self, where: TopicPartition) -> str:
+    def generation(self, tp: TopicPartition) -> str:
         """Of the state in Redis."""
-        return self._open[where].generation
+        return self._open[tp].generation
 
-    def close(self, where: TopicPartition) -> None:
+    def close(self, tp: TopicPartition) -> None:
         """Whoever opens it next takes it over; there is nothing to say to Redis."""
-        self._open.pop(where, None)
+        self._open.pop(tp, None)
 
-    def add(self, where: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
+    def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
         """Each thousand is a script; the position moves with the last."""
         pieces = [entries[at : at + _ARGUMENTS] for at in range(0, len(entries), _ARGUMENTS)] or [()]
         for number, piece in enumerate(pieces):
             last = number == len(pieces) - 1
-            self._run(where, _ADD, position if last else "", *(number for entry in piece for number in entry))
+            self._run(tp, _ADD, position if last else "", *(number for entry in piece for number in entry))
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
         """Ask those partitions in which something is due."""
         now_ms = time.time_ns() // 1_000_000
         found: list[Ref] = []
-        for where, ours in list(self._open.items()):
+        for tp, ours in list(self._open.items()):
             due = ours.next_ms is not None and ours.next_ms <= until_ms
             if limit > len(found) and (due or (ours.lease_ms is not None and ours.lease_ms <= now_ms)):
                 left = min(limit - len(found), _ARGUMENTS)
-                rows = self._run(where, _CLAIM, until_ms, now_ms, now_ms + self._lease_ms, left)
+                rows = self._run(tp, _CLAIM, until_ms, now_ms, now_ms + self._lease_ms, left)
                 found.extend(
-                    Ref(int(float(due)), where, int(each)) for each, due in zip(rows[::2], rows[1::2], strict=True)
+                    Ref(int(float(due)), tp, int(each)) for each, due in zip(rows[::2], rows[1::2], strict=True)
                 )
         return sorted(found)
 
     def release(self, refs: Iterable[Ref]) -> None:
         """Back to their time."""
-        for where, some in _by_place(refs, self._open):
-            self._run(where, _RELEASE, *(number for each in some for number in (each.offset, each.due_ms)))
+        for tp, some in _by_place(refs, self._open):
+            self._run(tp, _RELEASE, *(number for each in some for number in (each.offset, each.due_ms)))
 
     def done(self, refs: Iterable[Ref]) -> None:
         """Off, wherever they are."""
-        for where, some in _by_place(refs, self._open):
-            self._run(where, _DONE, *(each.offset for each in some))
+        for tp, some in _by_place(refs, self._open):
+            self._run(tp, _DONE, *(each.offset for each in some))
 
     def next_due(self) -> int | None:
         """As the last answers said."""
@@ -223,11 +223,11 @@ class RedisScheduler:
 
     # -- Redis ---------------------------------------------------------------------------------------------------------
 
-    def _run(self, where: TopicPartition, script: str, *arguments: object) -> list[str]:
-        ours = self._open[where]
+    def _run(self, tp: TopicPartition, script: str, *arguments: object) -> list[str]:
+        ours = self._open[tp]
         answer = self._call(lambda: self._redis.eval(script, 3, *ours.keys, ours.owner, ours.seq, *arguments))
         if answer[0] == -1:
-            raise SchedulerLostError(where, answer[1])
+            raise SchedulerLostError(tp, answer[1])
         ours.seq, ours.next_ms, ours.lease_ms = answer[0], _time(answer[1]), _time(answer[2])
         rows: list[str] = answer[3]
         return rows
@@ -264,8 +264,8 @@ def _time(text: Any) -> int | None:
 def _by_place(refs: Iterable[Ref], opened: dict[TopicPartition, _Open]) -> Iterable[tuple[TopicPartition, list[Ref]]]:
     by_place: dict[TopicPartition, list[Ref]] = {}
     for each in refs:
-        by_place.setdefault(each.where, []).append(each)
-    for where, some in by_place.items():
-        if where in opened:
+        by_place.setdefault(each.tp, []).append(each)
+    for tp, some in by_place.items():
+        if tp in opened:
             for at in range(0, len(some), _ARGUMENTS):
-                yield where, some[at : at + _ARGUMENTS]
+                yield tp, some[at : at + _ARGUMENTS]

@@ -14,13 +14,49 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ottla.client import aio
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import NewTopic, TopicCreated
 from ottla.client.cluster import Cluster
 from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.errors import ClientError, RefusedError, values_of
 from ottla.client.producer import Producer
+from ottla.errors import ErrorCode
 from ottla.retry.headers import SPRING, Headers, Names, Origin, failure_of, read, written
 from ottla.retry.policy import Dead, Decision, Duration, Later, RetryPolicy
-from ottla.retry.topics import create_topics
+
+# The topics that a policy needs: made like the one whose records go there.
+
+
+def create_topics(admin: Admin, policy: RetryPolicy, topic: str) -> list[str]:
+    """Make the retry topics and the dead-letter topic of `topic` that are missing, with as many partitions.
+
+    Returns the names of the new ones. Raises RefusedError, for a topic that does not exist, too.
+    """
+    partitions = len(values_of(admin.describe_topics([topic]))[topic].partitions)
+    wanted = policy.topics(topic)
+    found = admin.describe_topics(wanted)
+    missing = [name for name in wanted if _is_missing(found[name])]
+    made = admin.create_topics([NewTopic(name, partitions) for name in missing])
+    for name, result in made.items():
+        if isinstance(result, ClientError) and not _exists(result):
+            raise result.with_traceback(None) from None
+        if isinstance(result, TopicCreated):
+            continue
+        missing.remove(name)
+    return missing
+
+
+def _is_missing(result: object) -> bool:
+    if isinstance(result, RefusedError) and result.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return True
+    if isinstance(result, ClientError):
+        raise result
+    return False
+
+
+def _exists(error: ClientError) -> bool:
+    return isinstance(error, RefusedError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS
+
 
 _KINDS: Final = ("CreateTime", "LogAppendTime")
 

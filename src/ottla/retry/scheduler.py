@@ -17,11 +17,11 @@ class Ref(NamedTuple):
     """A record that waits: due (milliseconds since 1970) first, so that they sort by it."""
 
     due_ms: int
-    where: TopicPartition
+    tp: TopicPartition
     offset: int
 
 
-class Found(NamedTuple):
+class ScheduledRecord(NamedTuple):
     """What a scheduler still knew of a partition."""
 
     position: int
@@ -33,16 +33,16 @@ class Found(NamedTuple):
 class Scheduler(Protocol):
     """Calls may raise SchedulerError (nobody knows whether it was done: open again) and SchedulerLostError."""
 
-    def open(self, where: TopicPartition, low: int, generation: str) -> Found | None:
+    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:
         """Take over a partition whose committed position and generation are these. None: read the log from `low` on."""
 
-    def generation(self, where: TopicPartition) -> str:
+    def generation(self, tp: TopicPartition) -> str:
         """What to commit with positions, so that the state that belongs to them is known again."""
 
-    def close(self, where: TopicPartition) -> None:
+    def close(self, tp: TopicPartition) -> None:
         """It is somebody else's from now on."""
 
-    def add(self, where: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
+    def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:
         """Records (offset, due) wait; all of the partition below `position` was added."""
 
     def claim(self, until_ms: int, limit: int) -> list[Ref]:
@@ -77,30 +77,30 @@ class EmbeddedScheduler:
         self._place_of: dict[int, TopicPartition] = {}
         self._next_slot = 0
 
-    def open(self, where: TopicPartition, low: int, generation: str) -> Found | None:  # noqa: ARG002 - the seam's
+    def open(self, tp: TopicPartition, low: int, generation: str) -> ScheduledRecord | None:  # noqa: ARG002 - the seam's
         """Nothing is known."""
-        self.close(where)
-        self._slot_of[where] = self._next_slot
-        self._place_of[self._next_slot] = where
+        self.close(tp)
+        self._slot_of[tp] = self._next_slot
+        self._place_of[self._next_slot] = tp
         self._next_slot += 1
         return None
 
-    def generation(self, where: TopicPartition) -> str:  # noqa: ARG002 - the seam's
+    def generation(self, tp: TopicPartition) -> str:  # noqa: ARG002 - the seam's
         """There is none."""
         return ""
 
-    def close(self, where: TopicPartition) -> None:
+    def close(self, tp: TopicPartition) -> None:
         """Forget it."""
-        slot = self._slot_of.pop(where, None)
+        slot = self._slot_of.pop(tp, None)
         if slot is None:
             return
         del self._place_of[slot]
         self._heap = [each for each in self._heap if each >> _SLOT_SHIFT & _SLOT_MASK != slot]
         heapq.heapify(self._heap)
 
-    def add(self, where: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:  # noqa: ARG002
+    def add(self, tp: TopicPartition, entries: Sequence[tuple[int, int]], position: int) -> None:  # noqa: ARG002
         """Remember them."""
-        slot = self._slot_of[where] << _SLOT_SHIFT
+        slot = self._slot_of[tp] << _SLOT_SHIFT
         for offset, due_ms in entries:
             heapq.heappush(self._heap, due_ms << _DUE_SHIFT | slot | offset)
 
@@ -110,15 +110,15 @@ class EmbeddedScheduler:
         found: list[Ref] = []
         while heap and heap[0] < bound and len(found) < limit:
             packed = heapq.heappop(heap)
-            where = self._place_of[packed >> _SLOT_SHIFT & _SLOT_MASK]
-            found.append(Ref(packed >> _DUE_SHIFT, where, packed & _OFFSET_MASK))
+            tp = self._place_of[packed >> _SLOT_SHIFT & _SLOT_MASK]
+            found.append(Ref(packed >> _DUE_SHIFT, tp, packed & _OFFSET_MASK))
         return found
 
     def release(self, refs: Iterable[Ref]) -> None:
         """Put them back, unless their partition was closed meanwhile."""
         for each in refs:
-            if each.where in self._slot_of:
-                self.add(each.where, [(each.offset, each.due_ms)], 0)
+            if each.tp in self._slot_of:
+                self.add(each.tp, [(each.offset, each.due_ms)], 0)
 
     def done(self, refs: Iterable[Ref]) -> None:
         """They are off already."""
@@ -129,5 +129,5 @@ class EmbeddedScheduler:
 
     def close_all(self) -> None:
         """Forget everything."""
-        for where in list(self._slot_of):
-            self.close(where)
+        for tp in list(self._slot_of):
+            self.close(tp)

@@ -1,7 +1,7 @@
 """How two brokers of one cluster prove to each other that they know the same secret.
 
 Zone: pure. Names and proofs; the requests that carry them are `broker_login`'s, and on the side that connects
-`ottla.server.broker_handshake`'s.
+`ottla.server.connections.broker_handshake`'s.
 
 The exchange, in SaslHandshake 1 and SaslAuthenticate 2 under a mechanism of our own:
 

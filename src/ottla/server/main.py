@@ -82,7 +82,7 @@ def _handle_signals(service: Service) -> None:
 
     def first(number: int, _frame: FrameType | None = None) -> None:
         take_over(service.loop, ending, _at_once)
-        service.loop.call_soon_threadsafe(_tell, number)  # this may be in the midst of the writing of another line
+        service.loop.call_soon_threadsafe(_on_signal, number)  # this may be in the midst of the writing of another line
         service.ask_to_stop(hand_over=number != STOP_TOGETHER)
 
     for number in ending:
@@ -94,7 +94,7 @@ def _is_ignored(number: signal.Signals) -> bool:
     return signal.getsignal(number) is signal.SIG_IGN
 
 
-def _tell(number: int) -> None:
+def _on_signal(number: int) -> None:
     log.info("%s: stopping; a second signal ends the process at once", signal.Signals(number).name)
 
 

@@ -21,9 +21,8 @@ from typing import Any, Final
 from ottla.broker.broker import Broker
 from ottla.config.broker import BrokerConfig
 from ottla.seams import Failure, World
-from ottla.server.broker_handshake import read_secret
-from ottla.server.garbage import Garbage
-from ottla.server.http import (
+from ottla.server.connections.broker_handshake import read_secret
+from ottla.server.connections.http import (
     HttpServer,
     Page,
     SharedPage,
@@ -32,9 +31,10 @@ from ottla.server.http import (
     metrics_page,
     parse_address,
 )
-from ottla.server.lock import DirectoryLock
+from ottla.server.disks.data_dir_lock import DirectoryLock
+from ottla.server.loop.garbage_collection import GarbageCollection
+from ottla.server.loop.poller import new_loop
 from ottla.server.os_errors import failure_of
-from ottla.server.poller import new_loop
 from ottla.server.shell import Served, Shell
 from ottla.types import Endpoint
 
@@ -68,7 +68,7 @@ class Service:
         self._config = config
         self._make_broker = make_broker
         self._descriptors = descriptors
-        self._garbage = Garbage() if own_process else None
+        self._garbage = GarbageCollection() if own_process else None
         self._listening = dict(listening or {})
         self._broker_secret = broker_secret
         self._loop, self._watch = new_loop()

@@ -12,21 +12,66 @@ from typing import Final, Protocol
 
 from ottla.config.broker import BrokerConfig
 from ottla.metrics import Registry
-from ottla.seams import Done, Failure, Inputs, World
-from ottla.server.calls import Calls
-from ottla.server.descriptors import Descriptors
-from ottla.server.disk import RealDisk
+from ottla.seams import Done, Failure, Inputs, Part, Peer, Slot, World
+from ottla.server.connections.broker_connection import ConnectionContext
+from ottla.server.connections.connection_manager import ConnectionManager, TrafficLimits
+from ottla.server.connections.inter_broker_client import InterBrokerClient
+from ottla.server.connections.listener import ConnectionLimits, Listener, Quotas, reachable
+from ottla.server.disks.descriptors import Descriptors
+from ottla.server.disks.disk import RealDisk
 from ottla.server.entropy import RealEntropy
-from ottla.server.garbage import Garbage
-from ottla.server.line import Wiring
-from ottla.server.listener import ConnectionLimits, Listener, Quotas, reachable
-from ottla.server.network import RealNetwork
-from ottla.server.poller import Watch
-from ottla.server.traffic import Limits, Traffic
-from ottla.server.turns import Turns
-from ottla.server.workers import RealWorkers
-from ottla.server.zookeeper_settings import outside_store
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.garbage_collection import GarbageCollection
+from ottla.server.loop.poller import Watch
+from ottla.server.loop.workers import RealWorkers
+from ottla.server.zookeeper.settings import outside_store
 from ottla.types import Endpoint
+
+# Connections as the broker sees them: the real `ottla.seams.Network`. Passes on to the peer that a slot belongs to;
+# calls to other brokers are `ottla.server.connections.inter_broker_client`'.
+
+
+class RealNetwork:
+    """Answers to peers, calls to brokers.
+
+    Slots and peers are handed out by the shell alone, so their own methods are used without a check: a check would
+    cost a call per request.
+    """
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, calls: InterBrokerClient) -> None:
+        self._calls = calls
+
+    def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
+        """Answer; leaves in request order."""
+        slot.peer.answer(slot, parts)  # type: ignore[attr-defined]  # see the class
+
+    def release(self, slot: Slot) -> None:
+        """Open the gate of this slot."""
+        slot.peer.release(slot)  # type: ignore[attr-defined]  # see the class
+
+    def hold(self, slot: Slot, frame: memoryview) -> memoryview:
+        """Keep a frame beyond its turn."""
+        held: memoryview = slot.peer.hold(slot, frame)  # type: ignore[attr-defined]  # see the class
+        return held
+
+    def mute(self, peer: Peer, until_ns: int) -> None:
+        """Read nothing from this peer before that time."""
+        peer.mute(until_ns)  # type: ignore[attr-defined]  # see the class
+
+    def close(self, peer: Peer, why: str) -> None:
+        """Drop the connection."""
+        peer.drop(why)  # type: ignore[attr-defined]  # see the class
+
+    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+        """Send a request to a broker."""
+        self._calls.call(node, frame, deadline_ns, done, lane)
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        """Where a broker is reached."""
+        self._calls.locate(node, host, port)
+
 
 BACKLOG: Final = 1024
 """Where socket.listen.backlog.size is not set: with Kafka's 50 a burst of clients meets dropped SYNs, a second each."""
@@ -70,7 +115,7 @@ class Shell:
         watch: Watch,
         config: BrokerConfig,
         descriptors: int,
-        garbage: Garbage | None = None,
+        garbage: GarbageCollection | None = None,
         listening: Mapping[str, socket.socket] | None = None,
         broker_secret: bytes | None = None,
     ) -> None:
@@ -80,14 +125,14 @@ class Shell:
         """
         self.loop = loop
         self._watch = watch
-        self._turns = Turns(loop)
-        limits = Limits(
+        self._turns = CompletionQueue(loop)
+        limits = TrafficLimits(
             config.socket_request_max_bytes, config.queued_max_request_bytes, config.connections_max_idle_ms
         )
-        self.traffic = Traffic(loop, watch, self._turns.clock, limits, garbage)
+        self.traffic = ConnectionManager(loop, watch, self._turns.clock, limits, garbage)
         traffic = self.traffic
-        wiring = Wiring(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
-        self._calls = Calls(loop, self._turns, config.node_id, wiring)
+        wiring = ConnectionContext(loop, watch, self._turns, traffic.pool, traffic.view, broker_secret)
+        self._calls = InterBrokerClient(loop, self._turns, config.node_id, wiring)
         self._workers = RealWorkers(self._turns)
         self.descriptors = Descriptors(descriptors)
         disks = [RealDisk(directory, self._turns.branch(), self.descriptors) for directory in config.log_dirs]

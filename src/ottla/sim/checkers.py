@@ -61,7 +61,7 @@ def flushed_is_kept(history: History) -> Iterator[str]:
         if not history.promised(write) or log not in history.final:
             continue
         for offset, value in enumerate(write.values, write.offset):
-            if history.final[log].get(offset) != value and not history.gone(log, offset):
+            if history.final[log].get(offset) != value and not history.may_be_missing(log, offset):
                 yield f"lost although flushed: {log} at {offset}, acknowledged in life {write.life}"
 
 

@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ottla.seams import Failure
-from ottla.sim.catalog import Catalog, Role
 from ottla.sim.defects import Defects
-from ottla.sim.drive import NO_LIMIT, JournalLoss
-from ottla.sim.drive_faults import DiskOperation
+from ottla.sim.disks.drive import NO_LIMIT, JournalLoss
+from ottla.sim.disks.drive_faults import DiskOperation
+from ottla.sim.disks.inode import LossPattern
 from ottla.sim.entropy import Stream
 from ottla.sim.history import History
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
-from ottla.sim.network import Network
-from ottla.sim.node import SimNode
+from ottla.sim.machines.machine import Death
+from ottla.sim.machines.node import SimNode
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog, Role
 from ottla.sim.world import MS, SECOND, US, Timeline
 
 ARMED: Final = {
@@ -96,7 +96,7 @@ class Nemesis:
             "truncation": self._truncate,
         }
         for kind, operation in ARMED.items():
-            table[kind] = lambda operation=operation: self._arm(operation)  # type: ignore[misc]
+            table[kind] = lambda operation=operation: self._arm_operation(operation)  # type: ignore[misc]
         return table
 
     def _mix(self) -> list[tuple[str, int]]:
@@ -140,7 +140,7 @@ class Nemesis:
         for kind, weight in self.mix:
             draw -= weight
             if draw < 0:
-                self.timeline.note(f"nemesis: {kind}")
+                self.timeline.trace_fact(f"nemesis: {kind}")
                 self._strikes[kind]()
                 break
         self._next()
@@ -227,7 +227,7 @@ class Nemesis:
     def _loss(self) -> None:
         self.fired("loss")
         self.network.weather.loss = 0.02 * self.random.between(1, 8)
-        self.timeline.at(self._for_a_while(), "loss ends", self._no_loss)
+        self.timeline.schedule_at(self._for_a_while(), "loss ends", self._no_loss)
 
     def _no_loss(self) -> None:
         self.network.weather.loss = 0.0
@@ -245,7 +245,7 @@ class Nemesis:
 
     def _garble(self) -> None:
         self.network.weather.garble = 0.05
-        self.timeline.at(self._for_a_while(), "bit flips end", self._no_garble)
+        self.timeline.schedule_at(self._for_a_while(), "bit flips end", self._no_garble)
 
     def _no_garble(self) -> None:
         self.network.weather.garble = 0.0
@@ -262,7 +262,7 @@ class Nemesis:
         if any(faults.broken for faults in self.node.faults):
             self.node.kill(Death.KILL)
 
-    def _arm(self, operation: DiskOperation) -> None:
+    def _arm_operation(self, operation: DiskOperation) -> None:
         self.random.choice(self.node.faults).arm(operation)
 
     def _slow_disk(self) -> None:
@@ -274,7 +274,7 @@ class Nemesis:
         drive = self.node.drives[at]
         self.node.faults[at].full_told = False
         drive.capacity = drive.used_bytes() + self.random.below(20_000)
-        self.timeline.at(self._for_a_while(), "room again", setattr, drive, "capacity", NO_LIMIT)
+        self.timeline.schedule_at(self._for_a_while(), "room again", setattr, drive, "capacity", NO_LIMIT)
 
     # ---- the rest ----
 

@@ -185,7 +185,7 @@ class History:
         """Whether a loss may have taken what was seen at that offset in that life."""
         return any(loss.life >= life and offset >= loss.floors.get(log, NEVER) for loss in self.losses)
 
-    def gone(self, log: str, offset: int) -> bool:
+    def may_be_missing(self, log: str, offset: int) -> bool:
         """Whether a record may be missing even if it was durable: somebody deleted it."""
         return offset < self.deleted.get(log, 0)
 

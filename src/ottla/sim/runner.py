@@ -11,14 +11,14 @@ from typing import Final
 
 from ottla.broker.containment import ContainmentSafeguards
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.sim.catalog import Catalog
 from ottla.sim.checkers import violations
 from ottla.sim.entropy import Streams
 from ottla.sim.faults import ACKNOWLEDGED_MIN, FAULTS_MIN, SECONDS_MIN, Nemesis
 from ottla.sim.history import History
-from ottla.sim.network import Network
-from ottla.sim.node import SimNode
-from ottla.sim.workload import STEP_NS, Workload
+from ottla.sim.machines.node import SimNode
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog
+from ottla.sim.workload.workload import STEP_NS, Workload
 from ottla.sim.world import SECOND, Timeline
 from ottla.storage.safeguards import Safeguards as StorageSafeguards
 

@@ -36,14 +36,14 @@ class Timeline:
         self._sequence = 0
         self._trace = hashlib.blake2b(digest_size=16)
 
-    def at(self, time_ns: int, kind: str, action: Action, *arguments: object) -> None:
+    def schedule_at(self, time_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run `action(*arguments)` at that time (not before now), after everything scheduled earlier for it."""
         self._sequence += 1
         heapq.heappush(self._heap, (max(time_ns, self.now_ns), self._sequence, kind, action, arguments))
 
     def after(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
         """Run `action(*arguments)` that much later."""
-        self.at(self.now_ns + delay_ns, kind, action, *arguments)
+        self.schedule_at(self.now_ns + delay_ns, kind, action, *arguments)
 
     def step(self) -> bool:
         """Run the next event. False when there is none."""
@@ -78,7 +78,7 @@ class Timeline:
             self.run_until(self.now_ns + step_ns)
         return holds()
 
-    def note(self, what: str, payload: bytes | bytearray | memoryview = b"") -> None:
+    def trace_fact(self, what: str, payload: bytes | bytearray | memoryview = b"") -> None:
         """Add a fact to the trace hash (and to the log): what an event did, with the bytes that it moved."""
         self._trace.update(what.encode())
         self._trace.update(payload)

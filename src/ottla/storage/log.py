@@ -15,21 +15,21 @@ from typing import Final
 from ottla.errors import ApiError, ErrorCode
 from ottla.record.batch import CONTROL, MAGIC_V2, patch_offset_and_epoch, put_assigned
 from ottla.record.control import Marker
-from ottla.record.lowering import lowered
+from ottla.record.down_conversion import lowered
 from ottla.record.validation import HeaderTuple
 from ottla.seams import Done, Failure, Instant, Kind, Region
-from ottla.storage.index import LAST_OFFSET, TimestampOffset
+from ottla.storage.indexes.index import LAST_OFFSET, TimestampOffset
+from ottla.storage.indexes.timestamps import offset_for, offset_of_largest
+from ottla.storage.indexes.txn_index import AbortedTransaction
 from ottla.storage.log_files import LogFiles
-from ottla.storage.producer_snapshots import reload_after_cut
-from ottla.storage.producer_state import Duplicate, marker_of
-from ottla.storage.reader import HOT_BYTES
-from ottla.storage.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
-from ottla.storage.scan import walk_headers
-from ottla.storage.segment import Segment
-from ottla.storage.segment_files import create_segment, retire
-from ottla.storage.tail import KEPT
-from ottla.storage.timestamps import offset_for, offset_of_largest
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.producers.producer_snapshots import reload_after_cut
+from ottla.storage.producers.producer_state import Duplicate, marker_of
+from ottla.storage.segments.batch_position_cache import KEPT
+from ottla.storage.segments.reader import HOT_BYTES
+from ottla.storage.segments.replica_batches import ANY_EPOCH, ReplicaBatch, replica_batches
+from ottla.storage.segments.scan import walk_headers
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_files import create_segment, retire
 
 _TAIL_MAX: Final = 2 * KEPT
 _new = tuple.__new__  # a third of the time of the class's own
@@ -99,7 +99,7 @@ class Log(LogFiles):
                 self.producers.update(header, base, now.wall_ms)
         self.end_offset = last + 1
         if last >= self._flush_policy.at:
-            self._flush_policy.appended(now)
+            self._flush_policy.on_appended(now)
         return base
 
     def append_time_of(self, view: memoryview, wall_ms: int) -> int:
@@ -179,7 +179,7 @@ class Log(LogFiles):
         if len(self._tail_offsets) > _TAIL_MAX:
             self._tail.trim()
         if self.end_offset > self._flush_policy.at:
-            self._flush_policy.appended(now)
+            self._flush_policy.on_appended(now)
         return until
 
     @staticmethod
@@ -199,7 +199,7 @@ class Log(LogFiles):
             self.epochs.assign(header[2], base)
         if header[3] < MAGIC_V2 and self.epochs_file.is_due:
             self.write_epochs()  # these messages do not carry their leader epoch: recovery finds it in the file only
-        self._active.note(position, end - start, base + header[6], header[8])
+        self._active.index_batch(position, end - start, base + header[6], header[8])
         self._tail_offsets.append(base)
         self._tail_positions.append(position)
         if header[9] >= 0:
@@ -333,7 +333,7 @@ class Log(LogFiles):
         self.cleaning.settle()
         slot = self.segments.floor(offset)
         segment = self.segments[slot]
-        found = self._reader.find(segment, offset, patient=True)
+        found = self._reader.find_segment(segment, offset, patient=True)
         end = offset if found is None else min(offset, self._reader.first_offset(segment, found))
         self.uncover(end)
         for gone in reversed(self.segments.drop_from(slot + 1)):

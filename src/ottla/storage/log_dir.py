@@ -20,10 +20,9 @@ from ottla.storage.checkpoints import (
     format_meta_properties,
     parse_meta_properties,
 )
-from ottla.storage.dir_moves import DirMoves
+from ottla.storage.clean_shutdown import CleanShutdown, take_clean_mark
 from ottla.storage.errors import WrongDirectory
-from ottla.storage.found_logs import Found
-from ottla.storage.home import Barrier, Home, LatestWrite
+from ottla.storage.future_logs import FutureLogs
 from ottla.storage.layout import (
     CLEAN_SHUTDOWN,
     CLEANED_UNTIL,
@@ -39,12 +38,13 @@ from ottla.storage.layout import (
     parse_log_dir,
     stray_dir_name,
 )
-from ottla.storage.load_progress import LoadProgress
 from ottla.storage.log import Log
-from ottla.storage.recovery import open_log
-from ottla.storage.scan import read_file
-from ottla.storage.starts_file import StartsFile
-from ottla.storage.stop import Stop, take_clean_mark
+from ottla.storage.log_dir_context import CoalescingWriter, CompletionBarrier, LogDirContext
+from ottla.storage.log_start_checkpoint import LogStartCheckpoint
+from ottla.storage.recovery.found_logs import LogMarks
+from ottla.storage.recovery.load_progress import LoadProgress
+from ottla.storage.recovery.recovery import open_log
+from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
 
 _logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class LogDir:
         "moves",
     )
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: LogDirContext) -> None:
         self._home = home
         home.fence = self._fence
         home.rearm = self._rearm
@@ -83,23 +83,22 @@ class LogDir:
         home.settle_recovery_points = lambda: self._recovery_points.settle(self._recovery_point_bytes)
         home.save_cleaned = self._save_cleaned
         self.logs: dict[TopicPartition, Log] = {}
-        self.moves = DirMoves(home, self)
+        self.moves = FutureLogs(home, self)
         """Logs that come from other directories or go there."""
-        self._clean = False
-        self._loaded = False
-        self._unopened: dict[TopicPartition, Found] = {}
+        self._clean = self._loaded = False
+        self._unopened: dict[TopicPartition, LogMarks] = {}
         """What checkpoints say of logs that loading has not come to."""
         self.missing: dict[TopicPartition, int] = {}
         """Recovery points of logs that are not there: of topics that went, or lost. Kept until somebody has said so."""
         self._ghosts: set[TopicPartition] = set()
         """Partitions that have no log here any more but may be named in a checkpoint."""
-        self._recovery_points = LatestWrite(home, RECOVERY_POINTS)
-        self._high_watermarks = LatestWrite(home, HIGH_WATERMARKS)
-        self._starts = StartsFile(home, self._start_bytes)
+        self._recovery_points = CoalescingWriter(home, RECOVERY_POINTS)
+        self._high_watermarks = CoalescingWriter(home, HIGH_WATERMARKS)
+        self._starts = LogStartCheckpoint(home, self._start_bytes)
         home.save_starts = self._starts.save
         self._point_text, self._mark_text = OffsetText(), OffsetText()
         self._start_text, self._clean_text = OffsetText(), OffsetText()
-        self._cleaned = LatestWrite(home, CLEANED_UNTIL)
+        self._cleaned = CoalescingWriter(home, CLEANED_UNTIL)
         self._noted_clean = self._clean_text.data
         """What that file says, or will."""
 
@@ -179,12 +178,11 @@ class LogDir:
         """Open every log. A failing disk takes the directory offline; nothing is raised for it.
 
         Recovery stops between two logs when it is not wanted any more: False, and what is to follow is `stop`. A
-        directory that was stopped cleanly is loaded to the end, which is quick, and cleanly stopped again then.
-        """
+        directory that was stopped cleanly is loaded to the end, which is quick, and cleanly stopped again then."""
         try:
             return self._load(topic_config, progress, is_wanted)
         except Failure as failure:
-            self._home.failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
+            self._home.on_failed(Failure(Kind.IO, f"loading failed: {failure.message or failure.kind.name}"))
             self.logs.clear()
             self.moves.futures.clear()
             return True
@@ -213,20 +211,22 @@ class LogDir:
         self._ghosts.difference_update(found)
         self.missing = {tp: point for tp, point in points.items() if point and tp not in found}
         self._unopened = {
-            tp: Found(self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0), durable)
+            tp: LogMarks(
+                self._clean, points.get(tp, 0), starts.get(tp, 0), marks.get(tp, 0), cleaned.get(tp, 0), durable
+            )
             for tp in found
         }
         for tp, point in self.missing.items():
-            self._point_text.note(tp, point)
+            self._point_text.set_offset(tp, point)
         for tp, each in self._unopened.items():
-            self._point_text.note(tp, each.recovery_point)
-            self._mark_text.note(tp, each.high_watermark)
-            self._start_text.note(tp, each.start_offset or None)
+            self._point_text.set_offset(tp, each.recovery_point)
+            self._mark_text.set_offset(tp, each.high_watermark)
+            self._start_text.set_offset(tp, each.start_offset or None)
         for done, (tp, directory) in enumerate(found.items()):
             if not self._clean and not is_wanted():
                 _logger.warning("%s: recovery ends after %d of %d logs", self.name, done, len(found))
                 return False
-            self._open(tp, directory, config_of(tp.topic), self._unopened[tp], count)
+            self._open_partition(tp, directory, config_of(tp.topic), self._unopened[tp], count)
             del self._unopened[tp]
             progress(LoadProgress(self.name, done + 1, len(found), scanned))
         self._take_checkpoints(cleaned)
@@ -238,7 +238,7 @@ class LogDir:
         clean, and the file must not say so."""
         for tp, offset in cleaned.items():
             log = self.logs.get(tp)
-            self._clean_text.note(tp, offset)
+            self._clean_text.set_offset(tp, offset)
             self._home.cleaned(tp)
             if log is not None and offset <= log.end_offset:
                 log.cleaning.checkpoint = offset
@@ -260,8 +260,8 @@ class LogDir:
                 seen[tp] = None
                 yield tp, name
 
-    def _open(
-        self, tp: TopicPartition, directory: str, config: TopicConfig, found: Found, scanned: Callable[[int], None]
+    def _open_partition(
+        self, tp: TopicPartition, directory: str, config: TopicConfig, found: LogMarks, scanned: Callable[[int], None]
     ) -> None:
         log = open_log(self._home, tp, directory, config, found, scanned)
         self._home.wake(tp)
@@ -271,7 +271,7 @@ class LogDir:
             self.logs[tp] = log
             self.moves.note_mark(tp)
         if log.recovery_point < log.end_offset:
-            log.flush(self._home.noted)
+            log.flush(self._home.note_failure)
 
     # -- logs ----------------------------------------------------------------------------------------------------------
 
@@ -280,9 +280,9 @@ class LogDir:
         try:
             self.lay_ghosts(tp)
             is_new = self._home.disk.make_dir(str(tp))
-            log = open_log(self._home, tp, str(tp), config, Found(clean=True, is_new=is_new))
+            log = open_log(self._home, tp, str(tp), config, LogMarks(clean=True, is_new=is_new))
         except Failure as failure:
-            self._home.failed(failure.as_value())
+            self._home.on_failed(failure.as_value())
             raise
         log.topic_id = topic_id
         log.write_metadata()
@@ -294,7 +294,7 @@ class LogDir:
         """Take a log out of service: its directory is renamed now and removed later. Raises Failure."""
         self.moves.arrived.pop(tp, None)
         log = self.logs.pop(tp)
-        self.set_aside(log, self._home.noted)
+        self.set_aside(log, self._home.note_failure)
         log.let_go()
 
     def stray(self, tp: TopicPartition) -> str:
@@ -305,7 +305,7 @@ class LogDir:
         self.rename(log.directory, target)
         self._ghosts.add(tp)
         self._home.wake(tp)
-        self._home.disk.sync_dir(ROOT, self._home.noted)
+        self._home.disk.sync_dir(ROOT, self._home.note_failure)
         log.let_go()
         return target
 
@@ -324,7 +324,7 @@ class LogDir:
         try:
             self._home.disk.rename(directory, target)
         except Failure as failure:
-            self._home.failed(failure.as_value())
+            self._home.on_failed(failure.as_value())
             raise
 
     # -- names that come again -----------------------------------------------------------------------------------------
@@ -339,8 +339,7 @@ class LogDir:
         """Take what was deleted out of the checkpoints: a new log must not be taken for the old one of its name.
 
         Before the new one is there, and waiting for it: a recovery point it inherits would vouch for bytes that no
-        flush has covered, a log start for a deletion that was not asked for. Raises Failure.
-        """
+        flush has covered, a log start for a deletion that was not asked for. Raises Failure."""
         self._recovery_points.write_now(self._recovery_point_bytes())
         self._high_watermarks.write_now(self._high_watermark_bytes())
         self._starts.write_now()
@@ -423,7 +422,7 @@ class LogDir:
             log = self._log_here(tp)
             if log is None:
                 del self._home.woken[tp]
-            self._mark_text.note(tp, None if log is None else log.noted_high_watermark())
+            self._mark_text.set_offset(tp, None if log is None else log.noted_high_watermark())
         return self._mark_text.data
 
     def take_unchecked(self) -> list[Log]:
@@ -453,7 +452,9 @@ class LogDir:
 
     def stop(self, done: Done[None]) -> None:
         """Everything to the disk, then the checkpoints, then the mark of a clean stop; `done` in a later turn."""
-        Stop(self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)).begin()
+        CleanShutdown(
+            self._home, list(self._all().values()), lambda failure: self._quiet(failure, done)
+        ).begin_shutdown()
 
     def _quiet(self, failure: Failure | None, done: Done[None]) -> None:
         """The logs are synced; a checkpoint that is being written, perhaps begun meanwhile, comes to its end first."""
@@ -462,7 +463,7 @@ class LogDir:
         if not busy:
             self._stopped(failure, done)
             return
-        barrier = Barrier(lambda later: self._quiet(failure or later, done))
+        barrier = CompletionBarrier(lambda later: self._quiet(failure or later, done))
         for file in busy:
             file.when_idle(barrier.expect())
         barrier.armed()
@@ -475,15 +476,14 @@ class LogDir:
             except Failure as error:
                 failure = error.as_value()
         if failure is not None:
-            self._home.failed(failure)
+            self._home.on_failed(failure)
             _logger.warning("%s is not marked as cleanly stopped, its next start recovers: %s", self.name, failure)
         done(failure)
 
     def _seal(self) -> None:
         """The last writes, in this order: whoever finds the mark believes all the rest.
 
-        A directory that was not loaded stays as it was found; one whose loading ended on the way gets no mark.
-        """
+        A directory that was not loaded stays as it was found; one whose loading ended on the way gets no mark."""
         disk = self._home.disk
         for log in self._all().values():
             log.close()

@@ -12,32 +12,32 @@ from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Disk, Done, Failure
 from ottla.storage.checkpoints import format_partition_metadata, format_snapshot
-from ottla.storage.cleaning.choice import dirty_start
+from ottla.storage.cleaning.cleanable_logs import dirty_start
 from ottla.storage.cleaning.state import CleaningState
-from ottla.storage.epochs_file import EpochsFile
 from ottla.storage.flush import Flush
 from ottla.storage.flush_policy import FlushPolicy
-from ottla.storage.home import Barrier, Home
-from ottla.storage.lack import Lack, format_lack
+from ottla.storage.indexes.leader_epoch_file import EpochsFile
+from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.indexes.txn_index import IndexChecksum
+from ottla.storage.indexes.txn_index_checksums import TxnIndexChecksums
 from ottla.storage.layout import INCOMPLETE, LEADER_EPOCHS, PARTITION_METADATA, ROOT
-from ottla.storage.leader_epochs import EpochEntry, LeaderEpochs
-from ottla.storage.producer_state import ProducerState
-from ottla.storage.reader import Reader
-from ottla.storage.segment import Segment
-from ottla.storage.segment_files import create_segment, discard, snapshot_path
-from ottla.storage.segments import Segments
-from ottla.storage.snapshot_writing import AT_ONCE, SnapshotWriting
-from ottla.storage.tail import Tail
-from ottla.storage.trimming import Trimming
-from ottla.storage.txn_index import Sum
-from ottla.storage.txn_sums import TxnSums
+from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.log_loss import IncompleteLog, format_lack
+from ottla.storage.producers.producer_state import ProducerState
+from ottla.storage.producers.snapshot_writing import AT_ONCE, SnapshotWriting
+from ottla.storage.retention.retention_enforcer import RetentionEnforcer
+from ottla.storage.segments.batch_position_cache import BatchPositionCache
+from ottla.storage.segments.reader import LogReader
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_files import create_segment, discard, snapshot_path
+from ottla.storage.segments.segments import SegmentList
 from ottla.types import INTERNAL_TOPICS, NO_TIMESTAMP, ZERO_UUID, TopicPartition
 
 UNBOUNDED: Final = 2**63 - 1
 """Above every offset."""
 
 
-class Ahead(NamedTuple):
+class ConvertedBatch(NamedTuple):
     """A batch as messages of an older format."""
 
     view: memoryview
@@ -88,19 +88,19 @@ class LogFiles:
 
     def __init__(
         self,
-        home: Home,
+        home: LogDirContext,
         tp: TopicPartition,
         directory: str,
         topic_id: bytes,
         config: TopicConfig,
-        segments: Segments,
+        segments: SegmentList,
         start_offset: int,
         end_offset: int,
         recovery_point: int,
         epochs: list[EpochEntry],
         producers: ProducerState,
         snapshot_offset: int,
-        txn_sums: Mapping[str, Sum],
+        txn_sums: Mapping[str, IndexChecksum],
     ) -> None:
         """A log over what was found (or created) on the disk; the last segment is appendable already."""
         self._home = home
@@ -114,17 +114,17 @@ class LogFiles:
         """Told by replication: retention and DeleteRecords stay below it."""
         self.producers = producers
         producers.attach(home.expiry)
-        self.lack: Lack | None = None  # of what had been durable in it; None: nothing, or it is excused
+        self.lack: IncompleteLog | None = None  # of what had been durable in it; None: nothing, or it is excused
         self.cleaning = CleaningState(lambda fresh: self.vouch((fresh,)))
         self.removable_below = UNBOUNDED
         """Tombstones and markers at or above this offset stay when the log is compacted: another replica may not have
         them yet. Told by replication; a log that is the only replica has no such bound."""
         self._active = segments.active
-        self._tail = Tail()
+        self._tail = BatchPositionCache()
         self._tail_offsets, self._tail_positions = self._tail.offsets, self._tail.positions
-        self._txn_sums = TxnSums(home, lambda: self.directory, segments, txn_sums)
-        self._trimming = Trimming(home, self)
-        self._reader = Reader(segments, self._tail, home.scan)
+        self._txn_sums = TxnIndexChecksums(home, lambda: self.directory, segments, txn_sums)
+        self._trimming = RetentionEnforcer(home, self)
+        self._reader = LogReader(segments, self._tail, home.scan)
         self.epochs_file = EpochsFile(home, lambda: f"{self.directory}/{LEADER_EPOCHS}")
         point, jobs = min(recovery_point, end_offset), self.epochs_file.write_jobs
         self._flush = Flush(home, tp, segments, point, lambda: self.end_offset, jobs)
@@ -141,7 +141,7 @@ class LogFiles:
         """Take a changed configuration; sizes of index files count from the next segment on."""
         self.config = config
         self._append_time = config.message_timestamp_type == "LogAppendTime"
-        self.ahead: Ahead | None = None
+        self.ahead: ConvertedBatch | None = None
         """What the next batch is in the older format that is written, where that was found out beforehand."""
         self.magic = config.message_magic
         """The message format that is written; what was written before may be of any."""
@@ -193,7 +193,7 @@ class LogFiles:
 
     def noted_high_watermark(self) -> int:
         """The high watermark, for the directory's checkpoint; a log that has no record above it is not looked at again
-        before one comes (`Home.woken`)."""
+        before one comes (`LogDirContext.woken`)."""
         if self.high_watermark == self.end_offset:
             self._home.woken.pop(self.tp, None)
             self._home.unchecked[self.tp] = None
@@ -262,14 +262,14 @@ class LogFiles:
         self._tail.clear()
         self._arm_active(self._home.clock.now().wall_ms)
         self._flush.note_names(self.directory)
-        self.write_snapshot(self._home.noted)
-        self._flush.request(self._home.noted)
+        self.write_snapshot(self._home.note_failure)
+        self._flush.request(self._home.note_failure)
 
     def vouch(self, segments: Iterable[Segment]) -> None:
         """The transaction indexes of these segments are whole, and nothing more comes into them. Raises Failure."""
         self._home.wake(self.tp)  # they are new, or sealed now
         for segment in segments:
-            self._txn_sums.note(segment)
+            self._txn_sums.record_checksum(segment)
         self._txn_sums.save()
 
     def skip_to(self, offset: int) -> None:
@@ -333,14 +333,14 @@ class LogFiles:
     def _save_epochs(self, entries: tuple[EpochEntry, ...]) -> None:
         self.epochs_stale = False
         if not self._flush.cut:
-            self.epochs_file.save(entries)
+            self.epochs_file.save_entries(entries)
             return
         # Behind a cut that may not be durable: a power loss can leave new batches behind those that were cut off, and
         # only where their epoch began tells (`recovery`). So that is on the disk before they are.
         try:
             self.epochs_file.write_now(entries)
         except Failure as failure:
-            self._home.failed(failure.as_value())
+            self._home.on_failed(failure.as_value())
 
     def write_metadata(self, then: Callable[[], None] = lambda: None) -> None:
         """Write `partition.metadata` and have the names of a log just created made durable with its first flush.
@@ -349,7 +349,7 @@ class LogFiles:
         """
 
         def written(outcome: object) -> None:
-            self._home.noted(outcome)
+            self._home.note_failure(outcome)
             if not isinstance(outcome, Failure):
                 then()
 
@@ -360,7 +360,7 @@ class LogFiles:
         path = f"{self.directory}/{PARTITION_METADATA}"
         self.disk.replace(path, format_partition_metadata(self.topic_id), written)
 
-    def misses(self, lack: Lack) -> None:
+    def misses(self, lack: IncompleteLog) -> None:
         """It is not what it had been: that stays noted until it is excused. Raises Failure."""
         self.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
         self.lack = lack
@@ -394,7 +394,7 @@ class LogFiles:
         self.write_epochs()
         self._flush_policy.await_all()
 
-    def stop(self, barrier: Barrier, epochs_wait: bool = False) -> bool:
+    def stop(self, barrier: CompletionBarrier, epochs_wait: bool = False) -> bool:
         """Bring what a clean stop needs to its files: snapshot, epochs, entries of indexes.
 
         Returns whether `finish` is to follow: log, indexes or, where `epochs_wait` for it, epochs are not durable.
@@ -410,7 +410,7 @@ class LogFiles:
             return True
         return any(segment.unsaved for segment in self.segments) or not self._flush.clean
 
-    def finish(self, barrier: Barrier) -> None:
+    def finish(self, barrier: CompletionBarrier) -> None:
         """Make log and indexes durable for a clean stop, by syncs of its own."""
         self._flush.request(barrier.expect(), everything=True)
 

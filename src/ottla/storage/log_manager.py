@@ -1,7 +1,7 @@
 """All logs of a broker, over all its log directories, and what they need from time to time.
 
 Zone: deterministic. Finding, creating, deleting logs; the calendar of checkpoints, retention and expiry. Work that
-goes over all logs is done a few logs at a time, in idle moments (`chores`).
+goes over all logs is done a few logs at a time, in idle moments (`background_tasks`).
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.errors import ApiError
 from ottla.seams import Clock, Disk, Done, Entropy, Failure, Instant, Kind, Workers
-from ottla.storage.chores import Chores
+from ottla.storage.background_tasks import BackgroundTasks
 from ottla.storage.cleaning.cleaner import Cleaner
-from ottla.storage.found_logs import FoundLog, found_logs
-from ottla.storage.home import Barrier, Home
-from ottla.storage.lack import Lack
-from ottla.storage.load_progress import LOGS_PER_LINE, LoadProgress
+from ottla.storage.future_log import FutureLog, settle
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
+from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
 from ottla.storage.log_files import UNBOUNDED
-from ottla.storage.moving import Move, settle
-from ottla.storage.producer_expiry import ProducerExpiry
-from ottla.storage.retention_queue import RetentionQueue
-from ottla.storage.room import Room
+from ottla.storage.log_loss import IncompleteLog
+from ottla.storage.producers.producer_expiry import ProducerExpiry
+from ottla.storage.recovery.found_logs import FoundLog, found_logs
+from ottla.storage.recovery.load_progress import LOGS_PER_LINE, LoadProgress
+from ottla.storage.retention.disk_reserve import DiskReserve
+from ottla.storage.retention.retention_queue import RetentionQueue
 from ottla.storage.safeguards import Safeguards
-from ottla.storage.scan import HeaderScan
+from ottla.storage.segments.scan import HeaderScan
 from ottla.storage.timers import Timers
 from ottla.types import ZERO_UUID, TopicPartition, uuid_to_text
 
@@ -75,14 +75,14 @@ class LogManager:
         safeguards = safeguards or Safeguards()
         self._expiry = ProducerExpiry()
         self._homes = [
-            Home(disk, clock, entropy, self.timers, safeguards, scan, workers, self._expiry) for disk in disks
+            LogDirContext(disk, clock, entropy, self.timers, safeguards, scan, workers, self._expiry) for disk in disks
         ]
-        self._rooms = [Room(home) for home in self._homes]
+        self._rooms = [DiskReserve(home) for home in self._homes]
         self.dirs = tuple(LogDir(home) for home in self._homes)
         """One per log directory, in the order of the configuration."""
         self._deleted_ids: dict[TopicPartition, bytes] = {}
         """Topic ids of logs that were deleted and are missing since (`LogDir.missing`)."""
-        self._chores = Chores(clock, self.timers)
+        self._chores = BackgroundTasks(clock, self.timers)
         self._retention = RetentionQueue()
         self.removable_at_first = UNBOUNDED
         """Of every log that is loaded, before anybody says more: its `removable_below`. The cleaner begins at once."""
@@ -131,7 +131,7 @@ class LogManager:
             try:
                 each.claim(cluster_id, node_id, check_only)
             except Failure as failure:
-                home.failed(Failure(Kind.IO, failure.message or failure.kind.name))
+                home.on_failed(Failure(Kind.IO, failure.message or failure.kind.name))
 
     def configure(self, config: BrokerConfig) -> None:
         """Settings of the broker have changed; what topics take from them is told to their logs."""
@@ -168,7 +168,7 @@ class LogManager:
         if self.cleaner is not None:
             self.cleaner.stop()
         self.timers.clear()
-        barrier = Barrier(done)
+        barrier = CompletionBarrier(done)
         working = [each for each in self.dirs if each.offline is None]
         for each in working:
             each.stop(barrier.expect())
@@ -252,7 +252,7 @@ class LogManager:
         except Failure as failure:
             _logger.error("the log of %s in %s cannot be set aside: %s", tp, directory.name, failure)
 
-    def create(
+    def create_log(
         self, tp: TopicPartition, topic_id: bytes, config: TopicConfig, is_new: bool = True, preferred: str = ""
     ) -> Log:
         """A new log, in the preferred directory, else in the one that has the fewest, and room.
@@ -276,17 +276,17 @@ class LogManager:
         home = chosen or min(working, key=lambda each: (each.short, len(each.logs)))
         log = home.create(tp, topic_id, config)
         if had and not is_new:
-            log.misses(Lack.END)
+            log.misses(IncompleteLog.END)
         return log
 
-    def delete(self, tp: TopicPartition) -> None:
+    def delete_log(self, tp: TopicPartition) -> None:
         """Delete a log: out of service now, its files after file.delete.delay.ms. Raises Failure.
 
-        One that had records is missing from then on, until `forget_topics` or `create`: if the controller still counts
-        on this replica at the next start, it is told that the records are gone.
+        One that had records is missing from then on, until `forget_topics` or `create_log`: if the controller still
+        counts on this replica at the next start, it is told that the records are gone.
         """
         self._drop_copies(tp)
-        self._retention.forget(tp)
+        self._retention.forget_log(tp)
         for each in self.dirs:
             if tp in each.logs:
                 end_offset, topic_id = each.logs[tp].end_offset, each.logs[tp].topic_id
@@ -310,22 +310,22 @@ class LogManager:
                 if tp in each.moves.futures:
                     each.moves.drop(tp)
                 if tp in each.moves.leaving:
-                    each.moves.drop_left(each.moves.leaving[tp], _noted)
+                    each.moves.drop_left(each.moves.leaving[tp], _do_nothing)
             except Failure as failure:
                 _logger.error("a copy of %s in %s cannot be deleted: %s", tp, each.name, failure)
 
     # -- moves between directories -------------------------------------------------------------------------------------
 
-    def move_under_way(self, tp: TopicPartition) -> Move | None:
+    def move_under_way(self, tp: TopicPartition) -> FutureLog | None:
         """The move whose copy was found at the start, brought up to what it has in common. Raises Failure."""
         begin = next((each for each in self._working() if tp in each.logs), None)
         end = next((each for each in self._working() if tp in each.moves.futures), None)
-        return None if begin is None or end is None else Move(begin, end, begin.logs[tp])
+        return None if begin is None or end is None else FutureLog(begin, end, begin.logs[tp])
 
-    def begin_move(self, tp: TopicPartition, target: LogDir) -> Move:
+    def begin_move(self, tp: TopicPartition, target: LogDir) -> FutureLog:
         """Have a log that is served move to another directory. Raises Failure, and nothing has changed."""
         begin = next(each for each in self._working() if tp in each.logs)
-        return Move(begin, target, begin.logs[tp])
+        return FutureLog(begin, target, begin.logs[tp])
 
     def is_moving(self, tp: TopicPartition) -> bool:
         """Whether there is a copy of its log, or the one it was copied from: then nothing is compacted.
@@ -362,7 +362,7 @@ class LogManager:
 
     def _look_for_room(self) -> None:
         reserve = self._config.ottla_log_dir_reserve_bytes
-        wait_ms = min(room.look(reserve) for room in self._rooms)
+        wait_ms = min(room.check_free_space(reserve) for room in self._rooms)
         self.timers.add(self._clock.now().mono_ns + wait_ms * 1_000_000, self._look_for_room)
 
     def _every(self, interval_ms: int, action: Callable[[], None], delay_ms: int | None = None) -> None:
@@ -406,7 +406,7 @@ class LogManager:
         has_dropped = self._drop_old(log, now)
         due_ms = log.retention_due_ms(now)
         if due_ms is not None and due_ms > now.wall_ms:
-            self._retention.schedule(log.tp, due_ms)
+            self._retention.schedule_log(log.tp, due_ms)
         elif due_ms is not None:
             self._check_again(log)
         return has_dropped
@@ -462,5 +462,5 @@ def _say(progress: LoadProgress) -> None:
         _logger.info(text, progress.directory, done, total, progress.bytes_scanned)
 
 
-def _noted(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """A directory that fails is noted by itself."""

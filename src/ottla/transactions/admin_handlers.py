@@ -3,7 +3,7 @@
 Zone: deterministic.
 
 Version notes. ListTransactions 1 filters by duration (KIP-994), 2 by a pattern of transactional ids (KIP-1152): a
-regular expression, of which a client can make what it likes, so what it may cost is limited (`ottla.patterns`).
+regular expression, of which a client can make what it likes, so what it may cost is limited (`ottla.linear_regex`).
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import islice
 from typing import Final
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.gather import Gather
-from ottla.patterns import Pattern, PatternError, TooCostly
+from ottla.fan_in import FanIn
+from ottla.linear_regex import Pattern, PatternError, TooCostly
 from ottla.requests import Context, Parts, handles
 from ottla.transactions.commands import DescribeTransaction
 from ottla.transactions.messages import described, listed, unknown_states
@@ -58,7 +58,7 @@ class TransactionAdminHandlers:
     def describe_transactions(self, context: Context, request: DescribeTransactionsRequest) -> None:
         """State, producer and partitions of each; errors of single ones stand in their places."""
         names = list(dict.fromkeys(request.transactional_ids))
-        gather: Gather[_Row] = Gather(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
+        gather: FanIn[_Row] = FanIn(lambda rows: context.reply(DescribeTransactionsResponse(transaction_states=rows)))
         for name in names:
             self._transactions.submit(DescribeTransaction(name, _row_for(name, gather.slot())))
         gather.close()
@@ -72,14 +72,14 @@ class TransactionAdminHandlers:
         unknown = unknown_states(request)
         pattern = _pattern_of(request)
 
-        def answer(outcome: Mapping[str, Transaction] | ApiError) -> None:
+        def send_response(outcome: Mapping[str, Transaction] | ApiError) -> None:
             if isinstance(outcome, ApiError):
                 context.reply(ListTransactionsResponse(error_code=outcome.code))
                 return
             response = ListTransactionsResponse(unknown_state_filters=unknown)
             self._list_slice(context, request, response, iter(list(outcome.items())), pattern)
 
-        self._transactions.list_all(answer)
+        self._transactions.list_all(send_response)
 
     def _list_slice(
         self,

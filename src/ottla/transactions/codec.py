@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.parsing import UnknownType, parse_record
 from ottla.record.internal.transactions import TRANSACTION_RECORDS, TransactionLogKey, TransactionLogValue
-from ottla.transactions.state import Status, Transaction
+from ottla.transactions.state import Transaction, TransactionStatus
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.wire.primitives import uvarint
 
@@ -56,7 +56,7 @@ class TransactionCodec:
         if entry.transaction is None:
             return key, None
         txn = entry.transaction
-        if txn.status is Status.EMPTY:
+        if txn.status is TransactionStatus.EMPTY:
             return key, _packed(txn, b"\0")  # null for a producer that has no transaction yet
         return key, _packed(txn, self._known.get(txn.partitions) or self._remembered(txn.partitions))
 
@@ -131,8 +131,8 @@ def _loaded(value: TransactionLogValue) -> Transaction:
     )
 
 
-def _status(number: int) -> Status:
+def _status(number: int) -> TransactionStatus:
     try:
-        return Status(number)
+        return TransactionStatus(number)
     except ValueError:
         raise CorruptRecord(f"a transaction of status {number}") from None

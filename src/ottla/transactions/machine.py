@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, TypeVar
 
-from ottla.coordinator.shard import NOTHING, Answer, Origin, Outcome, Refuse
+from ottla.coordinator.shard import NOTHING, AnswerEffect, Decision, EntryOrigin, Refusal
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Instant
 from ottla.transactions import rules
@@ -32,7 +32,7 @@ from ottla.transactions.commands import (
     VerifyPartitions,
 )
 from ottla.transactions.safeguards import TransactionSafeguards
-from ottla.transactions.state import UNBUMPED, Identity, Status, Transaction, completed
+from ottla.transactions.state import UNBUMPED, ProducerIdentity, Transaction, TransactionStatus, completed
 from ottla.types import TopicPartition
 
 W = TypeVar("W", AddPartitions, VerifyPartitions, EndTransaction)
@@ -58,7 +58,7 @@ class Policy(NamedTuple):
     safeguards: TransactionSafeguards = TransactionSafeguards()
 
 
-class Outside(Protocol):
+class TransactionEffects(Protocol):
     """What a machine needs done. Nothing of it calls back into the machine within the call."""
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
@@ -77,7 +77,7 @@ class Outside(Protocol):
 class TakeId(NamedTuple):
     """The effect of getting a producer id for a command."""
 
-    outside: Outside
+    outside: TransactionEffects
     command: InitProducerId | EndTransaction
 
     def perform(self) -> None:
@@ -91,7 +91,7 @@ class TakeId(NamedTuple):
 class SendMarkers(NamedTuple):
     """The effect of writing markers, which must not begin before the decision is committed."""
 
-    outside: Outside
+    outside: TransactionEffects
     markers: Markers
 
     def perform(self) -> None:
@@ -121,7 +121,7 @@ class Looked(NamedTuple):
 class TransactionMachine:
     """Implements `Shard`. All transactional ids of one partition."""
 
-    def __init__(self, policy: Policy, outside: Outside, coordinator_epoch: int) -> None:
+    def __init__(self, policy: Policy, outside: TransactionEffects, coordinator_epoch: int) -> None:
         """`coordinator_epoch`: the leader epoch of the partition; markers carry it, so that older ones are refused."""
         self.transactions: dict[str, Transaction] = {}
         """By transactional id, the one that was changed last at the end."""
@@ -141,19 +141,19 @@ class TransactionMachine:
 
     # -- commands ------------------------------------------------------------------------------------------------------
 
-    def handle(self, command: TransactionCommand, now: Instant) -> Outcome:
+    def handle(self, command: TransactionCommand, now: Instant) -> Decision:
         """Decide. Changes nothing."""
         try:
             return self._RULES[type(command)](self, command, now.wall_ms)
         except ApiError as error:
-            answer = (_told(command, error.as_value()),)
+            answer = (_answer_command(command, error.as_value()),)
             at_once = error.code is ErrorCode.CONCURRENT_TRANSACTIONS
-            return Outcome(now=answer) if at_once else Outcome(committed=answer)
+            return Decision(now=answer) if at_once else Decision(committed=answer)
         except rules.FreshIdNeeded:
             assert isinstance(command, InitProducerId | EndTransaction), "only these ever need an id"
-            return Outcome(now=(TakeId(self._outside, command),))
+            return Decision(now=(TakeId(self._outside, command),))
 
-    def _initialise(self, command: InitProducerId, now_ms: int) -> Outcome:
+    def _initialise(self, command: InitProducerId, now_ms: int) -> Decision:
         rules.check_id(command.transactional_id)
         self._check_timeout(command.timeout_ms)
         txn = self.transactions.get(command.transactional_id)
@@ -176,33 +176,33 @@ class TransactionMachine:
                 f"a transaction may take 1 to {limit} ms (transaction.max.timeout.ms), not {timeout_ms}",
             )
 
-    def _widen(self, command: AddPartitions, now_ms: int) -> Outcome:
+    def _widen(self, command: AddPartitions, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
         after = rules.widen(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
         if after is txn:
-            return Outcome(committed=(_told(command, None),))
+            return Decision(committed=(_answer_command(command, None),))
         return self._become(command, command.transactional_id, after, None)
 
-    def _verify(self, command: VerifyPartitions, _: int) -> Outcome:
+    def _verify(self, command: VerifyPartitions, _: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
         verdict = rules.verify(txn, command if self._checks_epochs else _believed(command, txn))
-        return Outcome(committed=(_told(command, verdict),))
+        return Decision(committed=(_answer_command(command, verdict),))
 
-    def _end(self, command: EndTransaction, now_ms: int) -> Outcome:
+    def _end(self, command: EndTransaction, now_ms: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
         after = rules.end(txn, command if self._checks_epochs else _believed(command, txn), now_ms)
         if after is txn:
-            return Outcome(committed=(_told(command, after.successor),))
+            return Decision(committed=(_answer_command(command, after.successor),))
         after = _bumped(txn, after, self._policy.safeguards.bump_at_end)
         return self._become(command, command.transactional_id, after, after.successor)
 
-    def _become(self, command: TransactionCommand, name: str, after: Transaction, answer: object) -> Outcome:
+    def _become(self, command: TransactionCommand, name: str, after: Transaction, answer: object) -> Decision:
         """Journal a transition, and tell whoever asked when it holds."""
         records, markers = self._transition(name, after)
-        told = _new(Answer, (command.ticket, answer))
+        told = _new(AnswerEffect, (command.ticket, answer))
         if not self._policy.safeguards.decided_before_marked:
-            return Outcome(records=records, now=markers, committed=(told,))
-        return _new(Outcome, ((), records, (), (told, *markers), None))
+            return Decision(records=records, now=markers, committed=(told,))
+        return _new(Decision, ((), records, (), (told, *markers), None))
 
     def _transition(self, name: str, after: Transaction) -> tuple[list[Entry], list[SendMarkers]]:
         """Entries and markers of a next state. What is decided and has no partitions is complete at once."""
@@ -225,43 +225,43 @@ class TransactionMachine:
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
-    def _acknowledge(self, command: MarkersWritten, now_ms: int) -> Outcome:
+    def _acknowledge(self, command: MarkersWritten, now_ms: int) -> Decision:
         txn = self._ending(command.transactional_id, command.identity)
-        answer = _told(command, None)
+        answer = _answer_command(command, None)
         if txn is None:  # said twice, or of a transaction that is over
-            return Outcome(now=(answer,))
+            return Decision(now=(answer,))
         if self.unmarked[command.transactional_id].difference(command.partitions):
             event = Acknowledged(command.transactional_id, command.partitions)
-            return Outcome(volatile=(event,), now=(answer,))
+            return Decision(volatile=(event,), now=(answer,))
         done = _new(Entry, (command.transactional_id, completed(txn, now_ms)))
-        return _new(Outcome, ((), (done,), (answer,), (), None))
+        return _new(Decision, ((), (done,), (answer,), (), None))
 
-    def _resume(self, command: ResumeMarkers, _: int) -> Outcome:
+    def _resume(self, command: ResumeMarkers, _: int) -> Decision:
         txn = self.transactions.get(command.transactional_id)
-        answer = _told(command, None)
+        answer = _answer_command(command, None)
         if txn is None or not txn.status.ending:
-            return Outcome(now=(answer,))
+            return Decision(now=(answer,))
         missing = self.unmarked[command.transactional_id]
         again = (self._markers(command.transactional_id, txn, missing),) if missing else ()
-        return Outcome(now=(answer,), committed=again)
+        return Decision(now=(answer,), committed=again)
 
-    def _ending(self, transactional_id: str, identity: Identity) -> Transaction | None:
+    def _ending(self, transactional_id: str, identity: ProducerIdentity) -> Transaction | None:
         txn = self.transactions.get(transactional_id)
         return txn if txn is not None and txn.status.ending and txn.identity == identity else None
 
     # -- views ---------------------------------------------------------------------------------------------------------
 
-    def _describe(self, command: DescribeTransaction, _: int) -> Outcome:
+    def _describe(self, command: DescribeTransaction, _: int) -> Decision:
         rules.check_id(command.transactional_id)
         txn = self.transactions.get(command.transactional_id)
         if txn is None:
             text = f"transactional id {command.transactional_id!r} is not known"
             raise ApiError(ErrorCode.TRANSACTIONAL_ID_NOT_FOUND, text)
-        return Outcome(committed=(_told(command, self._shown(command.transactional_id, txn)),))
+        return Decision(committed=(_answer_command(command, self._shown(command.transactional_id, txn)),))
 
-    def _list(self, command: ListTransactions, _: int) -> Outcome:
+    def _list(self, command: ListTransactions, _: int) -> Decision:
         everything = {name: self._shown(name, txn) for name, txn in self.transactions.items()}
-        return Outcome(committed=(_told(command, everything),))
+        return Decision(committed=(_answer_command(command, everything),))
 
     def _shown(self, transactional_id: str, txn: Transaction) -> Transaction:
         """Of a decided transaction the partitions that still wait for their marker."""
@@ -270,7 +270,7 @@ class TransactionMachine:
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
-    def apply(self, entry: object, origin: Origin) -> None:  # noqa: ARG002  # all is in the entry
+    def apply(self, entry: object, origin: EntryOrigin) -> None:  # noqa: ARG002  # all is in the entry
         """Take a record or a volatile event. The only method that changes the state."""
         if isinstance(entry, Entry):
             self._store(entry.transactional_id, entry.transaction)
@@ -286,12 +286,12 @@ class TransactionMachine:
         if before is not None and before.status.ending:
             self.unmarked.pop(transactional_id, None)
             self._complete.pop(transactional_id, None)
-        elif before is not None and (txn is None or txn.status is not Status.ONGOING):
+        elif before is not None and (txn is None or txn.status is not TransactionStatus.ONGOING):
             self._ongoing.pop(transactional_id, None)
         if txn is None:
             return
         self.transactions[transactional_id] = txn
-        if txn.status is Status.ONGOING:
+        if txn.status is TransactionStatus.ONGOING:
             self._ongoing[transactional_id] = None
             self._begun = True
         elif txn.status.ending:
@@ -299,15 +299,15 @@ class TransactionMachine:
             if not txn.partitions:
                 self._complete[transactional_id] = None
 
-    def on_loaded(self, now: Instant) -> Outcome:
+    def on_loaded(self, now: Instant) -> Decision:
         """Markers of what was decided are written again, once it is known that the decision holds."""
         policy = self._policy
         unmarked = self.unmarked if policy.safeguards.marked_again else {}
         markers = [self._markers(name, self.transactions[name], left) for name, left in unmarked.items() if left]
         looked = Looked(self._next(now, policy.abort_interval_ms), self._next(now, policy.expire_interval_ms))
-        return Outcome(volatile=(looked,), committed=markers)
+        return Decision(volatile=(looked,), committed=markers)
 
-    def waiting(self) -> Sequence[Refuse]:
+    def waiting(self) -> Sequence[Refusal]:
         """Nobody: whoever has to wait is told to try again."""
         return ()
 
@@ -321,18 +321,18 @@ class TransactionMachine:
             return min(self._timeouts_ns, self._expiry_ns)
         return self._expiry_ns if self.transactions else None
 
-    def on_time(self, now: Instant) -> Outcome:
+    def on_time(self, now: Instant) -> Decision:
         """Abort some of what has timed out, or forget some of what nobody uses."""
         if self._complete:
             names = list(islice(self._complete, ABORTS_PER_STEP))
-            return Outcome(records=[Entry(name, completed(self.transactions[name], now.wall_ms)) for name in names])
+            return Decision(records=[Entry(name, completed(self.transactions[name], now.wall_ms)) for name in names])
         if self._begun and self._timeouts_ns <= now.mono_ns:
             return self._abort_some(now)
         if self._expiry_ns <= now.mono_ns:
             return self._forget_some(now)
         return NOTHING
 
-    def _abort_some(self, now: Instant) -> Outcome:
+    def _abort_some(self, now: Instant) -> Decision:
         version = rules.version_of_aborts(self._policy.version)
         records: list[Entry] = []
         markers: list[SendMarkers] = []
@@ -345,7 +345,7 @@ class TransactionMachine:
             markers += effects
         # Where there were some there may be more: another step follows at once.
         looked = () if records else (Looked(timeouts_ns=self._next(now, self._policy.abort_interval_ms)),)
-        return Outcome(looked, records, (), markers)
+        return Decision(looked, records, (), markers)
 
     def _timed_out(self, now_ms: int) -> Iterator[str]:
         transactions, partitions, found = self.transactions, 0, 0
@@ -357,10 +357,10 @@ class TransactionMachine:
                 found += 1
                 yield name
 
-    def _forget_some(self, now: Instant) -> Outcome:
+    def _forget_some(self, now: Instant) -> Decision:
         names = list(self._expired(now.wall_ms))
         looked = () if names else (Looked(expiry_ns=self._next(now, self._policy.expire_interval_ms)),)
-        return Outcome(looked, [Entry(name, None) for name in names])
+        return Decision(looked, [Entry(name, None) for name in names])
 
     def _expired(self, now_ms: int) -> Iterator[str]:
         """The least recently changed ones come first, so that those in use are not looked at."""
@@ -377,7 +377,7 @@ class TransactionMachine:
     def _next(self, now: Instant, interval_ms: int) -> int:
         return now.mono_ns + interval_ms * _NS_PER_MS
 
-    _RULES: ClassVar[Mapping[type, Callable[[TransactionMachine, Any, int], Outcome]]] = {
+    _RULES: ClassVar[Mapping[type, Callable[[TransactionMachine, Any, int], Decision]]] = {
         InitProducerId: _initialise,
         AddPartitions: _widen,
         VerifyPartitions: _verify,
@@ -402,6 +402,6 @@ def _believed(command: W, txn: Transaction | None) -> W:
     return command if txn is None else command._replace(identity=txn.identity)
 
 
-def _told(command: TransactionCommand, value: object) -> Answer:
+def _answer_command(command: TransactionCommand, value: object) -> AnswerEffect:
     """The ticket of a command takes what the command's rule gives."""
-    return _new(Answer, (command.ticket, value))
+    return _new(AnswerEffect, (command.ticket, value))

@@ -14,7 +14,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.requests import Context, InPieces, Steps
 from ottla.transactions.commands import AddPartitions
 from ottla.transactions.messages import code_for
-from ottla.transactions.state import UNBUMPED, Identity
+from ottla.transactions.state import UNBUMPED, ProducerIdentity
 from ottla.types import TopicPartition
 from ottla.wire.limits import SLICE
 from ottla.wire.messages import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
@@ -35,7 +35,7 @@ def is_large(request: AddPartitionsToTxnRequest) -> bool:
     return weigh(request, PATH) > SLICE
 
 
-class ManyPartitions:
+class ManyPartitionsRequest:
     """One large request of a client. What it repeats is answered as often."""
 
     def __init__(self, context: Context, request: AddPartitionsToTxnRequest, refusal: Refusal) -> None:
@@ -52,17 +52,17 @@ class ManyPartitions:
     def steps(self, submit: Callable[[AddPartitions], None]) -> Steps:
         """Check all. Where none is refused, `submit` adds them, and the answer follows; else the answer says why."""
         for part in split(self._request, PATH, SLICE):
-            self._check(part)
+            self._check_part(part)
             yield _CHECK_US * weigh(part, PATH)
         if any(self._codes):
             return InPieces(_ANSWER_PATH, self._refused())
         request = self._request
-        identity = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+        identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
         name = request.v3_and_below_transactional_id
-        submit(AddPartitions(name, identity, list(self._known), UNBUMPED, self._answer))
+        submit(AddPartitions(name, identity, list(self._known), UNBUMPED, self._send_response))
         return None
 
-    def _check(self, part: AddPartitionsToTxnRequest) -> None:
+    def _check_part(self, part: AddPartitionsToTxnRequest) -> None:
         self._parts.append(part)
         for tp in _partitions(part):
             code = self._refusal(tp, True)
@@ -70,7 +70,7 @@ class ManyPartitions:
             if not code:
                 self._known[tp] = None
 
-    def _answer(self, outcome: ApiError | None) -> None:
+    def _send_response(self, outcome: ApiError | None) -> None:
         code = ErrorCode.NONE
         if outcome is not None:
             code = code_for(self._context.api_key, self._context.api_version, outcome)

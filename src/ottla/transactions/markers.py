@@ -40,14 +40,14 @@ HAS_IT: Final = (  # what a partition says that needs no marker any more
 )
 
 
-class Written(NamedTuple):
+class PartitionsMarked(NamedTuple):
     """Partitions that need no marker of this transaction any more."""
 
     markers: Markers
     partitions: Sequence[TopicPartition]
 
 
-class Batch(NamedTuple):
+class MarkerBatch(NamedTuple):
     """What one broker is told at once."""
 
     node: int
@@ -59,7 +59,7 @@ class Batch(NamedTuple):
         return WriteTxnMarkersRequest(markers=[_marker(*part) for part in self.parts])
 
 
-class _Job:
+class _MarkerWork:
     """The markers of one transaction."""
 
     __slots__ = ("failures", "in_flight", "markers", "not_before_ns", "todo")
@@ -77,10 +77,10 @@ class MarkerQueue:
 
     def __init__(self, leader_of: LeaderOf) -> None:
         self._leader_of = leader_of
-        self._jobs: dict[str, _Job] = {}
-        self._ready: dict[str, _Job] = {}
+        self._jobs: dict[str, _MarkerWork] = {}
+        self._ready: dict[str, _MarkerWork] = {}
         """Those with something to do, whether it may be done now or only after a while."""
-        self._held_up: dict[str, _Job] = {}
+        self._held_up: dict[str, _MarkerWork] = {}
         """Those with something to do for busy brokers only: not to be walked for each new one."""
         self._look_again_ns = 0
         """When to walk them all the same, for leaders move."""
@@ -105,11 +105,11 @@ class MarkerQueue:
         assert markers.partitions, "a transaction without partitions needs no markers"
         job = self._jobs.get(markers.transactional_id)
         if job is None or job.markers.identity != markers.identity or _older(job.markers, markers):
-            job = self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _Job(markers)
+            job = self._jobs[markers.transactional_id] = self._ready[markers.transactional_id] = _MarkerWork(markers)
             job.not_before_ns = not_before_ns
             self._held_up.pop(markers.transactional_id, None)
 
-    def forget(self, keep: Callable[[Markers], bool]) -> None:
+    def drop_markers(self, keep: Callable[[Markers], bool]) -> None:
         """Give up what is not ours any more: another coordinator writes it."""
         self._jobs = {name: job for name, job in self._jobs.items() if keep(job.markers)}
         self._ready = {name: job for name, job in self._jobs.items() if job.todo}
@@ -117,9 +117,9 @@ class MarkerQueue:
 
     # -- out -----------------------------------------------------------------------------------------------------------
 
-    def take(self, now_ns: int) -> tuple[list[Batch], list[Written]]:
+    def drain_due_markers(self, now_ns: int) -> tuple[list[MarkerBatch], list[PartitionsMarked]]:
         """What to send now, and partitions that are gone, with what was written in them."""
-        gone: list[Written] = []
+        gone: list[PartitionsMarked] = []
         by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]] = {}
         if now_ns >= self._look_again_ns:
             self._free()
@@ -138,7 +138,7 @@ class MarkerQueue:
             self._held_up.clear()
 
     def _sort(
-        self, job: _Job, by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]], now_ns: int
+        self, job: _MarkerWork, by_node: dict[int, list[tuple[Markers, list[TopicPartition]]]], now_ns: int
     ) -> list[TopicPartition]:
         """Hand the partitions of a job to the brokers that lead them; which ones are gone."""
         lost: list[TopicPartition] = []
@@ -162,13 +162,13 @@ class MarkerQueue:
             by_node.setdefault(node, []).append((job.markers, partitions))
         return lost
 
-    def _hold_up(self, job: _Job, now_ns: int) -> None:
+    def _hold_up(self, job: _MarkerWork, now_ns: int) -> None:
         if not self._held_up:
             self._look_again_ns = now_ns + RETRY_MIN_MS * _NS_PER_MS
         name = job.markers.transactional_id
         self._held_up[name] = self._ready.pop(name)
 
-    def _batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[Batch]:
+    def _batches(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Iterator[MarkerBatch]:
         """Requests of bounded size, as many as the broker takes at a time; the rest waits."""
         while parts and self._busy.get(node, 0) < IN_FLIGHT:
             size, count = 0, 0
@@ -180,7 +180,7 @@ class MarkerQueue:
             yield self._batch(node, parts[:count])
             del parts[:count]
 
-    def _batch(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> Batch:
+    def _batch(self, node: int, parts: list[tuple[Markers, list[TopicPartition]]]) -> MarkerBatch:
         self._busy[node] = self._busy.get(node, 0) + 1
         for markers, partitions in parts:
             job = self._jobs[markers.transactional_id]
@@ -188,10 +188,10 @@ class MarkerQueue:
                 del job.todo[tp]
                 job.in_flight[tp] = None
             self._rest(job)
-        return Batch(node, parts)
+        return MarkerBatch(node, parts)
 
     def deadline(self) -> int | None:
-        """When `take` should be called again, monotonic ns; answers may make it worth while earlier."""
+        """When `drain_due_markers` should be called again, monotonic ns; answers may make it worth while earlier."""
         times = [job.not_before_ns for job in self._ready.values() if job.not_before_ns]
         if self._held_up:
             times.append(self._look_again_ns)
@@ -199,17 +199,19 @@ class MarkerQueue:
 
     # -- in ------------------------------------------------------------------------------------------------------------
 
-    def answered(self, batch: Batch, response: WriteTxnMarkersResponse | None, now_ns: int) -> list[Written]:
+    def on_marker_response(
+        self, batch: MarkerBatch, response: WriteTxnMarkersResponse | None, now_ns: int
+    ) -> list[PartitionsMarked]:
         """Take the answer to a batch, None when there was none. Which partitions have their marker now."""
         codes = {} if response is None else _codes(response)
         places = [(markers.identity.producer_id, tp) for markers, partitions in batch.parts for tp in partitions]
-        return self.told(batch, [codes.get(place) for place in places], now_ns)
+        return self.on_marker_codes(batch, [codes.get(place) for place in places], now_ns)
 
-    def told(self, batch: Batch, codes: Sequence[int | None], now_ns: int) -> list[Written]:
+    def on_marker_codes(self, batch: MarkerBatch, codes: Sequence[int | None], now_ns: int) -> list[PartitionsMarked]:
         """The same with a code for each partition of the batch, in their order; None: nothing was said of it."""
         self._busy[batch.node] -= 1
         self._free()
-        written: list[Written] = []
+        written: list[PartitionsMarked] = []
         at = 0
         for markers, partitions in batch.parts:
             mine = codes[at : at + len(partitions)]
@@ -219,18 +221,20 @@ class MarkerQueue:
                 continue
             done = [tp for tp, code in zip(partitions, mine, strict=True) if code in HAS_IT]
             if len(done) < len(partitions):
-                self._again(job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in HAS_IT], now_ns)
+                self._retry_partitions(
+                    job, [tp for tp, code in zip(partitions, mine, strict=True) if code not in HAS_IT], now_ns
+                )
             if done:
                 written.append(self._done(job, done))
         return written
 
-    def put_back(self, written: Written, now_ns: int) -> None:
+    def put_back(self, written: PartitionsMarked, now_ns: int) -> None:
         """The machine could not take note: say it again, after the marker is written again."""
         job = self._jobs.get(written.markers.transactional_id)
         if job is not None and job.markers is written.markers:
-            self._again(job, written.partitions, now_ns)
+            self._retry_partitions(job, written.partitions, now_ns)
 
-    def noted(self, written: Written) -> None:
+    def mark_written(self, written: PartitionsMarked) -> None:
         """The machine has taken note."""
         job = self._jobs.get(written.markers.transactional_id)
         if job is None or job.markers is not written.markers:
@@ -240,20 +244,20 @@ class MarkerQueue:
         if not job.todo and not job.in_flight:
             del self._jobs[written.markers.transactional_id]
 
-    def _done(self, job: _Job, partitions: Sequence[TopicPartition]) -> Written:
+    def _done(self, job: _MarkerWork, partitions: Sequence[TopicPartition]) -> PartitionsMarked:
         for tp in partitions:
             job.todo.pop(tp, None)
             job.in_flight[tp] = None
         self._rest(job)
-        return Written(job.markers, tuple(partitions))
+        return PartitionsMarked(job.markers, tuple(partitions))
 
-    def _rest(self, job: _Job) -> None:
+    def _rest(self, job: _MarkerWork) -> None:
         """There may be nothing to do for it any more."""
         if not job.todo:
             self._ready.pop(job.markers.transactional_id, None)
             self._held_up.pop(job.markers.transactional_id, None)
 
-    def _again(self, job: _Job, partitions: Sequence[TopicPartition], now_ns: int) -> None:
+    def _retry_partitions(self, job: _MarkerWork, partitions: Sequence[TopicPartition], now_ns: int) -> None:
         for tp in partitions:
             job.in_flight.pop(tp, None)
             job.todo[tp] = None

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.coordinator.shard import Ticket
+from ottla.coordinator.shard import Completion
 from ottla.errors import ApiError, ErrorCode
 from ottla.transactions.commands import AddPartitions, EndTransaction, InitProducerId, VerifyPartitions
-from ottla.transactions.state import BUMPED, UNBUMPED, Identity, Status, Transaction
+from ottla.transactions.state import BUMPED, UNBUMPED, ProducerIdentity, Transaction, TransactionStatus
 from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
 from ottla.wire.messages.add_to_txn import (
     AddOffsetsToTxnRequest,
@@ -39,7 +39,7 @@ FENCED_FROM: Final[Mapping[int, int]] = {
 }
 """The version of an API from which on clients know PRODUCER_FENCED."""
 
-Codes = Mapping[TopicPartition, ErrorCode]
+PartitionCodes = Mapping[TopicPartition, ErrorCode]
 _new = tuple.__new__  # a third of the time of the class's own
 
 
@@ -53,20 +53,20 @@ def code_for(api_key: int, version: int, error: ApiError) -> ErrorCode:
 # -- InitProducerId ----------------------------------------------------------------------------------------------------
 
 
-def init_command(request: InitProducerIdRequest, ticket: Ticket[Identity]) -> InitProducerId:
+def init_command(request: InitProducerIdRequest, ticket: Completion[ProducerIdentity]) -> InitProducerId:
     """Of a producer with a transactional id. Raises ApiError INVALID_REQUEST for half an identity."""
     return InitProducerId(request.transactional_id or "", request.transaction_timeout_ms, expected_of(request), ticket)
 
 
-def expected_of(request: InitProducerIdRequest) -> Identity | None:
+def expected_of(request: InitProducerIdRequest) -> ProducerIdentity | None:
     """Who the producer was so far. Raises ApiError INVALID_REQUEST when only half of that is said."""
     known = request.producer_id != NO_PRODUCER_ID, request.producer_epoch != NO_PRODUCER_EPOCH
     if known[0] != known[1]:
         raise ApiError(ErrorCode.INVALID_REQUEST, "a producer id and its epoch are said together")
-    return Identity(request.producer_id, request.producer_epoch) if known[0] else None
+    return ProducerIdentity(request.producer_id, request.producer_epoch) if known[0] else None
 
 
-def init_response(version: int, outcome: Identity | ApiError) -> InitProducerIdResponse:
+def init_response(version: int, outcome: ProducerIdentity | ApiError) -> InitProducerIdResponse:
     """Who the producer is."""
     if isinstance(outcome, ApiError):
         code = code_for(InitProducerIdRequest.API_KEY, version, outcome)
@@ -77,55 +77,57 @@ def init_response(version: int, outcome: Identity | ApiError) -> InitProducerIdR
 # -- AddPartitionsToTxn ------------------------------------------------------------------------------------------------
 
 
-class Wanted(NamedTuple):
+class RequestedPartitions(NamedTuple):
     """The partitions of one transaction in a request."""
 
     transactional_id: str
-    identity: Identity
+    identity: ProducerIdentity
     verify_only: bool
     partitions: Sequence[TopicPartition]
 
-    def command(self, version: int, ticket: Callable[[Codes], None]) -> AddPartitions | VerifyPartitions:
+    def command(self, version: int, ticket: Callable[[PartitionCodes], None]) -> AddPartitions | VerifyPartitions:
         """What the machine is asked; the ticket gets a code for every partition."""
         name, identity, verify_only, partitions = self
 
-        def answer(outcome: Codes | ApiError | None) -> None:
+        def send_response(outcome: PartitionCodes | ApiError | None) -> None:
             ticket(dict.fromkeys(partitions, ErrorCode.NONE) if outcome is None else self._codes(version, outcome))
 
         if verify_only:
-            return VerifyPartitions(name, identity, partitions, answer)
+            return VerifyPartitions(name, identity, partitions, send_response)
         protocol = BUMPED if version >= BATCHED_FROM else UNBUMPED
-        return _new(AddPartitions, (name, identity, partitions, protocol, answer))
+        return _new(AddPartitions, (name, identity, partitions, protocol, send_response))
 
-    def _codes(self, version: int, outcome: Codes | ApiError) -> Codes:
+    def _codes(self, version: int, outcome: PartitionCodes | ApiError) -> PartitionCodes:
         if isinstance(outcome, ApiError):
             return self.refused(code_for(AddPartitionsToTxnRequest.API_KEY, version, outcome))
         return outcome
 
-    def refused(self, code: ErrorCode) -> Codes:
+    def refused(self, code: ErrorCode) -> PartitionCodes:
         """The same code for all partitions."""
         return dict.fromkeys(self.partitions, code)
 
-    def not_attempted(self, wrong: Codes) -> Codes:
+    def not_attempted(self, wrong: PartitionCodes) -> PartitionCodes:
         """Some partitions are wrong: nothing is done for the others."""
         return {tp: wrong.get(tp, ErrorCode.OPERATION_NOT_ATTEMPTED) for tp in self.partitions}
 
 
-def wanted_in(request: AddPartitionsToTxnRequest, version: int) -> list[Wanted]:
+def wanted_in(request: AddPartitionsToTxnRequest, version: int) -> list[RequestedPartitions]:
     """The transactions of a request; up to version 3 it has one."""
     if version >= BATCHED_FROM:
         return [
-            Wanted(
+            RequestedPartitions(
                 part.transactional_id,
-                Identity(part.producer_id, part.producer_epoch),
+                ProducerIdentity(part.producer_id, part.producer_epoch),
                 part.verify_only,
                 _partitions(part.topics),
             )
             for part in request.transactions
         ]
-    identity = Identity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
+    identity = ProducerIdentity(request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
     return [
-        Wanted(request.v3_and_below_transactional_id, identity, False, _partitions(request.v3_and_below_topics)),
+        RequestedPartitions(
+            request.v3_and_below_transactional_id, identity, False, _partitions(request.v3_and_below_topics)
+        ),
     ]
 
 
@@ -133,7 +135,7 @@ def _partitions(topics: Iterable[AddPartitionsToTxnRequest.AddPartitionsToTxnTop
     return list(dict.fromkeys(TopicPartition(topic.name, index) for topic in topics for index in topic.partitions))
 
 
-def add_response(version: int, outcomes: Sequence[tuple[str, Codes]]) -> AddPartitionsToTxnResponse:
+def add_response(version: int, outcomes: Sequence[tuple[str, PartitionCodes]]) -> AddPartitionsToTxnResponse:
     """The codes of every transaction of the request, by its transactional id."""
     if version < BATCHED_FROM:
         return AddPartitionsToTxnResponse(results_by_topic_v3_and_below=_results(outcomes[0][1]))
@@ -145,7 +147,7 @@ def add_response(version: int, outcomes: Sequence[tuple[str, Codes]]) -> AddPart
     )
 
 
-def _results(codes: Codes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
+def _results(codes: PartitionCodes) -> list[AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult]:
     return [
         AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult(
             name=topic,
@@ -171,10 +173,10 @@ def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicParti
 
 
 def add_offsets_command(
-    request: AddOffsetsToTxnRequest, partition: TopicPartition, ticket: Ticket[None]
+    request: AddOffsetsToTxnRequest, partition: TopicPartition, ticket: Completion[None]
 ) -> AddPartitions:
     """`partition`: that of `__consumer_offsets` in which the group's offsets are."""
-    identity = Identity(request.producer_id, request.producer_epoch)
+    identity = ProducerIdentity(request.producer_id, request.producer_epoch)
     return AddPartitions(request.transactional_id, identity, (partition,), UNBUMPED, ticket)
 
 
@@ -188,15 +190,15 @@ def add_offsets_response(version: int, outcome: ApiError | None) -> AddOffsetsTo
 # -- EndTxn ------------------------------------------------------------------------------------------------------------
 
 
-def end_command(request: EndTxnRequest, version: int, ticket: Ticket[Identity]) -> EndTransaction:
+def end_command(request: EndTxnRequest, version: int, ticket: Completion[ProducerIdentity]) -> EndTransaction:
     """Commit or abort; the version of the request says which transaction version its producer has."""
-    identity = _new(Identity, (request.producer_id, request.producer_epoch))
+    identity = _new(ProducerIdentity, (request.producer_id, request.producer_epoch))
     protocol = BUMPED if version >= BUMPED_FROM else UNBUMPED
     fields = request.transactional_id, identity, request.committed, protocol, ticket, NO_PRODUCER_ID
     return _new(EndTransaction, fields)
 
 
-def end_response(version: int, outcome: Identity | ApiError) -> EndTxnResponse:
+def end_response(version: int, outcome: ProducerIdentity | ApiError) -> EndTxnResponse:
     """Who the producer is from then on; clients before version 5 know that it stays who it is."""
     if isinstance(outcome, ApiError):
         return EndTxnResponse(error_code=code_for(EndTxnRequest.API_KEY, version, outcome))
@@ -228,7 +230,7 @@ def described(transactional_id: str, outcome: Transaction | ApiError) -> Describ
     )
 
 
-_LABELS: Final = tuple(status.label for status in Status)
+_LABELS: Final = tuple(status.label for status in TransactionStatus)
 
 
 def unknown_states(request: ListTransactionsRequest) -> list[str]:

@@ -12,15 +12,15 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from ottla.errors import ApiError, ErrorCode
-from ottla.gather import Gather
+from ottla.fan_in import FanIn
 from ottla.requests import Context, Steps, handles
 from ottla.seams import Failure
 from ottla.transactions.commands import AddPartitions, VerifyPartitions
-from ottla.transactions.many_partitions import ManyPartitions, is_large
+from ottla.transactions.many_partitions import ManyPartitionsRequest, is_large
 from ottla.transactions.messages import (
     BATCHED_FROM,
-    Codes,
-    Wanted,
+    PartitionCodes,
+    RequestedPartitions,
     add_offsets_command,
     add_offsets_response,
     add_response,
@@ -31,7 +31,7 @@ from ottla.transactions.messages import (
     wanted_in,
 )
 from ottla.transactions.service import IdSource, Transactions
-from ottla.transactions.state import Identity
+from ottla.transactions.state import ProducerIdentity
 from ottla.types import TopicPartition
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import (
@@ -78,7 +78,7 @@ class ProducerHandlers:
     def init_producer_id(self, context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse | None:
         """Who a producer is. Without a transactional id: a fresh producer id (what that needs is IdempotentWrite)."""
         if request.transactional_id is None:
-            self._ids.take(context.continuing(lambda outcome: context.reply(_idempotent(outcome))))
+            self._ids.take_producer_id(context.continuing(lambda outcome: context.reply(_idempotent(outcome))))
             return None
         version = context.api_version
         try:
@@ -103,22 +103,24 @@ class ProducerHandlers:
         """Answered for all transactions together. One wrong partition of a transaction keeps the others out of it."""
         version = context.api_version
         if version < BATCHED_FROM and is_large(request):
-            return ManyPartitions(context, request, self._topics.refusal).steps(self._transactions.submit)
+            return ManyPartitionsRequest(context, request, self._topics.refusal).steps(self._transactions.submit)
         transactions = wanted_in(request, version)
         if len(transactions) > MAX_TRANSACTIONS:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {MAX_TRANSACTIONS} transactions at once")
 
-        def answer(codes: list[Codes]) -> None:
+        def send_response(codes: list[PartitionCodes]) -> None:
             names = [wanted.transactional_id for wanted in transactions]
             context.reply(add_response(version, list(zip(names, codes, strict=True))))
 
-        gather = Gather(answer)
+        gather = FanIn(send_response)
         for wanted in transactions:
             self.add(wanted, version, gather.slot(), self._transactions.submit)
         gather.close()
         return None
 
-    def add(self, wanted: Wanted, version: int, done: Callable[[Codes], None], submit: Submit) -> None:
+    def add(
+        self, wanted: RequestedPartitions, version: int, done: Callable[[PartitionCodes], None], submit: Submit
+    ) -> None:
         """Add partitions to one transaction, or verify that they are in it, as that version of the API has it.
 
         `submit` gives the command to the shard of the transactional id.
@@ -140,29 +142,29 @@ class ProducerHandlers:
         """The partition with the group's offsets joins. It also needs Read on the group."""
         version = context.api_version
 
-        def answer(outcome: ApiError | None) -> None:
+        def send_response(outcome: ApiError | None) -> None:
             context.reply(add_offsets_response(version, outcome))
 
         def located(outcome: TopicPartition | ApiError) -> None:
             if isinstance(outcome, ApiError):
-                answer(outcome)
+                send_response(outcome)
             else:
-                self._transactions.submit(add_offsets_command(request, outcome, answer))
+                self._transactions.submit(add_offsets_command(request, outcome, send_response))
 
         if request.group_id:
             self._topics.offsets_of(request.group_id, located)
         else:
-            answer(ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty"))
+            send_response(ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty"))
 
     @handles(ApiKey.END_TXN, 0, 5, resource="TransactionalId", operation="Write")
     def end_txn(self, context: Context, request: EndTxnRequest) -> None:
         """Answered when the decision is committed; the markers follow."""
         version = context.api_version
 
-        def answer(outcome: Identity | ApiError) -> None:
+        def send_response(outcome: ProducerIdentity | ApiError) -> None:
             context.reply(end_response(version, outcome))
 
-        self._transactions.submit(end_command(request, version, answer))
+        self._transactions.submit(end_command(request, version, send_response))
 
 
 def _idempotent(outcome: int | Failure) -> InitProducerIdResponse:

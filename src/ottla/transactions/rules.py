@@ -18,9 +18,9 @@ from ottla.transactions.state import (
     BUMPED,
     MAX_EPOCH,
     UNBUMPED,
-    Identity,
-    Status,
+    ProducerIdentity,
     Transaction,
+    TransactionStatus,
     ended,
     ended_and_bumped,
     given_up,
@@ -89,7 +89,7 @@ def initialise(txn: Transaction | None, request: InitProducerId, now_ms: int, ve
 
 def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
     """Whoever knows only the transactional id takes it: everybody before is fenced."""
-    if txn.status is Status.ONGOING:
+    if txn.status is TransactionStatus.ONGOING:
         return given_up(txn, now_ms, version, NO_PRODUCER_EPOCH)
     if txn.exhausted:
         return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, NO_PRODUCER_EPOCH)
@@ -98,7 +98,7 @@ def _taken_over(txn: Transaction, request: InitProducerId, now_ms: int, version:
 
 def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: int) -> Transaction:
     """The producer of now wants another epoch (KIP-360)."""
-    if txn.status is Status.ONGOING:
+    if txn.status is TransactionStatus.ONGOING:
         return given_up(txn, now_ms, version, txn.epoch)
     if txn.exhausted:
         return rotated(txn, _fresh(request.fresh_id), request.timeout_ms, now_ms, txn.epoch)
@@ -108,7 +108,7 @@ def _continued(txn: Transaction, request: InitProducerId, now_ms: int, version: 
 def _repeated(txn: Transaction, request: InitProducerId, now_ms: int) -> Transaction:
     """The producer has not heard of its new epoch: the answer was lost, or its transaction timed out (KIP-588)."""
     last_epoch = txn.last_epoch
-    if txn.status is Status.EMPTY:
+    if txn.status is TransactionStatus.EMPTY:
         return renewed(txn, request.timeout_ms, now_ms, bump=False, last_epoch=last_epoch)
     # The present epoch is that of markers, which may come late: they must not meet anything written in it.
     if txn.exhausted:
@@ -125,7 +125,7 @@ def widen(txn: Transaction | None, request: AddPartitions, now_ms: int) -> Trans
     Raises ApiError INVALID_PRODUCER_ID_MAPPING, PRODUCER_FENCED, CONCURRENT_TRANSACTIONS, MESSAGE_TOO_LARGE.
     """
     known = _writer(txn, request.transactional_id, request.identity)
-    if known.status is Status.ONGOING and known.partitions.issuperset(request.partitions):
+    if known.status is TransactionStatus.ONGOING and known.partitions.issuperset(request.partitions):
         return known
     after = widened(known, request.partitions, request.version, now_ms)
     check_size(after)
@@ -140,7 +140,7 @@ def verify(txn: Transaction | None, request: VerifyPartitions) -> Mapping[TopicP
     }
 
 
-def _writer(txn: Transaction | None, transactional_id: str, identity: Identity) -> Transaction:
+def _writer(txn: Transaction | None, transactional_id: str, identity: ProducerIdentity) -> Transaction:
     """The transaction, if this producer may write in it now."""
     txn = _known(txn, transactional_id)
     if identity != txn.successor:
@@ -164,7 +164,7 @@ def end(txn: Transaction | None, request: EndTransaction, now_ms: int) -> Transa
 def _end_unbumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
     if request.identity != txn.identity:
         raise _not_the_one(request.transactional_id, txn, request.identity)
-    if txn.status is Status.ONGOING:
+    if txn.status is TransactionStatus.ONGOING:
         return ended(txn, request.commit, now_ms)
     return _end_again(txn, request)
 
@@ -172,11 +172,11 @@ def _end_unbumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Tra
 def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Transaction:
     """The present epoch ends the present transaction; the one before only repeats that it ended the last one."""
     if not txn.status.ending and request.identity == txn.identity:
-        if txn.status is Status.ONGOING or not request.commit:
+        if txn.status is TransactionStatus.ONGOING or not request.commit:
             fresh_id = _fresh(request.fresh_id) if txn.exhausted else NO_PRODUCER_ID
             return ended_and_bumped(txn, request.commit, now_ms, fresh_id)
         raise _nothing_to_end(txn, request)
-    decided = txn.status not in (Status.EMPTY, Status.ONGOING)
+    decided = txn.status not in (TransactionStatus.EMPTY, TransactionStatus.ONGOING)
     if decided and txn.preceded_by(request.identity) and txn.successor.epoch != MAX_EPOCH:
         return _end_again(txn, request)
     if txn.status.ending and request.identity == txn.successor:
@@ -186,7 +186,7 @@ def _end_bumped(txn: Transaction, request: EndTransaction, now_ms: int) -> Trans
 
 def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
     """A producer that has not heard that its transaction is decided; the same decision again is no error."""
-    if txn.status is Status.EMPTY or txn.status.commits != request.commit:
+    if txn.status is TransactionStatus.EMPTY or txn.status.commits != request.commit:
         raise _nothing_to_end(txn, request)
     if txn.status.ending:
         raise _still_ending(request.transactional_id)
@@ -198,7 +198,7 @@ def _end_again(txn: Transaction, request: EndTransaction) -> Transaction:
 
 def timed_out(txn: Transaction, now_ms: int) -> bool:
     """Whether an open transaction has taken longer than its producer wanted."""
-    return txn.status is Status.ONGOING and txn.start_ms + txn.timeout_ms < now_ms
+    return txn.status is TransactionStatus.ONGOING and txn.start_ms + txn.timeout_ms < now_ms
 
 
 def expired(txn: Transaction, now_ms: int, after_ms: int) -> bool:
@@ -232,7 +232,7 @@ def _known(txn: Transaction | None, transactional_id: str) -> Transaction:
     return txn
 
 
-def _not_the_one(transactional_id: str, txn: Transaction, identity: Identity) -> ApiError:
+def _not_the_one(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
     if identity.producer_id not in (txn.producer_id, txn.successor.producer_id):
         return ApiError(
             ErrorCode.INVALID_PRODUCER_ID_MAPPING,
@@ -241,7 +241,7 @@ def _not_the_one(transactional_id: str, txn: Transaction, identity: Identity) ->
     return _fenced(transactional_id, txn, identity)
 
 
-def _fenced(transactional_id: str, txn: Transaction, identity: Identity) -> ApiError:
+def _fenced(transactional_id: str, txn: Transaction, identity: ProducerIdentity) -> ApiError:
     return ApiError(
         ErrorCode.PRODUCER_FENCED,
         f"transactional id {transactional_id!r} is in epoch {txn.epoch} of producer {txn.producer_id}; "

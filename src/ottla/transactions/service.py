@@ -11,15 +11,15 @@ from functools import partial
 from itertools import repeat
 from typing import Final, Protocol
 
+from ottla.broker_client import BrokerClient
 from ottla.coordinator.coordinator import Coordinator
-from ottla.coordinator.runner import Runner, State, Tools
+from ottla.coordinator.shard_runtime import RuntimeContext, ShardRuntime, ShardState
 from ottla.errors import ApiError, ErrorCode
-from ottla.gather import Gather
-from ottla.peers import Peers
+from ottla.fan_in import FanIn
 from ottla.purgatory.timing_wheel import Timer
 from ottla.record.control import Marker
-from ottla.replication.marker_handlers import Ending, WriteHere
-from ottla.replication.partition import Partition
+from ottla.replication.marker_handlers import TransactionEnd, WriteHere
+from ottla.replication.partition.partition import Partition
 from ottla.seams import Done, Failure
 from ottla.transactions.commands import (
     EndTransaction,
@@ -31,7 +31,7 @@ from ottla.transactions.commands import (
     TransactionCommand,
 )
 from ottla.transactions.machine import Policy, TransactionMachine
-from ottla.transactions.markers import HAS_IT, RETRY_MIN_MS, Batch, MarkerQueue, Written
+from ottla.transactions.markers import HAS_IT, RETRY_MIN_MS, MarkerBatch, MarkerQueue, PartitionsMarked
 from ottla.transactions.state import BUMPED, Transaction
 from ottla.types import TopicPartition
 from ottla.wire.messages.end_txn import WriteTxnMarkersResponse
@@ -51,12 +51,12 @@ _new = tuple.__new__  # a third of the time of the classes' own
 class IdSource(Protocol):
     """Where producer ids come from."""
 
-    def take(self, done: Done[int]) -> None:
+    def take_producer_id(self, done: Done[int]) -> None:
         """Give an id that nobody has; perhaps at once."""
         ...
 
 
-class Surroundings(Protocol):
+class ClusterView(Protocol):
     """The cluster, as far as transactions have to know it."""
 
     def index_of(self, transactional_id: str) -> int:
@@ -86,15 +86,15 @@ class OneTransaction(TransactionCommand, Protocol):
 
 
 class Transactions:
-    """Implements `Outside` for all its machines."""
+    """Implements `TransactionEffects` for all its machines."""
 
     def __init__(
         self,
-        tools: Tools,
+        tools: RuntimeContext,
         policy: Policy,
         ids: IdSource,
-        peers: Peers,
-        around: Surroundings,
+        peers: BrokerClient,
+        around: ClusterView,
         request_timeout_ms: int = 30_000,
     ) -> None:
         """`tools` have a TransactionCodec. `request_timeout_ms`: how long an answer about markers is waited for."""
@@ -126,7 +126,7 @@ class Transactions:
         that it is going to be: to look for another coordinator would be in vain.
         """
         index = self._around.index_of(command.transactional_id)
-        runner = self.coordinator.find(index)
+        runner = self.coordinator.find_shard(index)
         if runner is not None:
             runner.submit(command)
         elif self._around.is_to_lead(index):
@@ -135,9 +135,9 @@ class Transactions:
         else:
             self.coordinator.submit(index, command)
 
-    def shard_of(self, transactional_id: str) -> Runner | None:
+    def shard_of(self, transactional_id: str) -> ShardRuntime | None:
         """Its shard, while that is here."""
-        return self.coordinator.find(self._around.index_of(transactional_id))
+        return self.coordinator.find_shard(self._around.index_of(transactional_id))
 
     def machines(self) -> Iterator[TransactionMachine]:
         """Those that serve, only to be read."""
@@ -146,7 +146,7 @@ class Transactions:
     @property
     def loading(self) -> int:
         """Partitions whose transactions cannot be seen yet."""
-        return self.coordinator.count(State.LOADING)
+        return self.coordinator.count_shards(ShardState.LOADING)
 
     @property
     def pending(self) -> int:
@@ -160,7 +160,7 @@ class Transactions:
         if self.loading:
             done(ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "transactions are being loaded"))
             return
-        gather: Gather[Mapping[str, Transaction] | ApiError] = Gather(lambda outcomes: done(_together(outcomes)))
+        gather: FanIn[Mapping[str, Transaction] | ApiError] = FanIn(lambda outcomes: done(_together(outcomes)))
         for index, _ in list(self.coordinator.active()):
             self.coordinator.submit(index, ListTransactions(gather.slot()))
         gather.close()
@@ -169,29 +169,29 @@ class Transactions:
         """The role of a partition of any topic has changed: markers of another leader epoch are not ours to write."""
         self.coordinator.on_role(partition)
         if partition.tp.topic == TOPIC:
-            self._tools.later(self._forget)
+            self._tools.later(self._drop_foreign_markers)
 
     def stop(self) -> None:
         """Turn everybody away: the logs are about to be closed."""
         self.coordinator.stop()
-        self._forget()
+        self._drop_foreign_markers()
         if self._timer is not None:
             self._timer.cancel()
 
-    def _forget(self) -> None:
-        self._markers.forget(self._is_ours)
+    def _drop_foreign_markers(self) -> None:
+        self._markers.drop_markers(self._is_ours)
         self._at_hand = [markers for markers in self._at_hand if self._is_ours(markers)]
         self._written_here = {name: each for name, each in self._written_here.items() if self._is_ours(each)}
 
     def _is_ours(self, markers: Markers) -> bool:
-        runner = self.coordinator.find(self._around.index_of(markers.transactional_id))
+        runner = self.coordinator.find_shard(self._around.index_of(markers.transactional_id))
         return runner is not None and runner.epoch == markers.coordinator_epoch
 
     # -- what the machines need done -----------------------------------------------------------------------------------
 
     def take_id(self, command: InitProducerId | EndTransaction) -> None:
         """Get a producer id and ask again with it."""
-        self._ids.take(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
+        self._ids.take_producer_id(lambda outcome: self._tools.later(lambda: self._with_id(command, outcome)))
 
     def _with_id(self, command: InitProducerId | EndTransaction, outcome: int | Failure) -> None:
         if isinstance(outcome, Failure):
@@ -218,7 +218,7 @@ class Transactions:
 
     def resume(self, transactional_id: str) -> None:
         """Ask the machine again, in a later turn, what markers a transaction needs."""
-        self._tools.later(lambda: self.submit(ResumeMarkers(transactional_id, _ignore)))
+        self._tools.later(lambda: self.submit(ResumeMarkers(transactional_id, _do_nothing)))
 
     # -- markers -------------------------------------------------------------------------------------------------------
 
@@ -280,56 +280,56 @@ class Transactions:
     def _send(self) -> None:
         self._planned = False
         now_ns = self._tools.clock.now().mono_ns
-        batches, gone = self._markers.take(now_ns)
+        batches, gone = self._markers.drain_due_markers(now_ns)
         for written in gone:
-            self._tell(written)
+            self._submit_written(written)
         for batch in batches:
-            self._ask(batch)
+            self._send_markers(batch)
         self._rearm(now_ns)
 
-    def _ask(self, batch: Batch) -> None:
+    def _send_markers(self, batch: MarkerBatch) -> None:
         if self.here is not None and self.here[0] == batch.node:
-            self.here[1](_endings(batch), lambda codes: self._tools.later(lambda: self._written(batch, codes)))
+            self.here[1](_endings(batch), lambda codes: self._tools.later(lambda: self._on_written(batch, codes)))
             return
-        self._peers.ask(
+        self._peers.send_request(
             batch.node,
             batch.request,
             MARKERS_VERSION,
             self._request_timeout_ms,
-            lambda answer: self._answered(batch, answer),
+            lambda answer: self._on_marker_response(batch, answer),
             MARKERS_LANE,
         )
 
-    def _answered(self, batch: Batch, answer: WriteTxnMarkersResponse | Failure) -> None:
+    def _on_marker_response(self, batch: MarkerBatch, answer: WriteTxnMarkersResponse | Failure) -> None:
         if isinstance(answer, Failure):
             _logger.info("broker %d has not answered about %d markers: %s", batch.node, len(batch.parts), answer)
         response = None if isinstance(answer, Failure) else answer
-        self._take(self._markers.answered(batch, response, self._tools.clock.now().mono_ns))
+        self._take_written(self._markers.on_marker_response(batch, response, self._tools.clock.now().mono_ns))
 
-    def _written(self, batch: Batch, codes: Sequence[ErrorCode]) -> None:
+    def _on_written(self, batch: MarkerBatch, codes: Sequence[ErrorCode]) -> None:
         """The partitions of this broker have said what they think of their markers."""
-        self._take(self._markers.told(batch, codes, self._tools.clock.now().mono_ns))
+        self._take_written(self._markers.on_marker_codes(batch, codes, self._tools.clock.now().mono_ns))
 
-    def _take(self, news: Sequence[Written]) -> None:
+    def _take_written(self, news: Sequence[PartitionsMarked]) -> None:
         for written in news:
-            self._tell(written)
+            self._submit_written(written)
         if not self._markers.idle:
             self._plan()
 
-    def _tell(self, written: Written) -> None:
+    def _submit_written(self, written: PartitionsMarked) -> None:
         markers = written.markers
         self.submit(
             MarkersWritten(
                 markers.transactional_id,
                 markers.identity,
                 written.partitions,
-                lambda outcome: self._told(written, outcome),
+                lambda outcome: self._on_written_applied(written, outcome),
             )
         )
 
-    def _told(self, written: Written, outcome: ApiError | None) -> None:
+    def _on_written_applied(self, written: PartitionsMarked, outcome: ApiError | None) -> None:
         if outcome is None:
-            self._markers.noted(written)
+            self._markers.mark_written(written)
         else:
             self._markers.put_back(written, self._tools.clock.now().mono_ns)
             self._plan()
@@ -349,15 +349,15 @@ class Transactions:
         self._plan()
 
 
-def _endings(batch: Batch) -> Iterator[tuple[Ending, TopicPartition]]:
+def _endings(batch: MarkerBatch) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
     """What is to be written where, in the order of the batch."""
     for markers, partitions in batch.parts:
         yield from _places(markers, partitions)
 
 
-def _places(markers: Markers, partitions: Sequence[TopicPartition]) -> Iterator[tuple[Ending, TopicPartition]]:
+def _places(markers: Markers, partitions: Sequence[TopicPartition]) -> Iterator[tuple[TransactionEnd, TopicPartition]]:
     marker = _new(Marker, (markers.commit, markers.coordinator_epoch))
-    ending = _new(Ending, (*markers.identity, marker, markers.version >= BUMPED))
+    ending = _new(TransactionEnd, (*markers.identity, marker, markers.version >= BUMPED))
     return zip(repeat(ending), partitions, strict=False)
 
 
@@ -371,5 +371,5 @@ def _together(outcomes: Sequence[Mapping[str, Transaction] | ApiError]) -> dict[
     return everything
 
 
-def _ignore(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """Nobody waits for the answer."""

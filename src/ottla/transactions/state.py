@@ -22,7 +22,7 @@ _NOWHERE: Final[frozenset[TopicPartition]] = frozenset()
 _new = tuple.__new__  # a third of the time of the classes' own, and identities are made and compared all the time
 
 
-class Status(IntEnum):
+class TransactionStatus(IntEnum):
     """Where a transaction stands; the numbers are those of the records."""
 
     EMPTY = 0
@@ -50,7 +50,7 @@ class Status(IntEnum):
         return self.name.title().replace("_", "")
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     """A producer id, and which of its lives."""
 
     producer_id: int
@@ -63,7 +63,7 @@ class Transaction(NamedTuple):
     producer_id: int
     epoch: int
     timeout_ms: int
-    status: Status = Status.EMPTY
+    status: TransactionStatus = TransactionStatus.EMPTY
     partitions: frozenset[TopicPartition] = frozenset()
     start_ms: int = NO_TIMESTAMP
     """Wall time at which the present or last transaction began; -1: none."""
@@ -78,22 +78,22 @@ class Transaction(NamedTuple):
     """The transaction version of whoever changed it."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> ProducerIdentity:
         """The producer of now."""
-        return _new(Identity, (self.producer_id, self.epoch))
+        return _new(ProducerIdentity, (self.producer_id, self.epoch))
 
     @property
-    def successor(self) -> Identity:
+    def successor(self) -> ProducerIdentity:
         """The producer that goes on once the transaction is complete."""
         fresh_id = self.next_producer_id
-        return _new(Identity, (self.producer_id, self.epoch) if fresh_id < 0 else (fresh_id, 0))
+        return _new(ProducerIdentity, (self.producer_id, self.epoch) if fresh_id < 0 else (fresh_id, 0))
 
     @property
     def exhausted(self) -> bool:
         """Whether the next change of the epoch needs a new producer id."""
         return self.epoch >= LAST_EPOCH
 
-    def preceded_by(self, identity: Identity) -> bool:
+    def preceded_by(self, identity: ProducerIdentity) -> bool:
         """Whether this is the producer itself that has not heard of its last change."""
         if identity.epoch != self.last_epoch or identity.epoch < 0:
             return False
@@ -113,7 +113,7 @@ def renewed(txn: Transaction, timeout_ms: int, now_ms: int, bump: bool, last_epo
     return txn._replace(
         epoch=txn.epoch + bump,
         timeout_ms=timeout_ms,
-        status=Status.EMPTY,
+        status=TransactionStatus.EMPTY,
         start_ms=NO_TIMESTAMP,
         update_ms=now_ms,
         previous_producer_id=txn.producer_id if bump else txn.previous_producer_id,
@@ -131,12 +131,12 @@ def rotated(txn: Transaction, producer_id: int, timeout_ms: int, now_ms: int, la
 def widened(txn: Transaction, partitions: Iterable[TopicPartition], version: int, now_ms: int) -> Transaction:
     """More partitions; the first ones begin a transaction."""
     assert not txn.status.ending, "a transaction that ends gets no partitions"
-    ongoing = txn.status is Status.ONGOING
+    ongoing = txn.status is TransactionStatus.ONGOING
     return _new(Transaction, (
         txn.producer_id,
         txn.epoch,
         txn.timeout_ms,
-        Status.ONGOING,
+        TransactionStatus.ONGOING,
         txn.partitions.union(partitions),
         txn.start_ms if ongoing else now_ms,
         now_ms,
@@ -176,9 +176,9 @@ def _decided(
         txn.producer_id,
         epoch,
         txn.timeout_ms,
-        Status.PREPARE_COMMIT if commit else Status.PREPARE_ABORT,
+        TransactionStatus.PREPARE_COMMIT if commit else TransactionStatus.PREPARE_ABORT,
         txn.partitions,
-        txn.start_ms if txn.status is Status.ONGOING else now_ms,
+        txn.start_ms if txn.status is TransactionStatus.ONGOING else now_ms,
         now_ms,
         txn.producer_id,
         next_producer_id,
@@ -195,7 +195,7 @@ def completed(txn: Transaction, now_ms: int) -> Transaction:
         producer_id,
         epoch,
         txn.timeout_ms,
-        Status.COMPLETE_COMMIT if txn.status.commits else Status.COMPLETE_ABORT,
+        TransactionStatus.COMPLETE_COMMIT if txn.status.commits else TransactionStatus.COMPLETE_ABORT,
         _NOWHERE,
         txn.start_ms,
         now_ms,

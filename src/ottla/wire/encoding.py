@@ -52,7 +52,7 @@ class EncoderSource:
             "keep": keep,
             "gather": gather,
             "pack": pack,
-            "refuse": _refuse,
+            "refuse": _refuse_field,
         }
         self._put = "put"
         self._run: list[tuple[str, str]] = []
@@ -270,5 +270,5 @@ def keep(part: Part, parts: list[Part], pieces: list[bytes]) -> None:
     parts.append(part)
 
 
-def _refuse(field: str, version: int) -> None:
+def _refuse_field(field: str, version: int) -> None:
     raise FieldNotInVersion(f"{field} cannot be sent in version {version}")

@@ -1,7 +1,7 @@
 """Produce and Fetch by hand: plain tuples, few calls, for the requests that are nearly all of the traffic.
 
 Zone: pure. The face of the hot path; the four codecs are in `hot_produce` and `hot_fetch`; requests of many
-partitions are read by `many`.
+partitions are read by `many_partitions`.
 
 Each function here picks, for a version, a function to keep. Decoders take the frame and the position of the body; they
 never copy record data, and what the fast code does not expect (a cut frame above all) is handed to the compiled codec,

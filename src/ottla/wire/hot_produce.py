@@ -12,7 +12,7 @@ from typing import Final
 
 from ottla.wire.codec import decode
 from ottla.wire.errors import MalformedMessage
-from ottla.wire.many import has_many_entries
+from ottla.wire.many_partitions import has_many_entries
 from ottla.wire.messages import ProduceRequest
 from ottla.wire.primitives import read_uvarint, skip_tags, uvarint
 

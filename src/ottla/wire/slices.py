@@ -52,10 +52,10 @@ class Elements:
             try:
                 request, unfinished = next(decoding)
             except StopIteration as stop:
-                if elements := _take(getattr(stop.value, array), rest, 0):
+                if elements := _take_items(getattr(stop.value, array), rest, 0):
                     yield elements
                 return stop.value
-            yield _take(getattr(request, array, None), rest, unfinished)
+            yield _take_items(getattr(request, array, None), rest, unfinished)
 
 
 def _cuttable(cls: StructType, version: int, path: Path) -> Path:
@@ -68,7 +68,7 @@ def _cuttable(cls: StructType, version: int, path: Path) -> Path:
     return path
 
 
-def _take(items: list[Any] | None, rest: Sequence[str], unfinished: int) -> list[Any]:
+def _take_items(items: list[Any] | None, rest: Sequence[str], unfinished: int) -> list[Any]:
     """Take the finished elements out of an array, and of an unfinished last one those along the path."""
     if not items:
         return []
@@ -79,7 +79,7 @@ def _take(items: list[Any] | None, rest: Sequence[str], unfinished: int) -> list
     last = items.pop()
     taken = items[:]
     items[:] = [last]
-    if rest and (some := _take(getattr(last, rest[0], None), rest[1:], unfinished - 1)):
+    if rest and (some := _take_items(getattr(last, rest[0], None), rest[1:], unfinished - 1)):
         taken.append(with_array(last, rest[0], some))
     return taken
 
@@ -188,13 +188,13 @@ class Joined:
         head, tail = self._ends(0, response)
         failed = bool(getattr(response, "error_code", 0))
         if not self._open:
-            self._open.append((head, tail, self._begin(head)))
+            self._open.append((head, tail, self._begin_array(head)))
             self._error = failed
         elif failed and not self._error:
             self._error = True
             self._pieces[0] = head
             self._open[0] = (head, tail, self._open[0][2])
-        self._take(0, getattr(response, self._levels[0].array))
+        self._take_items(0, getattr(response, self._levels[0].array))
         if mark > 2 and len(self._pieces[mark - 1]) < _SMALL and not self._is_counter(mark - 1):
             mark -= 1
         self._compact(max(mark, 2))
@@ -222,7 +222,7 @@ class Joined:
         self._close(0)
         return list(self._pieces)
 
-    def _take(self, depth: int, items: Sequence[Any] | None) -> None:
+    def _take_items(self, depth: int, items: Sequence[Any] | None) -> None:
         counter = self._open[depth][2]
         if items is None:
             return
@@ -241,9 +241,9 @@ class Joined:
             if number or len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
                 self._close(depth + 1)
                 self._put(head)
-                self._open.append((head, tail, self._begin(None)))
+                self._open.append((head, tail, self._begin_array(None)))
                 counter[1] += 1
-            self._take(depth + 1, getattr(item, self._levels[depth + 1].array))
+            self._take_items(depth + 1, getattr(item, self._levels[depth + 1].array))
 
     def _ends(self, depth: int, struct: Any) -> tuple[bytes, bytes]:
         level = self._levels[depth]
@@ -253,7 +253,7 @@ class Joined:
         level.tail(struct, [], tail, tail.append)
         return b"".join(head), b"".join(tail)
 
-    def _begin(self, head: bytes | None) -> list[int]:
+    def _begin_array(self, head: bytes | None) -> list[int]:
         """Leave room for a count: (where, how many)."""
         if head is not None:
             self._put(head, always=True)

@@ -26,7 +26,7 @@ SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
 _KEPT_SNAPSHOTS: Final = 2
 
 
-def _nothing(_: object) -> None:
+def _do_nothing(_: object) -> None:
     """For deletions that nobody waits for: what is left is deleted after the next snapshot."""
 
 
@@ -183,7 +183,7 @@ class Journal:
 
     def _drop_old(self) -> None:
         for name in self._unneeded():
-            self._disk.unlink(f"{DIRECTORY}/{name}", _nothing)
+            self._disk.unlink(f"{DIRECTORY}/{name}", _do_nothing)
 
     def _unneeded(self) -> Iterator[str]:
         snapshots = self._numbers(".snapshot")

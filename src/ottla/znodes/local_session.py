@@ -36,19 +36,19 @@ class LocalSession:
         self._watches = Watches()
         self._open = False
 
-    def begin(self, timeout_ms: int = 0) -> LocalSession:
+    def begin_session(self, timeout_ms: int = 0) -> LocalSession:
         """Open the session; `on_session(OPEN, id)` follows once that is durable. Raises Failure (FULL, IO).
 
         With a time-out in ms the session is over after that much silence; without one it lives as long as the process.
         """
         self.id = self._store.open(self, Grant(timeout_ms))
         self._open = True
-        self._store.enqueue(self._opened, wrote=True)
+        self._store.enqueue(self._on_opened, wrote=True)
         return self
 
     def touch(self) -> None:
         """A sign of life, for a session with a time-out."""
-        self._store.touch(self.id)
+        self._store.touch_session(self.id)
 
     # -- MetadataStore -----------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class LocalSession:
             queue.append(waiting)
             return
         self._lanes[lane] = deque()
-        self._store.run(lambda: self._begin(lane, waiting))
+        self._store.run(lambda: self._begin_submit(lane, waiting))
 
     def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
         """The node as it is now, told in order."""
@@ -94,7 +94,7 @@ class LocalSession:
         value = read(path)
         self._store.enqueue(lambda failure: done(value if failure is None else failure))
 
-    def _begin(self, lane: str, waiting: _Waiting) -> None:
+    def _begin_submit(self, lane: str, waiting: _Waiting) -> None:
         outcome = self._commit(waiting.ops)
         wrote = not isinstance(outcome, Failure)
         self._store.enqueue(lambda failure: self._deliver(lane, waiting.done, failure or outcome), wrote)
@@ -121,7 +121,7 @@ class LocalSession:
                 self._store.enqueue(_refusal(waiting.done, outcome))
         elif queue:
             following = queue.popleft()
-            self._store.run(lambda: self._begin(lane, following))
+            self._store.run(lambda: self._begin_submit(lane, following))
         else:
             del self._lanes[lane]
         done(outcome)
@@ -133,13 +133,13 @@ class LocalSession:
         if not self._open:
             return
         for path in dict.fromkeys(event.path for event in self._watches.fire(events)):
-            self._store.enqueue(lambda failure, path=path: self._tell(path, failure))  # type: ignore[misc]
+            self._store.enqueue(lambda failure, path=path: self._notify_watch(path, failure))  # type: ignore[misc]
 
-    def _tell(self, path: str, failure: Failure | None) -> None:
+    def _notify_watch(self, path: str, failure: Failure | None) -> None:
         if failure is None:
             self._on_node(path)
 
-    def _opened(self, failure: Failure | None) -> None:
+    def _on_opened(self, failure: Failure | None) -> None:
         """The session is durable, or can never be."""
         if failure is None:
             self._on_session(Session.OPEN, self.id)

@@ -52,20 +52,20 @@ class Deadlines:
         self._heap: list[tuple[int, int]] = []
         """Never later than `_over_ns`; a session that was touched meanwhile goes back in when its turn comes."""
 
-    def begin(self, session: int, timeout_ms: int, now_ns: int) -> None:
+    def begin_session(self, session: int, timeout_ms: int, now_ns: int) -> None:
         """Count from now on; a session without time-out is never due."""
         if timeout_ms > 0:
             self._timeout_ns[session] = timeout_ms * 1_000_000
-            self.touch(session, now_ns)
+            self.touch_session(session, now_ns)
             heappush(self._heap, (self._over_ns[session], session))
 
-    def touch(self, session: int, now_ns: int) -> None:
+    def touch_session(self, session: int, now_ns: int) -> None:
         """A sign of life; fine for a session that is not counted."""
         timeout = self._timeout_ns.get(session)
         if timeout is not None:
             self._over_ns[session] = now_ns + timeout
 
-    def end(self, session: int) -> None:
+    def end_session(self, session: int) -> None:
         """It is over, or not counted any more; fine twice."""
         self._timeout_ns.pop(session, None)
         self._over_ns.pop(session, None)
@@ -78,7 +78,8 @@ class Deadlines:
         return self._heap[0][0] if self._heap else None
 
     def due(self, now_ns: int) -> list[int]:
-        """Sessions whose time is over, in the order of their ends. They stay due until `end` or `touch`."""
+        """Sessions whose time is over, in the order of their ends. They stay due until `end_session` or
+        `touch_session`."""
         over: list[tuple[int, int]] = []
         seen: dict[int, None] = {}
         while self._heap and self._heap[0][0] <= now_ns:

@@ -31,7 +31,7 @@ Results = Sequence[tuple[str, int]]
 
 
 class _Entry(NamedTuple):
-    """Something to tell, in order: not before the first `end` bytes of the journal's log are durable."""
+    """Something to tell, in order: not before the first `end_session` bytes of the journal's log are durable."""
 
     end: int
     tell: Callable[[Failure | None], None]
@@ -83,9 +83,9 @@ class EmbeddedStore:
         for session in sorted(self.tree.grants):
             timeout_ms = Grant.unpack(self.tree.grants[session]).timeout_ms
             if keep_sessions and timeout_ms:
-                self._deadlines.begin(session, timeout_ms, self._clock.now().mono_ns)
+                self._deadlines.begin_session(session, timeout_ms, self._clock.now().mono_ns)
             else:
-                self._write(self.tree.closing(session))
+                self._write_changes(self.tree.closing(session))
 
     # -- sessions --------------------------------------------------------------------------------------------------
 
@@ -93,9 +93,9 @@ class EmbeddedStore:
         """Begin a session; it counts once the journal is on the disk (`enqueue`). Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         session = self._next_zxid
-        self._write([Change(Verb.OPEN, "", grant.pack(), session)])
+        self._write_changes([Change(Verb.OPEN, "", grant.pack(), session)])
         self._clients[session] = client
-        self._deadlines.begin(session, grant.timeout_ms, self._clock.now().mono_ns)
+        self._deadlines.begin_session(session, grant.timeout_ms, self._clock.now().mono_ns)
         return session
 
     def resume(self, session: int, password: bytes, client: Client) -> Grant | None:
@@ -108,7 +108,7 @@ class EmbeddedStore:
         if before is not None:
             before.displaced()
         self._clients[session] = client
-        self.touch(session)
+        self.touch_session(session)
         return grant
 
     def leave(self, session: int, client: Client) -> None:
@@ -116,9 +116,9 @@ class EmbeddedStore:
         if self._clients.get(session) is client:
             del self._clients[session]
 
-    def touch(self, session: int) -> None:
+    def touch_session(self, session: int) -> None:
         """A sign of life."""
-        self._deadlines.touch(session, self._clock.now().mono_ns)
+        self._deadlines.touch_session(session, self._clock.now().mono_ns)
 
     @property
     def next_expiry_ns(self) -> int | None:
@@ -130,19 +130,19 @@ class EmbeddedStore:
         if self._rolling or self._failure is not None:
             return
         for session in self._deadlines.due(self._clock.now().mono_ns):
-            self._expire(session)
+            self._expire_session(session)
 
     def expire_session(self, session: int) -> None:
         """End a session whose process is known to be dead; fine if it is over already."""
-        self.run(lambda: self._expire(session))
+        self.run(lambda: self._expire_session(session))
 
-    def _expire(self, session: int) -> None:
+    def _expire_session(self, session: int) -> None:
         client = self._clients.get(session)
         try:
             self.end_session(session)
         except Failure as failure:
             logger.warning("session %#x should be over, but that cannot be written: %s", session, failure)
-            self.touch(session)
+            self.touch_session(session)
             return
         logger.info("session %#x has expired", session)
         if client is not None:
@@ -152,9 +152,9 @@ class EmbeddedStore:
         """Remove the session and what it owns; fine if it is over already. Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         if session in self.tree.ephemerals:
-            self._write(self.tree.closing(session))
+            self._write_changes(self.tree.closing(session))
         self._clients.pop(session, None)
-        self._deadlines.end(session)
+        self._deadlines.end_session(session)
 
     # -- for clients -----------------------------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class EmbeddedStore:
             raise Failure(Kind.EXPIRED, f"session {session:#x} is over")
         changes, results = self.tree.draft(ops, session)
         if changes:
-            self._write(changes)
+            self._write_changes(changes)
         return results
 
     def enqueue(self, tell: Callable[[Failure | None], None], wrote: bool = False) -> None:
@@ -199,7 +199,7 @@ class EmbeddedStore:
 
     # -- the journal -------------------------------------------------------------------------------------------
 
-    def _write(self, changes: Sequence[Change]) -> None:
+    def _write_changes(self, changes: Sequence[Change]) -> None:
         """Append, then apply: a refused append leaves nothing to take back."""
         transaction = Transaction(self._next_zxid, self._clock.now().wall_ms, changes)
         try:
@@ -221,9 +221,9 @@ class EmbeddedStore:
             self._later(lambda tell=tell: tell(None))  # type: ignore[misc]
         if self._queue and not self._syncing:
             self._syncing = True
-            self._journal.file.sync(self._synced)
+            self._journal.file.sync(self._on_synced)
 
-    def _synced(self, outcome: int | Failure) -> None:
+    def _on_synced(self, outcome: int | Failure) -> None:
         self._syncing = False
         if isinstance(outcome, Failure):
             self._fail(outcome)

@@ -196,7 +196,7 @@ class Tree:
             elif change.verb is Verb.PUT:
                 self._put(change, zxid, wall_ms, events)
             elif change.verb is Verb.DELETE:
-                self._delete(change.path, zxid, events)
+                self._delete_path(change.path, zxid, events)
             elif change.verb is Verb.OPEN:
                 self.ephemerals[change.owner] = {}
                 self.grants[change.owner] = change.data
@@ -223,7 +223,7 @@ class Tree:
         node.mtime = wall_ms
         events.append(Event(change.path, False, EventKind.CHANGED))
 
-    def _delete(self, path: str, zxid: int, events: list[Event]) -> None:
+    def _delete_path(self, path: str, zxid: int, events: list[Event]) -> None:
         node = self.nodes.pop(path)
         assert not node.children, f"{path} is deleted with children"
         parent, name = split(path)
@@ -254,10 +254,10 @@ class _Draft:
 
     def run(self, ops: Sequence[Op]) -> tuple[list[Change], list[tuple[str, int]]]:
         check_ops(ops)
-        results = [self._one(index, op) for index, op in enumerate(ops)]
+        results = [self._apply_op(index, op) for index, op in enumerate(ops)]
         return self._changes, results
 
-    def _one(self, index: int, op: Op) -> tuple[str, int]:
+    def _apply_op(self, index: int, op: Op) -> tuple[str, int]:
         if op.verb in _CREATES:
             return self._create(index, op)
         face = self._face(op.path)

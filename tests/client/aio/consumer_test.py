@@ -64,22 +64,22 @@ def numbers(first: int, last: int) -> list[bytes]:
 
 def test_iterating_stops_and_goes_on_anywhere(bench: Bench, run: Run) -> None:
     topic = filled(bench, 1_000)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench) as one:
-            await one.assign([where])
+            await one.assign([tp])
             assert await some(one, 10) == numbers(0, 10)
-            assert await one.position(where) == 10
-            assert await one.lag(where) == 990
+            assert await one.position(tp) == 10
+            assert await one.lag(tp) == 990
             assert await some(one, 600) == numbers(10, 610)
             rest = await one.poll(10)
             assert rest[0].offset == 610
-            await one.seek(where, 5)
+            await one.seek(tp, 5)
             assert await some(one, 2) == numbers(5, 7)
-            await one.pause([where])
+            await one.pause([tp])
             assert await one.poll(0.1) == []
-            await one.resume([where])
+            await one.resume([tp])
             assert await some(one, 1) == numbers(7, 8)
 
     run(main())
@@ -87,15 +87,15 @@ def test_iterating_stops_and_goes_on_anywhere(bench: Bench, run: Run) -> None:
 
 def test_commits_never_pass_over_what_an_iteration_left(bench: Bench, run: Run) -> None:
     topic = filled(bench, 100)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench, "left", enable_auto_commit=False) as one:
             await one.subscribe([topic])
             assert await some(one, 7) == numbers(0, 7)
-            assert (await one.positions())[where] == OffsetAndMetadata(7, 0)
+            assert (await one.positions())[tp] == OffsetAndMetadata(7, 0)
             await one.commit()
-            assert await one.committed([where]) == {where: OffsetAndMetadata(7, 0)}
+            assert await one.committed([tp]) == {tp: OffsetAndMetadata(7, 0)}
             assert await some(one, 3) == numbers(7, 10)
         async with consumer(bench, "left") as one:
             await one.subscribe([topic])
@@ -109,11 +109,11 @@ def test_commits_never_pass_over_what_an_iteration_left(bench: Bench, run: Run) 
 
 def test_a_cancelled_poll_loses_nothing(bench: Bench, run: Run) -> None:
     topic = filled(bench, 0)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench) as one, Producer({"bootstrap.servers": bench.bootstrap, "linger.ms": 0}) as writer:
-            await one.assign([where])
+            await one.assign([tp])
             sent, found = 0, []
             for turn in range(60):
                 task = asyncio.create_task(one.poll(30))
@@ -134,11 +134,11 @@ def test_a_cancelled_poll_loses_nothing(bench: Bench, run: Run) -> None:
 def test_what_a_given_up_poll_found_is_found_again(bench: Bench, run: Run) -> None:
     """The moment between: the thread has the records, the task that asked for them is cancelled."""
     topic = filled(bench, 10)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench) as one:
-            await one.assign([where])
+            await one.assign([tp])
             done = threading.Event()
             task = asyncio.create_task(one.poll(30))
             await asyncio.sleep(0)
@@ -154,21 +154,21 @@ def test_what_a_given_up_poll_found_is_found_again(bench: Bench, run: Run) -> No
 
 def test_other_calls_do_not_wait_for_a_poll(bench: Bench, run: Run) -> None:
     topic = filled(bench, 3)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench) as one:
-            await one.assign([where])
+            await one.assign([tp])
             assert await some(one, 3) == numbers(0, 3)
             waiting = asyncio.create_task(one.poll(600))
             await in_poll(one)
-            assert await one.end_offsets([where]) == {where: 3}
-            assert await one.position(where) == 3
+            assert await one.end_offsets([tp]) == {tp: 3}
+            assert await one.position(tp) == 3
             assert not waiting.done()
             one.wakeup()
             with pytest.raises(WakeupError):
                 await waiting
-            await one.seek(where, 1)
+            await one.seek(tp, 1)
             assert await some(one, 2) == numbers(1, 3)
 
     run(main())
@@ -207,11 +207,11 @@ def test_callbacks_of_rebalances_run_in_the_loop_and_may_commit(bench: Bench, ru
 
 def test_tables(bench: Bench, run: Run) -> None:
     topic = filled(bench, 100)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def main() -> None:
         async with consumer(bench) as one:
-            await one.assign([where])
+            await one.assign([tp])
             assert await some(one, 10) == numbers(0, 10)
             table = await one.poll_table(10)
             assert table["value"].to_pylist() == numbers(10, 100)

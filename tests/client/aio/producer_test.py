@@ -11,7 +11,7 @@ import pytest
 from tests.client.producer.bench import MARKS, Bench, trouble
 
 from ottla.client import DeadlineError, GroupMetadata, RefusedError, TopicPartition, UsageError
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin.groups import GroupAdmin
 from ottla.client.aio import Producer
 from ottla.errors import ErrorCode
 
@@ -213,12 +213,12 @@ def test_order_holds_when_connections_are_lost(bench: Bench, run: Run) -> None:
 
 def test_transactions_commit_and_abort_on_errors_and_cancellations(bench: Bench, run: Run) -> None:
     topic = bench.topic()
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
 
     async def failing(one: Producer) -> None:
         async with one.transaction():
             await one.send_and_wait(topic, b"aborted")
-            await one.send_offsets_to_transaction({where: 99}, "aio")
+            await one.send_offsets_to_transaction({tp: 99}, "aio")
             raise ZeroDivisionError
 
     async def abandoned(one: Producer) -> None:
@@ -232,7 +232,7 @@ def test_transactions_commit_and_abort_on_errors_and_cancellations(bench: Bench,
             for n in range(3):
                 async with one.transaction():
                     await one.send(topic, b"%d" % n)
-                    await one.send_offsets_to_transaction({where: n}, GroupMetadata("aio"))
+                    await one.send_offsets_to_transaction({tp: n}, GroupMetadata("aio"))
             with pytest.raises(ZeroDivisionError):
                 await failing(one)
             with pytest.raises(TimeoutError):
@@ -245,7 +245,7 @@ def test_transactions_commit_and_abort_on_errors_and_cancellations(bench: Bench,
 
     run(main())
     assert bench.values(topic) == [b"0", b"1", b"2", b"last"]
-    found = GroupAdmin(bench.cluster).group_offsets("aio")[where]
+    found = GroupAdmin(bench.cluster).group_offsets("aio")[tp]
     assert found.offset == 2  # type: ignore[union-attr]  # an error would fail the test as well
 
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from tests.client.consumer.groups import ASSIGNORS, Case, draw_case, with_user_data
 
-from ottla.client.consumer.assignors import Assignor
+from ottla.client.consumer.assignment.assignors import Assignor
 from ottla.client.consumer.protocol import decode_assignment, encode_assignment, encode_subscription
 from testbench import java_program
 
@@ -50,7 +50,7 @@ def equal(case: Case, assignor: Assignor, answers: list[str]) -> bool:
     theirs = {
         member: decode_assignment(bytes.fromhex(data)) for member, data in zip(case.members, answers, strict=True)
     }
-    if any(where.topic not in case.members[member].topics for member, got in theirs.items() for where in got):
+    if any(tp.topic not in case.members[member].topics for member, got in theirs.items() for tp in got):
         return False
     assert [encode_assignment(ours[member]).hex() for member in case.members] == answers, (case, ours, theirs)
     return True

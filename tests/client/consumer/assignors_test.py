@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.client.consumer.groups import ASSIGNORS, Case, draw_case, with_user_data
 
-from ottla.client.consumer.assignors import Assignment, Assignor, Range, RoundRobin, Topics
-from ottla.client.consumer.java_order import hash_order, string_hash
+from ottla.client.consumer.assignment.assignors import Assignment, Assignor, Range, RoundRobin, Topics
+from ottla.client.consumer.assignment.java_order import hash_order, string_hash
+from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.protocol import Subscription, encode_sticky
-from ottla.client.consumer.sticky import CooperativeSticky, Sticky
 from ottla.types import TopicPartition
 
 NOWHERE: frozenset[str] = frozenset()
@@ -30,9 +30,7 @@ def members(**wanted: str) -> dict[str, Subscription]:
 
 def short(found: Assignment) -> dict[str, str]:
     """As Kafka's documentation writes assignments: t0p0."""
-    return {
-        member: " ".join(f"{where.topic}p{where.partition}" for where in sorted(got)) for member, got in found.items()
-    }
+    return {member: " ".join(f"{tp.topic}p{tp.partition}" for tp in sorted(got)) for member, got in found.items()}
 
 
 def test_range_gives_runs_of_each_topic() -> None:
@@ -90,10 +88,10 @@ def test_sticky_with_different_wishes() -> None:
 
 
 def test_a_later_generation_wins_a_partition_that_two_claim() -> None:
-    where = TopicPartition("t", 0)
-    old, new = (Subscription(("t",), None, (where,), generation) for generation in (4, 5))
+    tp = TopicPartition("t", 0)
+    old, new = (Subscription(("t",), None, (tp,), generation) for generation in (4, 5))
     found = CooperativeSticky().assign(topics(t=2), {"old": old, "new": new})
-    assert found == {"old": [TopicPartition("t", 1)], "new": [where]}
+    assert found == {"old": [TopicPartition("t", 1)], "new": [tp]}
 
 
 def test_cooperative_sticky_gives_nothing_away_that_somebody_owns() -> None:
@@ -121,13 +119,13 @@ def partitions_of(case: Case) -> set[TopicPartition]:
 def test_every_partition_goes_to_one_member_that_wants_it(assignor: Assignor, case: Case) -> None:
     case = with_user_data(case, assignor)
     found = assignor.assign(case.topics, case.members)
-    given_out = [where for got in found.values() for where in got]
+    given_out = [tp for got in found.values() for tp in got]
     assert set(found) == set(case.members)
     assert len(given_out) == len(set(given_out))
-    assert all(where.topic in case.members[member].topics for member, got in found.items() for where in got)
+    assert all(tp.topic in case.members[member].topics for member, got in found.items() for tp in got)
     held_back = partitions_of(case) - set(given_out)
     if assignor.cooperative:
-        assert held_back <= {where for each in case.members.values() for where in each.owned}
+        assert held_back <= {tp for each in case.members.values() for tp in each.owned}
     else:
         assert not held_back
 

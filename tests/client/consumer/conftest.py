@@ -89,12 +89,12 @@ def create(cluster: Cluster, name: str, partitions: int) -> str:
     return name
 
 
-def has_leader(cluster: Cluster, where: TopicPartition) -> bool:
+def has_leader(cluster: Cluster, tp: TopicPartition) -> bool:
     """Whether it has one by now."""
     try:
-        cluster.leader(where)
+        cluster.leader(tp)
     except RefusedError:
-        cluster.forget([where.topic])
+        cluster.forget_topics([tp.topic])
         return False
     return True
 

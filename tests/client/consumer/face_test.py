@@ -32,41 +32,41 @@ def values(records: Any) -> list[str]:
 def test_assigned_partitions_are_read_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(1200)])
     reader = consumer(group_id=None)
-    where = TopicPartition(topic, 0)
-    reader.assign([where])
+    tp = TopicPartition(topic, 0)
+    reader.assign([tp])
     first = read(reader, 1)
     assert len(first) == 500  # max.poll.records
-    assert reader.position(where) == 500
+    assert reader.position(tp) == 500
     found = first + read(reader, 700)
     assert values(found) == [str(n) for n in range(1200)]
     assert [record.offset for record in found] == list(range(1200))
     assert (found[0].topic, found[0].partition, found[0].timestamp_type, found[0].leader_epoch) == (topic, 0, 0, 0)
-    assert reader.lag(where) == 0
+    assert reader.lag(tp) == 0
 
 
 def test_seek_goes_anywhere(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(10)])
     reader = consumer(group_id=None)
-    where = TopicPartition(topic, 0)
-    reader.assign([where])
-    reader.seek(where, 7)
+    tp = TopicPartition(topic, 0)
+    reader.assign([tp])
+    reader.seek(tp, 7)
     assert values(read(reader, 3)) == ["7", "8", "9"]
     reader.seek_to_beginning()
-    assert reader.position(where) == 0
+    assert reader.position(tp) == 0
     assert values(read(reader, 10))[0] == "0"
-    reader.seek_to_end([where])
-    assert reader.position(where) == 10
-    reader.seek(where, OffsetAndMetadata(8, 0))
+    reader.seek_to_end([tp])
+    assert reader.position(tp) == 10
+    reader.seek(tp, OffsetAndMetadata(8, 0))
     assert values(read(reader, 2)) == ["8", "9"]
 
 
 def test_a_seek_after_a_poll_drops_what_was_read_ahead(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(100)])
     reader = consumer(group_id=None, max_poll_records=5)
-    where = TopicPartition(topic, 0)
-    reader.assign([where])
+    tp = TopicPartition(topic, 0)
+    reader.assign([tp])
     read(reader, 5)
-    reader.seek(where, 50)
+    reader.seek(tp, 50)
     assert values(read(reader, 5)) == ["50", "51", "52", "53", "54"]
 
 
@@ -78,10 +78,10 @@ def test_paused_partitions_wait_at_their_position(consumer: Make, cluster: Clust
     read(reader, 5)
     reader.pause(places[:2])
     assert reader.paused() == set(places[:2])
-    at = [reader.position(where) for where in places[:2]]
-    found = read(reader, sum(10 - reader.position(where) for where in places[2:]))
+    at = [reader.position(tp) for tp in places[:2]]
+    found = read(reader, sum(10 - reader.position(tp) for tp in places[2:]))
     assert {record.partition for record in found} <= {2, 3}
-    assert [reader.position(where) for where in places[:2]] == at
+    assert [reader.position(tp) for tp in places[:2]] == at
     assert reader.poll(0.1) == []
     reader.resume(places[:2])
     assert {record.partition for record in read(reader, 20 - sum(at))} == {0, 1}
@@ -126,58 +126,58 @@ def test_offsets_are_found_by_time_and_at_both_ends(consumer: Make, cluster: Clu
     assert reader.beginning_offsets(places) == dict.fromkeys(places, 0)
     assert reader.end_offsets(places) == {places[0]: 2, places[1]: 0}
     assert reader.offsets_for_times(dict.fromkeys(places, 1)) == {places[0]: 0, places[1]: None}
-    assert reader.partitions_for(topic) == [TopicPartition(topic, number) for number in range(4)]
+    assert reader.partitions_for_topic(topic) == [TopicPartition(topic, number) for number in range(4)]
     assert topic in reader.list_topics()
     assert "__consumer_offsets" not in reader.list_topics()
 
 
 def test_commits_are_found_again(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(10)])
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     reader = consumer(enable_auto_commit=False, max_poll_records=4)
-    reader.assign([where])
+    reader.assign([tp])
     read(reader, 4)
-    assert reader.committed([where]) == {where: None}
+    assert reader.committed([tp]) == {tp: None}
     reader.commit()
-    assert reader.committed([where]) == {where: OffsetAndMetadata(4, 0)}
-    reader.commit({where: OffsetAndMetadata(6, 0, "by hand")})
+    assert reader.committed([tp]) == {tp: OffsetAndMetadata(4, 0)}
+    reader.commit({tp: OffsetAndMetadata(6, 0, "by hand")})
     reader.close()
     again = consumer()
-    again.assign([where])
-    assert again.committed([where]) == {where: OffsetAndMetadata(6, 0, "by hand")}
+    again.assign([tp])
+    assert again.committed([tp]) == {tp: OffsetAndMetadata(6, 0, "by hand")}
     assert values(read(again, 4)) == ["6", "7", "8", "9"]
 
 
 def test_commits_in_passing_call_back_in_order(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, ["x"] * 10)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     reader = consumer(enable_auto_commit=False)
-    reader.assign([where])
+    reader.assign([tp])
     read(reader, 10)
     told: list[Any] = []
     for offset in range(5):
-        reader.commit_async({where: offset}, lambda offsets, error: told.append((offsets[where].offset, error)))
-    reader.commit({where: 9})
+        reader.commit_async({tp: offset}, lambda offsets, error: told.append((offsets[tp].offset, error)))
+    reader.commit({tp: 9})
     assert told == [(offset, None) for offset in range(5)]
-    assert reader.committed([where]) == {where: OffsetAndMetadata(9)}
+    assert reader.committed([tp]) == {tp: OffsetAndMetadata(9)}
 
 
 def test_positions_are_committed_by_themselves(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(10)])
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     reader = consumer(max_poll_records=3, auto_commit_interval_ms=1)
-    reader.assign([where])
+    reader.assign([tp])
     read(reader, 3)
     deadline = time.monotonic() + 180
     # A broker that takes its time may have been told of the position before the first record, too.
-    while (found := reader.committed([where])[where]) is None or found.offset != reader.position(where):
+    while (found := reader.committed([tp])[tp]) is None or found.offset != reader.position(tp):
         assert time.monotonic() < deadline
-        reader.pause([where])
+        reader.pause([tp])
         reader.poll(0.05)
-    reader.resume([where])
+    reader.resume([tp])
     read(reader, 3)
     reader.close()
-    assert consumer().committed([where])[where] == OffsetAndMetadata(found.offset + 3, 0)
+    assert consumer().committed([tp])[tp] == OffsetAndMetadata(found.offset + 3, 0)
 
 
 def test_tables_hold_what_poll_would_give(consumer: Make, cluster: Cluster, topic: str) -> None:
@@ -190,20 +190,20 @@ def test_tables_hold_what_poll_would_give(consumer: Make, cluster: Cluster, topi
         table = reader.poll_table(0.5)
         found += zip(*(table.column(each).to_pylist() for each in ("partition", "offset", "value")), strict=True)
     assert sorted(found) == sorted((n % 4, n // 4, str(n).encode()) for n in range(3000))
-    assert all(reader.lag(where) == 0 for where in reader.assignment())
+    assert all(reader.lag(tp) == 0 for tp in reader.assignment())
 
 
 def test_values_are_deserialized_and_bad_ones_can_be_passed(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, ["1", "2", "x", "4"])
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     reader = consumer(group_id=None, value_deserializer=lambda _, data: int(data))
-    reader.assign([where])
+    reader.assign([tp])
     assert [record.value for record in read(reader, 2)] == [1, 2]
     for _ in range(2):
         with pytest.raises(DeserializationError, match="offset 2 cannot be deserialized"):
             read(reader, 1)
-    assert reader.position(where) == 2
-    reader.seek(where, 3)
+    assert reader.position(tp) == 2
+    reader.seek(tp, 3)
     assert [record.value for record in read(reader, 1)] == [4]
 
 
@@ -241,21 +241,21 @@ def test_wakeup_ends_a_poll_once(consumer: Make, topic: str) -> None:
 
 def test_misuse_is_told(consumer: Make, topic: str) -> None:
     reader = consumer(group_id=None)
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     for misuse in (
         lambda: reader.poll(0),
-        lambda: reader.seek(where, 0),
+        lambda: reader.seek(tp, 0),
         lambda: reader.subscribe([topic]),
         reader.commit,
         reader.commit_async,
         reader.enforce_rebalance,
-        lambda: reader.offsets_for_times({where: -1}),
+        lambda: reader.offsets_for_times({tp: -1}),
     ):
         with pytest.raises(UsageError):
             misuse()
-    reader.assign([where])
+    reader.assign([tp])
     with pytest.raises(UsageError, match="negative"):
-        reader.seek(where, -5)
+        reader.seek(tp, -5)
     reader.close()
     reader.close()
     with pytest.raises(UsageError, match="closed"):
@@ -339,7 +339,7 @@ def test_a_topic_that_comes_later_is_read(consumer: Make, cluster: Cluster, name
 
 def test_an_iteration_that_is_left_has_read_no_more_than_it_gave(consumer: Make, cluster: Cluster, topic: str) -> None:
     write(cluster, topic, [str(n) for n in range(20)])
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     reader = consumer()
     reader.subscribe([topic])
     for record in reader:
@@ -347,11 +347,11 @@ def test_an_iteration_that_is_left_has_read_no_more_than_it_gave(consumer: Make,
             reader.commit()
         if record.offset == 5:
             break
-    assert reader.committed([where]) == {where: OffsetAndMetadata(4, 0)}
-    assert (reader.position(where), reader.lag(where)) == (6, 14)
+    assert reader.committed([tp]) == {tp: OffsetAndMetadata(4, 0)}
+    assert (reader.position(tp), reader.lag(tp)) == (6, 14)
     assert next(iter(reader)).offset == 6
     assert reader.poll(180)[0].offset == 7
-    reader.seek(where, 10)
+    reader.seek(tp, 10)
     assert next(iter(reader)).offset == 10
     reader.close()  # which commits
-    assert consumer().committed([where]) == {where: OffsetAndMetadata(11, -1)}
+    assert consumer().committed([tp]) == {tp: OffsetAndMetadata(11, -1)}

@@ -27,7 +27,7 @@ class Reading:
         while len(self.seen) < before + count:
             for fetched in self.fetcher.poll(20_000):
                 assert fetched.error is None
-                self.seen += [(fetched.where.partition, str(each.value, "ascii")) for each in records_in(fetched)]
+                self.seen += [(fetched.tp.partition, str(each.value, "ascii")) for each in records_in(fetched)]
         return sorted(self.seen[before:])
 
     @property
@@ -64,7 +64,7 @@ def test_many_answers_in_one_session(reading: Reading, cluster: Cluster) -> None
 def end_session(reading: Reading, cluster: Cluster) -> None:
     """Somebody else ends it: the broker does not know it any more."""
     request = FetchRequest(session_id=reading.session.session_id, session_epoch=-1, max_wait_ms=0, min_bytes=0)
-    cluster.ask(ApiKey.FETCH, lambda _: request, FetchResponse)
+    cluster.send_request(ApiKey.FETCH, lambda _: request, FetchResponse)
 
 
 def miscount(reading: Reading, _: Cluster) -> None:

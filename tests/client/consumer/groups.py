@@ -5,9 +5,9 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from ottla.client.consumer.assignors import Assignor, Range, RoundRobin
+from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRobin
+from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.protocol import NO_GENERATION, Subscription, decode_subscription, encode_subscription
-from ottla.client.consumer.sticky import CooperativeSticky, Sticky
 from ottla.types import TopicPartition
 
 ASSIGNORS: tuple[Assignor, ...] = (Range(), RoundRobin(), Sticky(), CooperativeSticky())

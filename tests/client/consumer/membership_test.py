@@ -21,10 +21,10 @@ from ottla.client.consumer.actions import (
     Prepare,
     Sync,
 )
-from ottla.client.consumer.assignors import Range, RoundRobin
+from ottla.client.consumer.assignment.assignors import Range, RoundRobin
+from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.membership import Membership, Phase
 from ottla.client.consumer.protocol import Subscription, decode_subscription, encode_assignment, encode_subscription
-from ottla.client.consumer.sticky import CooperativeSticky, Sticky
 from ottla.client.errors import MalformedReplyError
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition

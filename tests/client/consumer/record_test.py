@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from ottla.client import CorruptBatchError, DeserializationError, TopicPartition
-from ottla.client.batches import Fetched
 from ottla.client.consumer.record import WARM_UP, ConsumerRecord, Decoder, at_once
+from ottla.client.fetching.batches import Fetched
 from ottla.record.batch import HEADER_SIZE, Record, encode_batch
 
 WHERE = TopicPartition("t", 3)

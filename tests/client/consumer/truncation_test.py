@@ -9,7 +9,7 @@ import pytest
 
 from ottla.client import ConfigError, LogTruncatedError, TopicPartition
 from ottla.client.consumer import Consumer, OffsetAndMetadata
-from ottla.client.consumer.reset import Reset, parse_reset
+from ottla.client.consumer.reset import OffsetReset, parse_reset
 from ottla.errors import ErrorCode
 from ottla.wire.apis import ApiKey
 from ottla.wire.messages import FetchResponse, OffsetForLeaderEpochResponse
@@ -97,7 +97,7 @@ def test_a_log_that_was_cut_is_an_error_without_a_policy(broker: Any) -> None:
         reader.seek(T0, OffsetAndMetadata(5, 0))
         with pytest.raises(LogTruncatedError) as cut:
             poll_until(reader, leader)
-        assert (cut.value.where, cut.value.position, cut.value.diverged_at) == (T0, 5, 3)
+        assert (cut.value.tp, cut.value.position, cut.value.diverged_at) == (T0, 5, 3)
         poll_until(reader, leader)
     assert leader.offsets()[0] == 3
 
@@ -115,14 +115,14 @@ def test_a_log_that_was_not_cut_is_read_on(broker: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("earliest", Reset(-2)),
-        ("LATEST", Reset(-1)),
-        ("none", Reset(None)),
-        ("by_duration:P1DT2H3M4.5S", Reset(None, 93_784_500)),
-        ("by_duration:PT0.5S", Reset(None, 500)),
+        ("earliest", OffsetReset(-2)),
+        ("LATEST", OffsetReset(-1)),
+        ("none", OffsetReset(None)),
+        ("by_duration:P1DT2H3M4.5S", OffsetReset(None, 93_784_500)),
+        ("by_duration:PT0.5S", OffsetReset(None, 500)),
     ],
 )
-def test_policies_are_read(text: str, expected: Reset) -> None:
+def test_policies_are_read(text: str, expected: OffsetReset) -> None:
     assert parse_reset(text) == expected
 
 
@@ -133,5 +133,5 @@ def test_other_policies_are_refused(text: str) -> None:
 
 
 def test_a_duration_is_counted_back_from_now() -> None:
-    assert parse_reset("by_duration:PT1S").at(5_000) == 4_000
-    assert parse_reset("by_duration:P9D").at(5_000) == 0
+    assert parse_reset("by_duration:PT1S").timestamp_at(5_000) == 4_000
+    assert parse_reset("by_duration:P9D").timestamp_at(5_000) == 0

@@ -47,12 +47,12 @@ class Bench:
         return name
 
     def records(self, topic: str, partition: int = 0, isolation: str = "read_committed") -> list[Record]:
-        where = TopicPartition(topic, partition)
+        tp = TopicPartition(topic, partition)
         config = ClientConfig(bootstrap_servers=self.bootstrap, isolation_level=isolation)
         with Cluster(config) as cluster:
-            found = Admin(cluster).list_offsets({where: LATEST})[where]
+            found = Admin(cluster).list_offsets({tp: LATEST})[tp]
             assert not isinstance(found, Exception), found
-            fetched = fetch_range(cluster, where, 0, found.offset) if found.offset else []
+            fetched = fetch_range(cluster, tp, 0, found.offset) if found.offset else []
             return [record for one in fetched for record in records_in(one)]
 
     def values(self, topic: str, partition: int = 0) -> list[bytes | None]:

@@ -24,7 +24,7 @@ from ottla.client import (
     UsageError,
     partition_of_key,
 )
-from ottla.client.producer.failed import to_file, to_topic
+from ottla.client.producer.failed_records import to_file, to_topic
 from ottla.errors import ErrorCode
 from ottla.record.batch import Record
 

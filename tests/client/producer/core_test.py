@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tests.client.producer.model import LOST, NODES, PARTITIONS, World, view
 
 from ottla.client import ConnectionLostError, RefusedError, TopicPartition
-from ottla.client.producer.core import Answered
-from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.core import BatchResponse
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.errors import ErrorCode
 
 FAULTS = (
@@ -215,7 +215,7 @@ def test_what_was_refused_after_it_had_been_written_is_not_written_again_in_a_ne
     for _, data in calls:
         log.append(data[0])
     for call, _ in calls:  # leadership was lost, or a disk, while the followers had not got it yet
-        world.core.on_produced(world.now, call, [Answered(code)])
+        world.core.on_produced(world.now, call, [BatchResponse(code)])
     world.tell_leader(-1)
     world.now += 101  # the first one's time is over, the second one's is not
     world.work()
@@ -383,7 +383,7 @@ def test_what_stood_behind_a_refused_record_shows_whether_it_was_written(written
     for _, data in calls[:written]:
         world.logs[TopicPartition("t", 0)].append(data[0])
     for call, _ in calls:  # another leads by now, who has all that the one before had
-        world.core.on_produced(world.now, call, [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+        world.core.on_produced(world.now, call, [BatchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
     world.tell_leader(1)
     world.now += 1
     world.work()
@@ -423,7 +423,7 @@ def test_behind_a_refused_record_a_batch_that_was_given_up_may_still_arrive() ->
     world.settle()
     calls = world.hold(0.0, 20.0, 0.0)
     log.append(calls[0][1][0])
-    world.core.on_produced(world.now, calls[0][0], [Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
+    world.core.on_produced(world.now, calls[0][0], [BatchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER)])
     for call, _ in calls[1:]:  # the broker stands still, with these in its hands
         world.core.on_lost(world.now, call, LOST)
     world.tell_leader(1)

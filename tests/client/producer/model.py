@@ -12,8 +12,8 @@ from ottla.client import ConnectionLostError, TopicPartition
 from ottla.client.metadata import ClusterView, NodeView, PartitionView, TopicView
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.core import Answered, ProduceCall, ProducerCore
-from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.core import BatchResponse, ProduceCall, ProducerCore
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.errors import ErrorCode
 from ottla.record.batch import header_at, records_of
 
@@ -35,27 +35,27 @@ class Log:
         self.records: list[bytes] = []
         self.writers: dict[int, tuple[int, deque[tuple[int, int, int]]]] = {}
 
-    def append(self, data: bytes) -> Answered:
+    def append(self, data: bytes) -> BatchResponse:
         header = header_at(memoryview(data))
         values = [record.value or b"" for record in records_of(memoryview(data), max_bytes=10**6)]
         if header.producer_id >= 0:
             epoch, last = self.writers.get(header.producer_id, (header.producer_epoch, deque(maxlen=5)))
             if header.producer_epoch < epoch:
-                return Answered(ErrorCode.INVALID_PRODUCER_EPOCH)
+                return BatchResponse(ErrorCode.INVALID_PRODUCER_EPOCH)
             if header.producer_epoch > epoch:
                 if header.base_sequence != 0:
-                    return Answered(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                    return BatchResponse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
                 last = deque(maxlen=5)
             for first, final, offset in last:
                 if (first, final) == (header.base_sequence, header.last_sequence):
-                    return Answered(ErrorCode.NONE, offset)
+                    return BatchResponse(ErrorCode.NONE, offset)
             due = (last[-1][1] + 1) & 0x7FFF_FFFF if last else 0
             if header.base_sequence != due:
-                return Answered(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
+                return BatchResponse(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER)
             last.append((header.base_sequence, header.last_sequence, len(self.records)))
             self.writers[header.producer_id] = (header.producer_epoch, last)
         self.records += values
-        return Answered(ErrorCode.NONE, len(self.records) - len(values))
+        return BatchResponse(ErrorCode.NONE, len(self.records) - len(values))
 
 
 class World:
@@ -93,7 +93,7 @@ class World:
         assert topic is not None
         batch = self.core.place(topic, partition, 1_000 + len(self.sent), None, value, (), self.now)
         if batch is not None:
-            self.sent[value] = (batch, batch.count - 1, batch.where)
+            self.sent[value] = (batch, batch.count - 1, batch.tp)
         return batch is not None
 
     def hold(self, *waits: float) -> list[tuple[ProduceCall, list[bytes]]]:
@@ -122,15 +122,15 @@ class World:
         else:
             self.core.on_lost(self.now, call, LOST)
 
-    def take(self, node: int, batch: ProducerBatch, data: bytes, refuse: ErrorCode) -> Answered:
-        if self.leaders[batch.where.partition] != node:
-            return Answered(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+    def take(self, node: int, batch: ProducerBatch, data: bytes, refuse: ErrorCode) -> BatchResponse:
+        if self.leaders[batch.tp.partition] != node:
+            return BatchResponse(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if len(data) > self.too_large:
-            return Answered(ErrorCode.MESSAGE_TOO_LARGE)
+            return BatchResponse(ErrorCode.MESSAGE_TOO_LARGE)
         if refuse is ErrorCode.REQUEST_TIMED_OUT:
-            found = self.logs[batch.where].append(data)
-            return found if found.code is not ErrorCode.NONE else Answered(refuse)
-        return self.logs[batch.where].append(data) if refuse is ErrorCode.NONE else Answered(refuse)
+            found = self.logs[batch.tp].append(data)
+            return found if found.code is not ErrorCode.NONE else BatchResponse(refuse)
+        return self.logs[batch.tp].append(data) if refuse is ErrorCode.NONE else BatchResponse(refuse)
 
     def cut(self, node: int) -> None:
         """A connection breaks: some of what is on its way arrives still, and nobody hears of it."""
@@ -161,8 +161,8 @@ class World:
         self.check_logs(ordered=ordered, once=once)
 
     def check_logs(self, *, ordered: bool, once: bool) -> None:
-        for where, log in self.logs.items():
-            mine = {value: spot for value, spot in self.sent.items() if spot[2] == where}
+        for tp, log in self.logs.items():
+            mine = {value: spot for value, spot in self.sent.items() if spot[2] == tp}
             assert set(log.records) <= set(mine)
             good = []
             for value, (batch, index, _) in mine.items():

@@ -80,13 +80,13 @@ def producer(broker: Any) -> Iterator[Callable[..., Producer]]:
 
 
 def refusing(code: ErrorCode) -> Callable[[Any, ProduceResponse], bytes | None]:
-    def answer(request: Any, response: ProduceResponse) -> bytes | None:
+    def send_response(request: Any, response: ProduceResponse) -> bytes | None:
         for topic in response.responses:
             for part in topic.partition_responses:
                 part.error_code = code
         return bytes(request.reply(response))
 
-    return answer
+    return send_response
 
 
 def hang_up(_request: Any, _response: ProduceResponse) -> bytes | None:

@@ -23,7 +23,7 @@ from ottla.client import (
     UsageError,
     WrongTypeError,
 )
-from ottla.client.admin_transactions import TransactionAdmin
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.aio import Producer as AioProducer
 from ottla.client.producer.transaction import State
 
@@ -279,10 +279,10 @@ def test_timestamps_of_any_whole_type_are_sent(bench: Bench, producer: Callable[
 
     asyncio.run(main())
     with Consumer({"bootstrap.servers": bench.bootstrap}) as consumer:
-        where = TopicPartition(topic, 0)
-        assert [consumer.offsets_for_times({where: each})[where] for each in TAKEN] == [0, 0, 0]  # type: ignore[dict-item]
+        tp = TopicPartition(topic, 0)
+        assert [consumer.offsets_for_times({tp: each})[tp] for each in TAKEN] == [0, 0, 0]  # type: ignore[dict-item]
         with pytest.raises(WrongTypeError):
-            consumer.offsets_for_times({where: 1.5})  # type: ignore[dict-item]
+            consumer.offsets_for_times({tp: 1.5})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize("forever", [float("inf"), 1e300, 2**80, 1e15])
@@ -295,12 +295,12 @@ def test_infinite_and_huge_timeouts_are_for_ever(bench: Bench, forever: float) -
     one.send(topic, b"v")
     one.close(forever)
     with Consumer({"bootstrap.servers": bench.bootstrap, "auto.offset.reset": "earliest"}) as consumer:
-        where = TopicPartition(topic, 0)
-        consumer.assign([where])
-        assert consumer.position(where, forever) == 0
+        tp = TopicPartition(topic, 0)
+        consumer.assign([tp])
+        assert consumer.position(tp, forever) == 0
         assert consumer.poll(forever)
-        assert consumer.end_offsets([where], forever) == {where: 2}
-        consumer.seek(where, np.int64(1))  # type: ignore[arg-type]
+        assert consumer.end_offsets([tp], forever) == {tp: 2}
+        consumer.seek(tp, np.int64(1))  # type: ignore[arg-type]
         assert len(consumer.poll(forever)) == 1
         consumer.close(forever)
 
@@ -315,10 +315,10 @@ def test_infinite_and_huge_timeouts_are_for_ever(bench: Bench, forever: float) -
 
 def test_positions_may_be_whole_numbers_of_any_type(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic()
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     with Consumer({"bootstrap.servers": bench.bootstrap, "group.id": f"any-{topic}"}) as consumer:
-        consumer.commit({where: np.int64(3)})  # type: ignore[dict-item]
-        assert consumer.committed([where])[where].offset == 3  # type: ignore[union-attr]
+        consumer.commit({tp: np.int64(3)})  # type: ignore[dict-item]
+        assert consumer.committed([tp])[tp].offset == 3  # type: ignore[union-attr]
         for wrong, kind in ((1.5, WrongTypeError), ("1", WrongTypeError), (-1, UsageError)):
             with pytest.raises(kind, match=topic):
-                consumer.commit({where: wrong})  # type: ignore[dict-item]
+                consumer.commit({tp: wrong})  # type: ignore[dict-item]

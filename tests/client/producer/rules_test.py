@@ -9,8 +9,8 @@ import pytest
 
 from ottla.client import ProducerFencedError, RefusedError, UsageError
 from ottla.client.producer.batch import record_body
-from ottla.client.producer.lane import ProducerId
-from ottla.client.producer.meaning import Meaning, meaning
+from ottla.client.producer.error_classification import ErrorClass, meaning
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.client.producer.partitioning import choose_sticky
 from ottla.client.producer.transaction import State, Transaction
 from ottla.errors import ErrorCode
@@ -23,27 +23,27 @@ E = ErrorCode
 @pytest.mark.parametrize(
     ("code", "facts", "expected"),
     [
-        (E.DUPLICATE_SEQUENCE_NUMBER, {}, Meaning.DUPLICATE),
-        (E.MESSAGE_TOO_LARGE, {}, Meaning.SPLIT),
-        (E.RECORD_LIST_TOO_LARGE, {"may_retry": False}, Meaning.SPLIT),
-        (E.MESSAGE_TOO_LARGE, {"records": 1}, Meaning.FAIL),
-        (E.NOT_LEADER_OR_FOLLOWER, {}, Meaning.RETRY),
-        (E.NOT_LEADER_OR_FOLLOWER, {"may_retry": False}, Meaning.FAIL),
-        (E.TOPIC_AUTHORIZATION_FAILED, {}, Meaning.FAIL),
-        (E.INVALID_TIMESTAMP, {}, Meaning.FAIL),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {}, Meaning.REWIND),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"next_in_line": False}, Meaning.RETRY),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True}, Meaning.FAIL),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True, "next_in_line": False}, Meaning.RETRY),
-        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"idempotent": False}, Meaning.FAIL),
-        (E.UNKNOWN_PRODUCER_ID, {"next_in_line": False}, Meaning.REWIND),
-        (E.UNKNOWN_PRODUCER_ID, {"transactional": True}, Meaning.FAIL),
-        (E.INVALID_PRODUCER_EPOCH, {}, Meaning.REWIND),
-        (E.INVALID_PRODUCER_EPOCH, {"transactional": True}, Meaning.FAIL),
-        (E.TRANSACTION_ABORTABLE, {"transactional": True}, Meaning.FAIL),
+        (E.DUPLICATE_SEQUENCE_NUMBER, {}, ErrorClass.DUPLICATE),
+        (E.MESSAGE_TOO_LARGE, {}, ErrorClass.SPLIT),
+        (E.RECORD_LIST_TOO_LARGE, {"may_retry": False}, ErrorClass.SPLIT),
+        (E.MESSAGE_TOO_LARGE, {"records": 1}, ErrorClass.FAIL),
+        (E.NOT_LEADER_OR_FOLLOWER, {}, ErrorClass.RETRY),
+        (E.NOT_LEADER_OR_FOLLOWER, {"may_retry": False}, ErrorClass.FAIL),
+        (E.TOPIC_AUTHORIZATION_FAILED, {}, ErrorClass.FAIL),
+        (E.INVALID_TIMESTAMP, {}, ErrorClass.FAIL),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {}, ErrorClass.REWIND),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"next_in_line": False}, ErrorClass.RETRY),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True}, ErrorClass.FAIL),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"transactional": True, "next_in_line": False}, ErrorClass.RETRY),
+        (E.OUT_OF_ORDER_SEQUENCE_NUMBER, {"idempotent": False}, ErrorClass.FAIL),
+        (E.UNKNOWN_PRODUCER_ID, {"next_in_line": False}, ErrorClass.REWIND),
+        (E.UNKNOWN_PRODUCER_ID, {"transactional": True}, ErrorClass.FAIL),
+        (E.INVALID_PRODUCER_EPOCH, {}, ErrorClass.REWIND),
+        (E.INVALID_PRODUCER_EPOCH, {"transactional": True}, ErrorClass.FAIL),
+        (E.TRANSACTION_ABORTABLE, {"transactional": True}, ErrorClass.FAIL),
     ],
 )
-def test_what_an_answer_means(code: ErrorCode, facts: dict[str, bool | int], expected: Meaning) -> None:
+def test_what_an_answer_means(code: ErrorCode, facts: dict[str, bool | int], expected: ErrorClass) -> None:
     usual = {"records": 2, "may_retry": True, "idempotent": True, "transactional": False, "next_in_line": True}
     assert meaning(code, **{**usual, **facts}) is expected  # type: ignore[arg-type]  # each has its type
 
@@ -81,8 +81,8 @@ def test_each_call_in_each_state(call: str, state: State) -> None:
 @pytest.mark.parametrize("code", [E.PRODUCER_FENCED, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, E.INVALID_TXN_STATE])
 def test_some_errors_are_for_good(code: ErrorCode) -> None:
     transaction = in_state(State.IN_TRANSACTION)
-    transaction.failed(RefusedError(code, "x"))
-    transaction.failed(RefusedError(E.MESSAGE_TOO_LARGE, "later"))
+    transaction.on_failed(RefusedError(code, "x"))
+    transaction.on_failed(RefusedError(E.MESSAGE_TOO_LARGE, "later"))
     assert transaction.state is State.FATAL_ERROR
     with pytest.raises(UsageError, match=code.name):
         transaction.aborting()
@@ -91,7 +91,7 @@ def test_some_errors_are_for_good(code: ErrorCode) -> None:
 @pytest.mark.parametrize("code", [E.PRODUCER_FENCED, E.INVALID_PRODUCER_EPOCH])
 def test_every_call_of_a_fenced_producer_raises_one_class(code: ErrorCode) -> None:
     transaction = in_state(State.IN_TRANSACTION)
-    transaction.failed(ProducerFencedError(code, "x"))
+    transaction.on_failed(ProducerFencedError(code, "x"))
     for call in ALLOWED:
         with pytest.raises(ProducerFencedError, match="another producer has taken over"):
             getattr(transaction, call)()
@@ -100,11 +100,11 @@ def test_every_call_of_a_fenced_producer_raises_one_class(code: ErrorCode) -> No
 def test_others_end_with_an_abort() -> None:
     transaction = in_state(State.IN_TRANSACTION)
     transaction.partitions.add(TopicPartition("t", 0))
-    transaction.failed(RefusedError(E.MESSAGE_TOO_LARGE, "x"))
+    transaction.on_failed(RefusedError(E.MESSAGE_TOO_LARGE, "x"))
     assert transaction.state is State.ABORTABLE_ERROR
     transaction.aborting()
-    transaction.failed(UsageError("a record of it was taken back"))
-    transaction.ended(ProducerId(1, 1))
+    transaction.on_failed(UsageError("a record of it was taken back"))
+    transaction.on_ended(ProducerId(1, 1))
     assert (transaction.state, transaction.identity, transaction.empty) == (State.READY, ProducerId(1, 1), True)
 
 

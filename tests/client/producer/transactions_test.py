@@ -15,7 +15,7 @@ from ottla.client import (
     TopicPartition,
     UsageError,
 )
-from ottla.client.admin_groups import GroupAdmin
+from ottla.client.admin.groups import GroupAdmin
 from ottla.errors import ErrorCode
 
 pytestmark = MARKS
@@ -98,19 +98,19 @@ def test_a_fenced_producer_sees_one_class_of_error_whichever_call_finds_it_out(
 
 def test_positions_go_with_the_transaction(bench: Bench, producer: Callable[..., Producer]) -> None:
     topic = bench.topic()
-    where = TopicPartition(topic, 0)
+    tp = TopicPartition(topic, 0)
     one = producer(transactional_id="positions")
     one.init_transactions()
     with one.transaction():
         one.send(topic, b"v")
-        one.send_offsets_to_transaction({where: 5}, "group-p")
+        one.send_offsets_to_transaction({tp: 5}, "group-p")
     with pytest.raises(ZeroDivisionError), one.transaction():
-        _then_fails(one.send_offsets_to_transaction({where: 9}, GroupMetadata("group-p")))
-    committed = GroupAdmin(bench.cluster).group_offsets("group-p")[where]
+        _then_fails(one.send_offsets_to_transaction({tp: 9}, GroupMetadata("group-p")))
+    committed = GroupAdmin(bench.cluster).group_offsets("group-p")[tp]
     assert committed.offset == 5  # type: ignore[union-attr]  # an error would fail the test as well
     one.begin_transaction()
     with pytest.raises(RefusedError):
-        one.send_offsets_to_transaction({where: 9}, GroupMetadata("group-p", 3, "nobody"))
+        one.send_offsets_to_transaction({tp: 9}, GroupMetadata("group-p", 3, "nobody"))
     with pytest.raises(UsageError, match="has failed"):
         one.commit_transaction()
     one.abort_transaction()

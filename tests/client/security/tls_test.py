@@ -16,7 +16,7 @@ import pytest
 import trustme
 from tests.client.security.conftest import Certificates
 
-from ottla.client.address import Address
+from ottla.client.connections.address import Address
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, UnreachableError
 from ottla.client.security.settings import SecurityConfig
 from ottla.client.security.tls import TlsSocket, secured, tls_context
@@ -81,12 +81,12 @@ def test_a_port_without_tls_is_a_typed_error(certificates: Certificates, said: b
     with socket.create_server(("127.0.0.1", 0)) as listener:
         address = Address("127.0.0.1", listener.getsockname()[1])
 
-        def answer() -> None:
+        def send_response() -> None:
             with listener.accept()[0] as peer:
                 peer.recv(100)
                 peer.sendall(said)
 
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=send_response, daemon=True).start()
         sock = socket.create_connection(address[:2], 5)
         with pytest.raises(ClientError) as caught:
             secured(sock, address, SecurityConfig(security_protocol="SSL", ssl_truststore_location=certificates.trust))

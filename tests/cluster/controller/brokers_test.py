@@ -11,7 +11,7 @@ import pytest
 
 from ottla.cluster.controller.controller import ElectionType
 from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.cluster.layout import LOG_DIR_EVENTS, StateNode, encode_config, encode_log_dir_event, topic_config_path
+from ottla.cluster.store.layout import LOG_DIR_EVENTS, StateNode, encode_config, encode_log_dir_event, topic_config_path
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op

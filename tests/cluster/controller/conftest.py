@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 import pytest
 
-from ottla.cluster import layout
+from ottla.broker_client import BrokerClient
+from ottla.cluster.controller.controller_election import ControllerElector
 from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.cluster.controller.seat import ControllerSeat
 from ottla.cluster.image import PartitionImage
+from ottla.cluster.store import layout
+from ottla.cluster.store.watches import WatchedStore
 from ottla.cluster.topics import TopicSpec
-from ottla.cluster.watches import WatchedStore
 from ottla.config.broker import BrokerConfig
+from ottla.effects import Effects
 from ottla.errors import ApiError, ErrorCode
-from ottla.outcome import Effects
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Failure, Kind, Op
-from ottla.sim.disk import SimDisk
-from ottla.sim.drive import Drive
-from ottla.sim.drive_faults import DriveFaults
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
 from ottla.sim.entropy import Streams
-from ottla.sim.machine import Machine
+from ottla.sim.machines.machine import Machine
 from ottla.sim.world import MS, SECOND, Timeline
 from ottla.types import Endpoint, TopicPartition
 from ottla.wire.apis import API_TABLE
@@ -84,7 +84,7 @@ class StoreLink:
         self.session = LocalSession(
             house.engine, lambda path: process.post(0, "watch", self._tell, on_node, path), lambda *_: None
         )
-        house.in_store(self.session.begin)
+        house.in_store(self.session.begin_session)
 
     def _tell(self, on_node, path: str) -> None:
         on_node(path)
@@ -284,12 +284,12 @@ class Candidate:
         self.purgatory = self.shell.purgatory = Purgatory(self.process.clock)
         self.network = FakeNetwork(house, self.process)
         self.open_session()
-        self.seat = ControllerSeat(
+        self.seat = ControllerElector(
             node,
             self.store,
             self.process.clock,
             self.process.entropy,
-            Peers(self.network, self.process.clock, node),
+            BrokerClient(self.network, self.process.clock, node),
             self.network,
             self.purgatory,
             lambda: self.config,

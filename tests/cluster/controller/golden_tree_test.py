@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ottla.cluster import layout
 from ottla.cluster.controller.leaders import ElectionType
+from ottla.cluster.store import layout
 from ottla.cluster.topics import TopicSpec
 from ottla.seams import Op
 from ottla.types import TopicPartition

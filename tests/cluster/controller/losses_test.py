@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.controller.brokers_test import grow_isr, leaders
 
 from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.cluster.layout import StateNode
+from ottla.cluster.store.layout import StateNode
 from ottla.types import TopicPartition
 
 

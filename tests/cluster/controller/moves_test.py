@@ -8,10 +8,10 @@ from __future__ import annotations
 import pytest
 from tests.cluster.controller.proposals_test import alter, request
 
-from ottla.cluster import layout
-from ottla.cluster.controller.controller import Reassignment
+from ottla.cluster.controller.controller import OngoingReassignment
 from ottla.cluster.controller.safeguards import ControllerSafeguards
-from ottla.cluster.layout import REASSIGN_PARTITIONS, StateNode
+from ottla.cluster.store import layout
+from ottla.cluster.store.layout import REASSIGN_PARTITIONS, StateNode
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op
 from ottla.types import TopicPartition
@@ -46,7 +46,7 @@ def test_the_steps_of_a_move(house):
     assert house.state("t") == StateNode(1, 1, (1, 2, 3), 1), "the leader's epoch grows: it learns the new replicas"
     assert house.brokers[4].partitions[TP].is_new
     assert not house.brokers[2].partitions[TP].is_new
-    assert moves(controller) == {TP: Reassignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))}
+    assert moves(controller) == {TP: OngoingReassignment((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))}
     house.check_agreement(controller)
 
     assert in_sync(house, controller, (1, 2, 3, 4, 5)) == 0

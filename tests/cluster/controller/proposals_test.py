@@ -10,7 +10,7 @@ import pytest
 from ottla.cluster.controller.proposals import Proposal, judged
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
-from ottla.cluster.layout import ISR_CHANGES, StateNode, encode_state, state_path
+from ottla.cluster.store.layout import ISR_CHANGES, StateNode, encode_state, state_path
 from ottla.errors import ErrorCode
 from ottla.seams import Op
 from ottla.types import TopicPartition

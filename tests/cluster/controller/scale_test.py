@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import pytest
 
-from ottla.cluster.controller.core import STEP
-from ottla.cluster.controller.measures import Counters, declare
+from ottla.cluster.controller.metrics import Counters, declare
+from ottla.cluster.controller.partition_state_store import STEP
 from ottla.cluster.topics import TopicSpec
 from ottla.metrics import Registry
 from ottla.types import TopicPartition

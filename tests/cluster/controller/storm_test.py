@@ -11,9 +11,9 @@ import random
 import pytest
 from tests.cluster.controller.proposals_test import request
 
-from ottla.cluster import layout
 from ottla.cluster.controller.controller import ElectionType
 from ottla.cluster.image import NO_LEADER
+from ottla.cluster.store import layout
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError
 from ottla.seams import Kind, Op

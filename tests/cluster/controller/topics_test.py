@@ -9,7 +9,7 @@ import json
 
 import pytest
 
-from ottla.cluster import layout
+from ottla.cluster.store import layout
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Op

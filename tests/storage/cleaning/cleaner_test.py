@@ -16,13 +16,13 @@ from ottla.config.topic import TopicConfig
 from ottla.metrics import Registry
 from ottla.record.batch import Record, batches_of, encode_batch
 from ottla.seams import Failure, Kind
-from ottla.sim.machine import Death
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.machine import Death
+from ottla.sim.machines.workers import SimWorkers
 from ottla.storage.checkpoints import parse_offsets
 from ottla.storage.cleaning.cleaner import LOSSES_MAX
-from ottla.storage.cleaning.measures import declare
+from ottla.storage.cleaning.metrics import declare
 from ottla.storage.safeguards import Safeguards
-from ottla.storage.scan import read_file
+from ottla.storage.segments.scan import read_file
 from ottla.types import TopicPartition
 
 CHECKPOINT = "cleaner-offset-checkpoint"
@@ -130,7 +130,7 @@ def test_the_filthiest_log_comes_first(sim: SimWorld, caplog: pytest.LogCaptureF
     fill(shelf, 1)
     go_on(shelf)
     fill(shelf, 2, batches=90)
-    other = shelf.manager.create(OTHER, TOPIC_ID, SMALL)
+    other = shelf.manager.create_log(OTHER, TOPIC_ID, SMALL)
     for number in range(60):
         batch = encode_batch([Record(0, 5, b"k%d" % (number % 7), b"v" * 100)])
         append(other, batch, 0, sim.clock.now())
@@ -149,7 +149,7 @@ def test_a_damaged_log_is_named_once_and_others_go_on(sim: SimWorld, caplog: pyt
     data = bytearray(sim.contents(path))
     data[70] ^= 0x40
     sim.overwrite(path, bytes(data))
-    other = shelf.manager.create(OTHER, TOPIC_ID, SMALL)
+    other = shelf.manager.create_log(OTHER, TOPIC_ID, SMALL)
     for number in range(60):
         append(other, encode_batch([Record(0, 5, b"k%d" % (number % 7), b"v" * 100)]), 0, sim.clock.now())
     other.high_watermark = other.end_offset
@@ -361,7 +361,7 @@ def test_a_truncation_below_the_checkpoint_takes_it_back_before_anything(guarded
 def test_a_new_log_of_the_name_is_not_clean(sim: SimWorld, filled: Shelf) -> None:
     go_on(filled)
     assert noted(sim)
-    filled.manager.delete(TP)
+    filled.manager.delete_log(TP)
     made = filled.log
     assert made.cleaned_until == 0
     sim.restart(Death.POWER_LOSS)

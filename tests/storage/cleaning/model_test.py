@@ -12,11 +12,11 @@ from ottla.record.batch import Record, batches_of, encode_batch, header_at, reco
 from ottla.record.compaction import Rewrite, keys_of, rewritten, sorted_offsets
 from ottla.record.control import ControlType, Marker, control_key, marker_batch, parse_marker
 from ottla.record.crc import crc32c
-from ottla.storage.cleaning.alive import Alive
-from ottla.storage.cleaning.judge import Bounds, Fate, Judge, LastBatch
-from ottla.storage.cleaning.latest import ENTRY_BYTES, LatestOffsets
+from ottla.storage.cleaning.batch_retention import BatchRetention, LastBatch, RetentionBounds, RetentionFate
+from ottla.storage.cleaning.live_offsets import LiveOffsets
+from ottla.storage.cleaning.offset_map import ENTRY_BYTES, OffsetMap
 from ottla.storage.cleaning.transactions import CleanedTransactions
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.indexes.txn_index import AbortedTransaction
 
 LIMIT = 1 << 20
 RETENTION_MS = 1000
@@ -84,7 +84,7 @@ class World:
     def clean(self, room: int, removable_below: int) -> None:
         """One pass over everything below the oldest open transaction."""
         dirty_end = min(self.open.values(), default=self.end)
-        latest = LatestOffsets(self.cleaned_to, room * ENTRY_BYTES)
+        latest = OffsetMap(self.cleaned_to, room * ENTRY_BYTES)
         first = CleanedTransactions(self.aborted)
         for batch in self.log:
             header = header_at(batch)
@@ -97,13 +97,15 @@ class World:
                 latest.add(header.base_offset, keys_of([batch], LIMIT)[0])
                 latest.skip(header.last_offset)
         second = CleanedTransactions(self.aborted)
-        alive = Alive(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
-        judge = Judge(latest, alive, second, self.producers, Bounds(self.now_ms, RETENTION_MS, removable_below))
+        alive = LiveOffsets(latest.start_offset, latest.end_offset, *sorted_offsets(b"".join(latest.packed())))
+        judge = BatchRetention(
+            latest, alive, second, self.producers, RetentionBounds(self.now_ms, RETENTION_MS, removable_below)
+        )
         self.log = [out for batch in self.log if (out := self._judged(judge, batch, dirty_end)) is not None]
         self.aborted = [txn for txn in self.aborted if txn in second.kept or txn.last_offset >= dirty_end]
         self.cleaned_to = max(self.cleaned_to, min(latest.end_offset, dirty_end))
 
-    def _judged(self, judge: Judge, batch: bytes, end: int) -> bytes | None:
+    def _judged(self, judge: BatchRetention, batch: bytes, end: int) -> bytes | None:
         header = header_at(batch)
         if header.base_offset >= end:
             return batch
@@ -114,12 +116,12 @@ class World:
                 header, *judge.kept(header, keys_of([batch], LIMIT)[0])
             )
         event(f"{'control' if header.is_control else 'data'} {verdict.fate.name}")
-        if verdict.fate is Fate.DROP:
+        if verdict.fate is RetentionFate.DROP:
             return None
-        if verdict.fate is Fate.COPY:
+        if verdict.fate is RetentionFate.COPY:
             return batch
         event("by offsets" if isinstance(verdict.keep, array) else "by keys")
-        keep = bytes(header.record_count) if verdict.fate is Fate.BARE else verdict.keep
+        keep = bytes(header.record_count) if verdict.fate is RetentionFate.BARE else verdict.keep
         return rewritten([Rewrite(batch, keep, verdict.delete_horizon_ms)], LIMIT)[0]
 
     def read(self) -> dict[int, Record]:

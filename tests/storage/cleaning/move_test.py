@@ -8,10 +8,10 @@ from tests.storage.conftest import TOPIC_ID, TP, SimWorld, append
 from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import Record, encode_batch
-from ottla.sim.workers import SimWorkers
+from ottla.sim.machines.workers import SimWorkers
+from ottla.storage.future_log import FutureLog
 from ottla.storage.log import Log
 from ottla.storage.log_manager import LogManager
-from ottla.storage.moving import Move
 
 CONFIG = TopicConfig(
     segment_bytes=3_000, index_interval_bytes=200, cleanup_policy=("compact",), min_cleanable_dirty_ratio=0.0,
@@ -32,7 +32,7 @@ class Shelves:
         workers = SimWorkers(world.process)
         self.manager = LogManager(world.disks, world.clock, world.entropy, config, workers=workers)
         self.manager.load(lambda _topic: CONFIG)
-        self.log: Log = self.manager.get(TP) or self.manager.create(TP, TOPIC_ID, CONFIG)
+        self.log: Log = self.manager.get(TP) or self.manager.create_log(TP, TOPIC_ID, CONFIG)
 
     def put(self, batch: bytearray) -> None:
         append(self.log, batch, 0, self.world.clock.now())
@@ -52,7 +52,7 @@ class Shelves:
             found += piece
         return bytes(found)
 
-    def finish(self, move: Move) -> None:
+    def finish(self, move: FutureLog) -> None:
         while move.behind:
             move.copy_piece(4000, _copied)
             self.world.settle()

@@ -10,7 +10,7 @@ from tests.storage.cleaning.pass_test import SMALL, clean
 from tests.storage.conftest import Shelf, SimWorld, read_all
 
 from ottla.record.batch import Record, encode_batch
-from ottla.record.entries import entries_of
+from ottla.record.log_entries import entries_of
 from ottla.seams import Failure
 
 T = 1_700_000_000_000

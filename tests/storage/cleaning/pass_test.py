@@ -14,12 +14,12 @@ from ottla.record.batch import Record, batches_of, encode_batch, records_of
 from ottla.record.control import Marker, marker_batch
 from ottla.record.errors import CorruptRecord
 from ottla.seams import Done, Failure, Kind
-from ottla.sim.drive import JournalLoss
-from ottla.sim.inode import LossPattern
-from ottla.sim.machine import Death
-from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Task
-from ottla.storage.cleaning.judge import Bounds, LastBatch
-from ottla.storage.cleaning.latest import ENTRY_BYTES
+from ottla.sim.disks.drive import JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.machines.machine import Death
+from ottla.storage.cleaning.batch_retention import LastBatch, RetentionBounds
+from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, CleaningTask
+from ottla.storage.cleaning.offset_map import ENTRY_BYTES
 from ottla.storage.cleaning.steps import go
 from ottla.storage.log import Log
 
@@ -45,14 +45,16 @@ class Jobs:
         self._disk.sync_dir("", lambda _: done(result))
 
 
-def task(log: Log, dirty_from: int = 0, now_ms: int = 0, removable_below: int = 1 << 60, room: int = 1 << 20) -> Task:
+def task(
+    log: Log, dirty_from: int = 0, now_ms: int = 0, removable_below: int = 1 << 60, room: int = 1 << 20
+) -> CleaningTask:
     last = {entry.producer_id: LastBatch(entry.producer_epoch, entry.last_offset) for entry in log.producers.snapshot()}
     unstable = log.first_unstable_offset
     bound = log.segments.active.base_offset if unstable is None else min(unstable, log.segments.active.base_offset)
     until = log.segments[log.segments.floor(bound)].base_offset
-    return Task(
+    return CleaningTask(
         log.tp, log.directory, log.config, log.segments, log.cleaning, log.start_offset, dirty_from, until, last,
-        Bounds(now_ms, 1000, removable_below), room, LIMIT,
+        RetentionBounds(now_ms, 1000, removable_below), room, LIMIT,
     )  # fmt: skip
 
 

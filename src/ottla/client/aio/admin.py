@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Mapping
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from ottla.client.admin import Admin as BlockingAdmin
-from ottla.client.admin_groups import GroupAdmin
-from ottla.client.admin_transactions import TransactionAdmin
+from ottla.client.admin.admin import Admin as BlockingAdmin
+from ottla.client.admin.groups import GroupAdmin
+from ottla.client.admin.transactions import TransactionAdmin
 from ottla.client.aio.worker import Worker
 from ottla.client.cluster import Cluster
 from ottla.client.settings import ClientConfig

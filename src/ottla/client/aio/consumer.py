@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from ottla.client.aio.worker import Worker
 from ottla.client.consumer import Consumer as BlockingConsumer
 from ottla.client.consumer import ConsumerRecord
-from ottla.client.consumer.ahead import Ahead, first_of
+from ottla.client.consumer.prefetched_records import PrefetchedRecords, first_of
 from ottla.client.consumer.settings import Setting
 from ottla.client.errors import UsageError, WakeupError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.renamed import renamed_argument, warn_renamed
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class Consumer:
         self._polling = asyncio.Lock()
         self._busy = False
         """A poll is handed over and not answered."""
-        self._ahead = Ahead()
+        self._ahead = PrefetchedRecords()
         self._woken = False
         self._telling: asyncio.Task[None] | None = None
         """The task that runs a callback of a rebalance."""
@@ -98,11 +99,11 @@ class Consumer:
 
     async def subscription(self) -> set[str]:
         """The topics subscribed to; for a pattern those that are assigned."""
-        return await self._call(self._blocking.subscription)
+        return await self._run_call(self._blocking.subscription)
 
     async def assignment(self) -> set[TopicPartition]:
         """What is read at present."""
-        return await self._call(self._blocking.assignment)
+        return await self._run_call(self._blocking.assignment)
 
     async def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """`poll` leaves these out until `resume`, or until they are assigned anew."""
@@ -110,11 +111,11 @@ class Consumer:
 
     async def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these again."""
-        await self._call(lambda: self._blocking.resume(partitions))
+        await self._run_call(lambda: self._blocking.resume(partitions))
 
     async def paused(self) -> set[TopicPartition]:
         """What `pause` left out."""
-        return await self._call(self._blocking.paused)
+        return await self._run_call(self._blocking.paused)
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -126,8 +127,8 @@ class Consumer:
         """
         self._check_not_telling("poll")
         async with self._polling:
-            if self._ahead and not await self._call(self._blocking.has_news):
-                return self._ahead.take()
+            if self._ahead and not await self._run_call(self._blocking.has_news):
+                return self._ahead.take_all()
             self._give_back()
             return await self._until(timeout_s, self._blocking.poll, self._rewind, list)
 
@@ -145,7 +146,7 @@ class Consumer:
 
     async def __anext__(self) -> ConsumerRecord:
         while (record := next(self._ahead.iterator, None)) is None:
-            self._ahead.put(await self.poll(_SLICE_S))
+            self._ahead.put_records(await self.poll(_SLICE_S))
         return record
 
     def wakeup(self) -> None:
@@ -155,9 +156,10 @@ class Consumer:
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    async def seek(self, where: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+    @renamed_argument("where", "tp")
+    async def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
-        await self._afresh(lambda: self._blocking.seek(where, offset))
+        await self._afresh(lambda: self._blocking.seek(tp, offset))
 
     async def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go to the first offset of these partitions, or of all; it is looked up when it is needed."""
@@ -167,52 +169,59 @@ class Consumer:
         """Go behind the last offset (the last stable one under read_committed)."""
         await self._afresh(lambda: self._blocking.seek_to_end(partitions))
 
-    async def position(self, where: TopicPartition, timeout_s: float | None = None) -> int:
+    @renamed_argument("where", "tp")
+    async def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record; looked up if need be. Raises DeadlineError."""
-        ahead = self._ahead.positions().get(where)
-        return ahead.offset if ahead else await self._call(lambda: self._blocking.position(where, timeout_s))
+        ahead = self._ahead.positions().get(tp)
+        return ahead.offset if ahead else await self._run_call(lambda: self._blocking.position(tp, timeout_s))
 
     async def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """All positions that are known: what `commit` commits."""
         ahead = self._ahead.positions()
-        return await self._call(self._blocking.positions) | ahead
+        return await self._run_call(self._blocking.positions) | ahead
 
-    async def lag(self, where: TopicPartition) -> int | None:
+    @renamed_argument("where", "tp")
+    async def lag(self, tp: TopicPartition) -> int | None:
         """Records from the position to the end, as it was when it was fetched last; None before that."""
-        ahead = self._ahead.positions().get(where)
+        ahead = self._ahead.positions().get(tp)
 
         def lag() -> int | None:
-            known = self._blocking.lag(where)
-            more = self._blocking.position(where) - ahead.offset if ahead else 0
+            known = self._blocking.lag(tp)
+            more = self._blocking.position(tp) - ahead.offset if ahead else 0
             return None if known is None else known + more
 
-        return await self._call(lag)
+        return await self._run_call(lag)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The first offset of each. Raises ClientError."""
-        return await self._call(lambda: self._blocking.beginning_offsets(partitions, timeout_s))
+        return await self._run_call(lambda: self._blocking.beginning_offsets(partitions, timeout_s))
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
         """The offset behind the last record (the last stable one under read_committed). Raises ClientError."""
-        return await self._call(lambda: self._blocking.end_offsets(partitions, timeout_s))
+        return await self._run_call(lambda: self._blocking.end_offsets(partitions, timeout_s))
 
     async def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
-        return await self._call(lambda: self._blocking.offsets_for_times(timestamps, timeout_s))
+        return await self._run_call(lambda: self._blocking.offsets_for_times(timestamps, timeout_s))
+
+    async def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
+        """The partitions of a topic. Raises RefusedError."""
+        return await self._run_call(lambda: self._blocking.partitions_for_topic(topic, timeout_s))
 
     async def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
-        """The partitions of a topic. Raises RefusedError."""
-        return await self._call(lambda: self._blocking.partitions_for(topic, timeout_s))
+        """The old name of `partitions_for_topic`."""
+        warn_renamed("Consumer.partitions_for", "partitions_for_topic")
+        return await self.partitions_for_topic(topic, timeout_s)
 
     async def list_topics(self, timeout_s: float | None = None) -> list[str]:
         """All topics one may see, internal ones only when `exclude.internal.topics` is off. Raises ClientError."""
-        return await self._call(lambda: self._blocking.list_topics(timeout_s))
+        return await self._run_call(lambda: self._blocking.list_topics(timeout_s))
 
     # -- commits -------------------------------------------------------------------------------------------------------
 
@@ -222,7 +231,7 @@ class Consumer:
         Raises CommitFailedError when the partitions belong to others by now.
         """
         ahead = self._ahead.positions()
-        await self._call(
+        await self._run_call(
             lambda: self._blocking.commit(self._blocking.positions() | ahead if offsets is None else offsets)
         )
 
@@ -230,15 +239,15 @@ class Consumer:
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where nothing. Raises ClientError."""
-        return await self._call(lambda: self._blocking.committed(partitions, timeout_s))
+        return await self._run_call(lambda: self._blocking.committed(partitions, timeout_s))
 
     async def group_metadata(self) -> GroupMetadata:
         """For `send_offsets_to_transaction`. Raises CommitFailedError: it subscribed, and is not in the group."""
-        return await self._call(self._blocking.group_metadata)
+        return await self._run_call(self._blocking.group_metadata)
 
     async def enforce_rebalance(self, reason: str = "the application asked for it") -> None:
         """Have the group assigned anew, as soon as `poll` is called (KIP-568)."""
-        await self._call(lambda: self._blocking.enforce_rebalance(reason))
+        await self._run_call(lambda: self._blocking.enforce_rebalance(reason))
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Commit if `enable.auto.commit`, call on_revoked, leave the group (static members stay), close. Idempotent.
@@ -250,26 +259,26 @@ class Consumer:
             return
         self._closed = True
         self._give_back()
-        closed = self._start(lambda: self._blocking.close(timeout_s))
+        closed = self._start_call(lambda: self._blocking.close(timeout_s))
         closed.add_done_callback(lambda _: self._worker.close())
         await asyncio.shield(closed)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _start(self, call: Callable[[], R]) -> asyncio.Future[R]:
+    def _start_call(self, call: Callable[[], R]) -> asyncio.Future[R]:
         """Hand a call over; a poll that waits makes way for it."""
         future = self._worker.hand_over(lambda: self._awake(call))
         if self._busy:
             self._blocking.wakeup()
         return future
 
-    async def _call(self, call: Callable[[], R]) -> R:
-        return await self._start(call)
+    async def _run_call(self, call: Callable[[], R]) -> R:
+        return await self._start_call(call)
 
     async def _afresh(self, call: Callable[[], R]) -> R:
         """A call that changes what is read next: what an iteration has not come to is forgotten before."""
         self._give_back()
-        return await self._start(call)
+        return await self._start_call(call)
 
     def _awake(self, call: Callable[[], R]) -> R:
         """In the thread. A wakeup that was for a poll is not for others."""
@@ -305,7 +314,7 @@ class Consumer:
 
     def _give_back(self) -> None:
         """What an iteration has not come to will be read again."""
-        left = self._ahead.take()
+        left = self._ahead.take_all()
         if left:
             self._worker.hand_over(lambda: self._rewind(left))
 
@@ -322,9 +331,9 @@ class Consumer:
 
     def _go_back(self, first: Mapping[TopicPartition, int]) -> None:
         assigned = self._blocking.assignment()
-        for where, offset in first.items():
-            if where in assigned:
-                self._blocking.seek(where, offset)
+        for tp, offset in first.items():
+            if tp in assigned:
+                self._blocking.seek(tp, offset)
 
     def _in_loop(self, callback: OnPartitions | None) -> Callable[[list[TopicPartition]], None] | None:
         if callback is None:
@@ -395,6 +404,6 @@ class _Poll(Generic[R]):
 
 
 def _empty_table() -> pa.Table:
-    from ottla.client.consumer.table import SCHEMA  # noqa: PLC0415 - Arrow is slow to import
+    from ottla.client.consumer.arrow_tables import SCHEMA  # noqa: PLC0415 - Arrow is slow to import
 
     return SCHEMA.empty_table()

@@ -15,8 +15,8 @@ from typing import Any
 from ottla.client.errors import ClientError
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.core import ProducerCore
-from ottla.client.producer.futures import Shared
-from ottla.client.producer.sender import Sender, closed_early, defect
+from ottla.client.producer.futures import ProducerLock
+from ottla.client.producer.network.sender import Sender, closed_early, defect
 
 
 class LoopSender(Sender):
@@ -25,7 +25,7 @@ class LoopSender(Sender):
     def __init__(
         self,
         core: ProducerCore,
-        shared: Shared,
+        shared: ProducerLock,
         on_failed: Callable[[ProducerBatch], None] | None,
         after_round: Callable[[], None],
     ) -> None:

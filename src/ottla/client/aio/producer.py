@@ -18,21 +18,21 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ottla.client.aio.loop_sender import LoopSender
-from ottla.client.aio.transacting import Transacting
+from ottla.client.aio.transactions import AsyncTransactionContext
 from ottla.client.aio.worker import Worker, other_loop
 from ottla.client.errors import ClientError, PartlyAcceptedError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.book import Topic
 from ottla.client.producer.config import ProducerConfig, Serializer, renamed
 from ottla.client.producer.core import ProducerCore
-from ottla.client.producer.failed import FailedRecord, per_batch
-from ottla.client.producer.futures import RecordMetadata, Shared, TableFuture, TableMetadata, seconds_left
-from ottla.client.producer.intake import Intake, not_flushed
-from ottla.client.producer.measures import measures
+from ottla.client.producer.failed_records import FailedRecord, per_batch
+from ottla.client.producer.futures import ProducerLock, RecordMetadata, TableFuture, TableMetadata, seconds_left
+from ottla.client.producer.interceptors import Interceptor, InterceptorChain, plain_headers
+from ottla.client.producer.metrics import measures
 from ottla.client.producer.partitioning import Partitioner, chosen_partitioner
-from ottla.client.producer.preparing import Interceptor, Preparation, plain_headers
-from ottla.client.producer.transactional import TransactionalFace
+from ottla.client.producer.record_appender import RecordAppender, not_flushed
+from ottla.client.producer.topic_metadata import ProducedTopic
+from ottla.client.producer.transactional import TransactionalProducer
 from ottla.client.retry import FOREVER_S, bounded_s
 from ottla.client.timestamps import Timestamp, timestamp_ms
 from ottla.record.batch import Headers
@@ -71,15 +71,15 @@ class Producer:
         config = ProducerConfig.from_mapping(settings)
         partitioner = chosen_partitioner(config.partitioner_class, partitioner)
         self.config = config
-        self._preparation = Preparation(key_serializer, value_serializer, tuple(interceptors))
+        self._preparation = InterceptorChain(key_serializer, value_serializer, tuple(interceptors))
         self._prepares = self._preparation.is_needed
-        self._shared = Shared()
+        self._shared = ProducerLock()
         self._core = ProducerCore(config, random.random, random.randrange)
         self._lock = self._shared.lock
         self._known = self._core.book.topic
         self._accumulator = self._core.accumulator
         self._sender = LoopSender(self._core, self._shared, on_failed and per_batch(on_failed), self._after_round)
-        self._intake = Intake(config, self._core, self._shared, self._sender, partitioner)
+        self._intake = RecordAppender(config, self._core, self._shared, self._sender, partitioner)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._waiters: list[asyncio.Future[None]] = []
         """Tasks that look again after the next round."""
@@ -87,10 +87,12 @@ class Producer:
         self._line = asyncio.Lock()
         """The tasks that wait for memory: whoever came first is first."""
         self._in_line = 0
-        self._transactional: TransactionalFace | None = None
+        self._transactional: TransactionalProducer | None = None
         self._worker = Worker("ottla-transactions")
         if config.transactional_id:
-            self._transactional = TransactionalFace(config, self._core, self._shared, self._sender, self._intake.flush)
+            self._transactional = TransactionalProducer(
+                config, self._core, self._shared, self._sender, self._intake.flush
+            )
         self._simple = partitioner is None and self._transactional is None
         _producers.add(self)
 
@@ -135,7 +137,7 @@ class Producer:
         future: asyncio.Future[RecordMetadata] = self._loop.create_future()
         told: Any = partial(self._settle, future)
         if self._prepares:
-            asked = self._preparation.prepare(topic, value, key, headers, partition, timestamp, told)
+            asked = self._preparation.prepare_record(topic, value, key, headers, partition, timestamp, told)
             topic, value, key, headers, partition, timestamp, told = asked
         if timestamp is None:
             timestamp = time.time_ns() // 1_000_000
@@ -177,7 +179,7 @@ class Producer:
         milliseconds. Cancelled, the rows accepted so far are sent; in a transaction an abort takes them back.
         Raises as `send` when nothing was accepted, PartlyAcceptedError when something was.
         """
-        from ottla.client.producer.table import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
+        from ottla.client.producer.arrow_tables import TableRows, places_for, whole_batch  # noqa: PLC0415 - Arrow is slow
 
         self._bind()
         self._preparation.check_columns()
@@ -248,7 +250,7 @@ class Producer:
             self._intake.refuse()
         try:
             if (face := self._transactional) is not None and face.is_open:
-                await self._worker.finish(partial(face.abandon, until))
+                await self._worker.finish_call(partial(face.abandon, until))
         finally:
             with self._shared.lock:
                 self._intake.close(until)
@@ -285,7 +287,7 @@ class Producer:
 
     async def begin_transaction(self) -> None:
         """Begin. Raises UsageError when the state forbids it."""
-        await self._carry_out(lambda face: face.begin())
+        await self._carry_out(lambda face: face.begin_transaction())
 
     async def send_offsets_to_transaction(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
@@ -307,22 +309,22 @@ class Producer:
         """Take back every record of the transaction; those on their way fail. After DeadlineError call it again."""
         await self._carry_out(lambda face: face.abort())
 
-    def transaction(self) -> Transacting:
+    def transaction(self) -> AsyncTransactionContext:
         """For an `async with` statement: begins, commits at its end, aborts on an error and on a cancellation."""
-        return Transacting(self)
+        return AsyncTransactionContext(self)
 
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is begun, and neither a commit nor an abort of it."""
         return self._transactional is not None and self._transactional.is_open
 
-    async def _carry_out(self, call: Callable[[TransactionalFace], R]) -> R:
+    async def _carry_out(self, call: Callable[[TransactionalProducer], R]) -> R:
         self._bind()
         self._intake.check_open()
         face = self._transactional
         if face is None:
             raise UsageError("this producer has no transactional.id", "Set it to use transactions")
-        return await self._worker.finish(lambda: call(face))
+        return await self._worker.finish_call(lambda: call(face))
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -373,31 +375,31 @@ class Producer:
                 return None
             partition = joined if joined is not None else partition
             partition = self._intake.choose(topic, partition, key, value)
-            if not self._admits(where := TopicPartition(name, partition)):
-                return where
+            if not self._admits(tp := TopicPartition(name, partition)):
+                return tp
             batch = self._core.place(topic, partition, timestamp, key, value, headers, time.monotonic())
             return self._joined(batch) if batch is not None else None
 
     def _joined(self, batch: ProducerBatch) -> ProducerBatch:
         """A record is in its batch: only now is the partition part of the transaction."""
         if self._transactional is not None:
-            self._transactional.partitions.add(batch.where)
+            self._transactional.partitions.add(batch.tp)
         return batch
 
     def _offer_whole(self, batch: ProducerBatch, _joined: int | None = None) -> Offered:
         """The same for a batch of a table."""
-        where = batch.where
+        tp = batch.tp
         with self._shared.lock:
-            topic = self._intake.topic(where.topic)
+            topic = self._intake.topic(tp.topic)
             if topic is None:
                 return None
-            self._intake.choose(topic, where.partition, None, None)
-            if not self._admits(where):
-                return where
+            self._intake.choose(topic, tp.partition, None, None)
+            if not self._admits(tp):
+                return tp
             return self._joined(batch) if self._core.place_whole(topic, batch, time.monotonic()) else None
 
-    def _admits(self, where: TopicPartition) -> bool:
-        return self._transactional is None or self._transactional.admits(where)
+    def _admits(self, tp: TopicPartition) -> bool:
+        return self._transactional is None or self._transactional.admits(tp)
 
     async def _accept(self, name: str, offer: Callable[[int | None], Offered]) -> ProducerBatch:
         """The long way: wait for what is missing, and offer again. Raises ClientError: nothing was accepted."""
@@ -421,22 +423,22 @@ class Producer:
         finally:
             self._in_line -= 1
 
-    async def _join(self, where: TopicPartition, until: float) -> None:
+    async def _join(self, tp: TopicPartition, until: float) -> None:
         """Make a partition part of the transaction."""
         face = self._transactional
         if face is not None:
-            await self._worker.finish(lambda: face.add(where, until))
+            await self._worker.finish_call(lambda: face.add(tp, until))
 
-    async def _topic(self, name: str, until: float) -> Topic:
+    async def _topic(self, name: str, until: float) -> ProducedTopic:
         """The topic, its metadata waited for. Raises DeadlineError, RefusedError, UsageError."""
         intake = self._intake
         known = intake.topic(name)
         if known is not None:
             return known
-        intake.ask(name)
+        intake.request_topic(name)
         try:
             await self._wait(lambda: intake.decided(name), until)
-            return intake.answer(name)
+            return intake.topic_after_wait(name)
         finally:
             intake.stop_asking(name)
 

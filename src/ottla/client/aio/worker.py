@@ -79,7 +79,7 @@ class Worker:
         self._jobs.put(job)
         return job.future
 
-    async def finish(self, call: Callable[[], R]) -> R:
+    async def finish_call(self, call: Callable[[], R]) -> R:
         """Make a call that is carried out whole: a cancellation waits until it is over."""
         return await undisturbed(self.hand_over(call))
 

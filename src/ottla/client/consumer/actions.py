@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ottla.client.consumer.assignors import Assignor
+from ottla.client.consumer.assignment.assignors import Assignor
 from ottla.client.consumer.protocol import NO_GENERATION, Subscription
 from ottla.client.errors import ClientError
 from ottla.types import TopicPartition

@@ -26,14 +26,14 @@ def commit_request(
 ) -> OffsetCommitRequest:
     """A request for all of them."""
     topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
-    for where, position in offsets.items():
+    for tp, position in offsets.items():
         part = OffsetCommitRequest.OffsetCommitRequestPartition(
-            partition_index=where.partition,
+            partition_index=tp.partition,
             committed_offset=position.offset,
             committed_leader_epoch=position.leader_epoch,
             committed_metadata=position.metadata,
         )
-        topics.setdefault(where.topic, []).append(part)
+        topics.setdefault(tp.topic, []).append(part)
     return OffsetCommitRequest(
         group_id=group_id,
         generation_id_or_member_epoch=member.generation,
@@ -90,8 +90,8 @@ def rebalancing() -> CommitFailedError:
 def fetch_request(group_id: str, version: int, partitions: Iterable[TopicPartition]) -> OffsetFetchRequest:
     """Asks for stable positions: those of open transactions are waited for (KIP-447)."""
     topics: dict[str, list[int]] = {}
-    for where in partitions:
-        topics.setdefault(where.topic, []).append(where.partition)
+    for tp in partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
     if version >= 8:
         rows = [OffsetFetchRequest.OffsetFetchRequestTopics(name=n, partition_indexes=p) for n, p in topics.items()]
         group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=rows)
@@ -117,10 +117,10 @@ def positions_in(
             position = OffsetAndMetadata(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
             found[TopicPartition(topic.name, part.partition_index)] = position if part.committed_offset >= 0 else None
     wanted = list(asked)
-    missing = [where for where in wanted if where not in found]
+    missing = [tp for tp in wanted if tp not in found]
     if missing:
         raise MalformedReplyError(f"the coordinator did not answer for {missing[0]}")
-    return {where: found[where] for where in wanted}
+    return {tp: found[tp] for tp in wanted}
 
 
 def _topics(

@@ -95,7 +95,7 @@ class Committer:
         member = self._committing()
         request = self._request(member, offsets)  # retries too are those of the member that it was then
         try:
-            self._calls.ask(
+            self._calls.send_to_coordinator(
                 self._id,
                 ApiKey.OFFSET_COMMIT,
                 lambda _: request,
@@ -118,7 +118,7 @@ class Committer:
         with self._arrived:
             self._on_their_way += 1
 
-        def answered(answer: Any) -> None:
+        def on_response(answer: Any) -> None:
             error = answer if isinstance(answer, ClientError) else commit_refusal(answer)
             if error is not None:
                 self._hear(member, error)
@@ -128,7 +128,7 @@ class Committer:
                 self._arrived.notify_all()
 
         request = self._request(member, offsets)
-        self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, answered)
+        self._group().send(ApiKey.OFFSET_COMMIT, lambda: request, OffsetCommitResponse, BY_NAME, on_response)
 
     def deliver(self) -> None:
         """Call the callbacks of commits that were answered."""
@@ -161,7 +161,7 @@ class Committer:
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed. Raises ClientError."""
         wanted = list(partitions)
-        answer = self._calls.ask(
+        answer = self._calls.send_to_coordinator(
             self._id,
             ApiKey.OFFSET_FETCH,
             lambda version: fetch_request(self._id, version, wanted),

@@ -1,6 +1,7 @@
 """The consumer's face for programs with threads.
 
-Zone: real. What a caller may do and in which order; reading is `reader`'s, the group `group`'s, commits `committer`'s.
+Zone: real. What a caller may do and in which order; reading is `fetch_positions`'s, the group `group`'s, commits
+`committer`'s.
 """
 
 from __future__ import annotations
@@ -14,29 +15,30 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ottla.client.cluster import Cluster
 from ottla.client.consumer.actions import Failed
-from ottla.client.consumer.ahead import Ahead, first_of
 from ottla.client.consumer.committer import Committer, Offsets, OnCommit
+from ottla.client.consumer.fetch_positions import FetchPositions
 from ottla.client.consumer.group import Group
-from ottla.client.consumer.guard import Guard
+from ottla.client.consumer.prefetched_records import PrefetchedRecords, first_of
 from ottla.client.consumer.protocol import NO_GENERATION
-from ottla.client.consumer.reader import Reader
 from ottla.client.consumer.rebalances import Listener, OnPartitions, Rebalances, finishing
 from ottla.client.consumer.record import ConsumerRecord
 from ottla.client.consumer.reset import EARLIEST_RESET, LATEST_RESET
 from ottla.client.consumer.settings import ConsumerConfig, Setting, topic_names
-from ottla.client.consumer.wake import Wake
+from ottla.client.consumer.single_thread_guard import SingleThreadGuard
+from ottla.client.consumer.waker import Waker
 from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError, WakeupError
 from ottla.client.metadata import TopicView
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.retry import Deadline
 from ottla.client.timestamps import timestamp_ms
 from ottla.errors import ErrorCode
+from ottla.renamed import renamed_argument, warn_renamed
 from ottla.types import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from ottla.client.batches import Fetched
+    from ottla.client.fetching.batches import Fetched
 
 T = TypeVar("T")
 _SLICE_MS = 100
@@ -59,17 +61,17 @@ class Consumer:
     def __init__(self, settings: Mapping[str, Setting]) -> None:
         """settings: by Kafka's keys. Raises ConfigError; connects to nothing yet."""
         self.config = ConsumerConfig.from_mapping(settings)
-        self._guard = Guard()
-        self._wake = Wake()
+        self._guard = SingleThreadGuard()
+        self._wake = Waker()
         self._woken = False
         self._cluster = Cluster(self.config.client)
         self._group_thread: Group | None = None
         self._committer = Committer(self._cluster, self.config, self._group) if self.config.group_id else None
         committed = self._committer.committed if self._committer else None
-        self._reader = Reader(self._cluster, self.config, self._wake, committed)
+        self._reader = FetchPositions(self._cluster, self.config, self._wake, committed)
         self._subscription: tuple[str, ...] | re.Pattern[str] | None = None
         self._rebalances = Rebalances(self._reader, self._group, self._auto_commit_now)
-        self._ahead = Ahead()
+        self._ahead = PrefetchedRecords()
         self._refused = False
         """Whether the last `poll` raised a refusal of the group."""
 
@@ -112,9 +114,9 @@ class Consumer:
             assert self._committer is not None
             self._committer.as_member(subscribed=True)
             if isinstance(wanted, re.Pattern):
-                self._group().subscribe((), wanted)
+                self._group().subscribe_topics((), wanted)
             else:
-                self._group().subscribe(wanted)
+                self._group().subscribe_topics(wanted)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions, whatever others do; positions already known stay."""
@@ -122,7 +124,7 @@ class Consumer:
             if self._subscription is not None:
                 raise UsageError("topics were subscribed to", "Call unsubscribe first")
             self._give_back()
-            self._reader.assign(dict.fromkeys(TopicPartition(*where) for where in partitions))
+            self._reader.assign(dict.fromkeys(TopicPartition(*tp) for tp in partitions))
 
     def unsubscribe(self) -> None:
         """Leave the group, and read nothing any more."""
@@ -133,7 +135,7 @@ class Consumer:
         """The topics subscribed to; for a pattern those that are assigned."""
         with self._guard:
             if isinstance(self._subscription, re.Pattern):
-                return {where.topic for where in self._reader.assigned}
+                return {tp.topic for tp in self._reader.assigned}
             return set(self._subscription or ())
 
     def assignment(self) -> set[TopicPartition]:
@@ -145,7 +147,7 @@ class Consumer:
         """`poll` leaves these out until `resume`, or until they are assigned anew."""
         with self._guard:
             self._give_back()
-            self._reader.pause(partitions)
+            self._reader.pause_partitions(partitions)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these again."""
@@ -153,7 +155,7 @@ class Consumer:
             self._reader.resume(partitions)
 
     def paused(self) -> set[TopicPartition]:
-        """What `pause` left out."""
+        """What `pause_partitions` left out."""
         with self._guard:
             return set(self._reader.paused)
 
@@ -169,7 +171,7 @@ class Consumer:
         """
         with self._guard:
             if self._ahead and not self.has_news():
-                return self._ahead.take()
+                return self._ahead.take_all()
             self._give_back()
             records = self._read(timeout_s, self._reader.read)
             for each in self.config.interceptor_classes if records else ():
@@ -181,7 +183,7 @@ class Consumer:
         """As `poll`, as an Arrow table of whole answers: topic, partition, offset, timestamp (ms), timestamp_type, key,
         value, headers (null unless asked for). Not bounded by `max.poll.records`, but by `fetch.max.bytes` per broker.
         """
-        from ottla.client.consumer.table import table_of  # noqa: PLC0415 - Arrow is slow to import
+        from ottla.client.consumer.arrow_tables import table_of  # noqa: PLC0415 - Arrow is slow to import
 
         check = self.config.client.check_crcs
         with self._guard:
@@ -192,7 +194,7 @@ class Consumer:
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records without end. What an iteration leaves comes with the next one or `poll`, and counts as not read."""
         while True:
-            self._ahead.put(self.poll(1.0))
+            self._ahead.put_records(self.poll(1.0))
             yield from self._ahead.iterator
 
     def wakeup(self) -> None:
@@ -202,37 +204,39 @@ class Consumer:
 
     # -- positions -----------------------------------------------------------------------------------------------------
 
-    def seek(self, where: TopicPartition, offset: int | OffsetAndMetadata) -> None:
+    @renamed_argument("where", "tp")
+    def seek(self, tp: TopicPartition, offset: int | OffsetAndMetadata) -> None:
         """Go on from this offset; with OffsetAndMetadata, the epoch of the record before is checked (KIP-320)."""
         with self._guard:
             self._give_back()
-            to = checked_position(where, offset)
-            self._reader.seek(where, to.offset, to.leader_epoch)
+            to = checked_position(tp, offset)
+            self._reader.seek_partition(tp, to.offset, to.leader_epoch)
 
     def seek_to_beginning(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go to the first offset of these partitions, or of all; it is looked up when it is needed."""
         with self._guard:
             self._give_back()
-            for where in list(partitions) or self._reader.assigned:
-                self._reader.forget_position(where, EARLIEST_RESET)
+            for tp in list(partitions) or self._reader.assigned:
+                self._reader.forget_position(tp, EARLIEST_RESET)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] = ()) -> None:
         """Go behind the last offset (the last stable one under read_committed)."""
         with self._guard:
             self._give_back()
-            for where in list(partitions) or self._reader.assigned:
-                self._reader.forget_position(where, LATEST_RESET)
+            for tp in list(partitions) or self._reader.assigned:
+                self._reader.forget_position(tp, LATEST_RESET)
 
-    def position(self, where: TopicPartition, timeout_s: float | None = None) -> int:
+    @renamed_argument("where", "tp")
+    def position(self, tp: TopicPartition, timeout_s: float | None = None) -> int:
         """The offset of the next record; looked up if need be. Raises DeadlineError."""
         with self._guard:
             deadline = self._deadline(timeout_s)
             ahead = self._ahead.positions()
-            while (found := ahead.get(where) or self._reader.position(where)) is None:
+            while (found := ahead.get(tp) or self._reader.position(tp)) is None:
                 self._check_wakeup()
-                self._reader.find_positions(deadline, where)
-                if deadline.expired and self._reader.position(where) is None:
-                    raise DeadlineError(f"the position of {where} could not be found", "Is its leader alive?")
+                self._reader.find_positions(deadline, tp)
+                if deadline.expired and self._reader.position(tp) is None:
+                    raise DeadlineError(f"the position of {tp} could not be found", "Is its leader alive?")
             return found.offset
 
     def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
@@ -240,12 +244,13 @@ class Consumer:
         with self._guard:
             return self._reader.positions() | self._ahead.positions()
 
-    def lag(self, where: TopicPartition) -> int | None:
+    @renamed_argument("where", "tp")
+    def lag(self, tp: TopicPartition) -> int | None:
         """Records from the position to the end (the last stable offset under read_committed), as it was when it was
         fetched last; None before that."""
         with self._guard:
-            known, position, ahead = self._reader.lag(where), self._reader.position(where), self._ahead.positions()
-            more = position.offset - ahead[where].offset if position is not None and where in ahead else 0
+            known, position, ahead = self._reader.lag(tp), self._reader.position(tp), self._ahead.positions()
+            more = position.offset - ahead[tp].offset if position is not None and tp in ahead else 0
             return None if known is None else known + more
 
     def beginning_offsets(
@@ -267,15 +272,20 @@ class Consumer:
     ) -> dict[TopicPartition, int | None]:
         """The first offset at or after a time in ms since 1970; None: nothing is as young. Raises ClientError."""
         with self._guard:
-            times = {where: timestamp_ms(each) for where, each in timestamps.items()}
+            times = {tp: timestamp_ms(each) for tp, each in timestamps.items()}
             found = self._reader.offsets(times, self._deadline(timeout_s))
-            return {where: offset if offset >= 0 else None for where, offset in found.items()}
+            return {tp: offset if offset >= 0 else None for tp, offset in found.items()}
 
-    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
+    def partitions_for_topic(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
         """The partitions of a topic. Raises RefusedError."""
         with self._guard:
             view = self._cluster.topic(topic, self._deadline(timeout_s))
             return [TopicPartition(topic, number) for number in view.partitions]
+
+    def partitions_for(self, topic: str, timeout_s: float | None = None) -> list[TopicPartition]:
+        """The old name of `partitions_for_topic`."""
+        warn_renamed("Consumer.partitions_for", "partitions_for_topic")
+        return self.partitions_for_topic(topic, timeout_s)
 
     def list_topics(self, timeout_s: float | None = None) -> list[str]:
         """All topics one may see, internal ones only when `exclude.internal.topics` is off. Raises ClientError."""
@@ -307,7 +317,7 @@ class Consumer:
         with self._guard:
             committer = self._need_group()
             committer.deliver()
-            committer.send(self._offsets(offsets), self._told(callback))
+            committer.send(self._offsets(offsets), self._commit_callback(callback))
 
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -382,9 +392,9 @@ class Consumer:
         self._need_group()
         if offsets is None:
             return self._reader.positions() | self._ahead.positions()
-        return {TopicPartition(*where): checked_position(where, each) for where, each in offsets.items()}
+        return {TopicPartition(*tp): checked_position(tp, each) for tp, each in offsets.items()}
 
-    def _told(self, callback: OnCommit | None) -> OnCommit:
+    def _commit_callback(self, callback: OnCommit | None) -> OnCommit:
         def told(offsets: Offsets, error: ClientError | None) -> None:
             if error is None:
                 self._tell_interceptors(offsets)
@@ -420,20 +430,20 @@ class Consumer:
 
     def _give_back(self) -> None:
         """What an iteration has not come to will be read again."""
-        for where, offset in first_of(self._ahead.take()).items():
-            if where in self._reader.assigned:
-                self._reader.seek(where, offset)
+        for tp, offset in first_of(self._ahead.take_all()).items():
+            if tp in self._reader.assigned:
+                self._reader.seek_partition(tp, offset)
 
     def _turn(self, deadline: Deadline) -> None:
         """What is due besides reading."""
         if self._committer is not None:
             self._committer.deliver()
         if self._group_thread is not None and self._subscription is not None:
-            self._follow(self._group_thread, deadline)
+            self._follow_group(self._group_thread, deadline)
         if self._committer is not None and self.config.auto_commit:
             self._committer.auto(self._reader.positions)
 
-    def _follow(self, group: Group, deadline: Deadline) -> None:
+    def _follow_group(self, group: Group, deadline: Deadline) -> None:
         """Carry out what the group wants. A refusal that was raised before is raised again, after a short wait."""
         events = group.poll()
         refused = bool(events) and isinstance(events[-1], Failed)
@@ -452,7 +462,7 @@ class Consumer:
             if not gone or self._subscription is None or self._group_thread is None:
                 raise
             # A topic is gone: the group finds out, and assigns what is left.
-            self._group_thread.look()
+            self._group_thread.request_topic_check()
             time.sleep(min(deadline.remaining_s(), _SLICE_MS / 1000))
             return []
 

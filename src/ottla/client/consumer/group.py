@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ottla.client.cluster import Cluster
-from ottla.client.connection import Call, Connection, wait_readable
+from ottla.client.connections.connection import Call, Connection, wait_readable
 from ottla.client.consumer.actions import (
     NOBODY,
     Action,
@@ -30,11 +30,11 @@ from ottla.client.consumer.actions import (
     Prepare,
     Sync,
 )
-from ottla.client.consumer.assignors import Topics
+from ottla.client.consumer.assignment.assignors import Topics
 from ottla.client.consumer.membership import Membership
 from ottla.client.consumer.protocol import NO_GENERATION
 from ottla.client.consumer.settings import ConsumerConfig
-from ottla.client.consumer.wake import Wake
+from ottla.client.consumer.waker import Waker
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, ConnectionLostError, RefusedError
 from ottla.client.metadata import TopicView
@@ -86,7 +86,7 @@ class Group:
         self._machine = Membership(self._settings)
         self._lock = threading.Lock()
         self._notify = notify
-        self._wake = Wake()
+        self._wake = Waker()
         self._events: deque[Event] = deque()
         self._assigned_as = NOBODY
         """The member that it was in the last assignment that the application has taken."""
@@ -107,7 +107,7 @@ class Group:
 
     # -- for the application's thread ----------------------------------------------------------------------------------
 
-    def subscribe(self, topics: Iterable[str], pattern: re.Pattern[str] | None = None) -> None:
+    def subscribe_topics(self, topics: Iterable[str], pattern: re.Pattern[str] | None = None) -> None:
         """Want these topics, or those that match the pattern."""
         with self._lock:
             self._pattern = pattern
@@ -179,7 +179,7 @@ class Group:
             self._share()
         self._wake.set()
 
-    def look(self) -> None:
+    def request_topic_check(self) -> None:
         """A topic seems to be gone: see which there are."""
         with self._lock:
             self._look_at = 0.0
@@ -207,7 +207,7 @@ class Group:
     def send(
         self, key: ApiKey, build: Callable[[], Message], response: type[Any], at_most: int, answered: Answered
     ) -> None:
-        """Send a request to the coordinator; `answered` is called from the thread, once, whatever comes."""
+        """Send a request to the coordinator; `on_response` is called from the thread, once, whatever comes."""
         with self._lock:
             if self._broken is None and self._stop_by is None:
                 self._todo.append(_Request(key, build, response, at_most, answered))
@@ -254,7 +254,7 @@ class Group:
         self._wake.clear()
         now = time.monotonic()
         if now >= self._look_at:
-            self._look()
+            self._check_topics()
         with self._lock:
             self._machine.tick(now)
             self._share()
@@ -331,7 +331,7 @@ class Group:
     def _hear(self, tell: Callable[[float, Any], None]) -> Answered:
         """Tell the machine of an answer, or of a connection that is gone."""
 
-        def answered(answer: Any) -> None:
+        def on_response(answer: Any) -> None:
             with self._lock:
                 now = time.monotonic()
                 if not isinstance(answer, ClientError):
@@ -344,7 +344,7 @@ class Group:
                     self._machine.on_disconnect(now)
                 self._share()
 
-        return answered
+        return on_response
 
     def _send(
         self,
@@ -425,7 +425,7 @@ class Group:
                 ]
         return found
 
-    def _look(self) -> None:
+    def _check_topics(self) -> None:
         """See which topics there are: a pattern may match others, a topic may have more partitions."""
         with self._lock:
             pattern, wanted, led = self._pattern, self._wanted, self._led

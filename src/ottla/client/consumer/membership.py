@@ -26,8 +26,8 @@ from ottla.client.consumer.actions import (
     Prepare,
     Sync,
 )
-from ottla.client.consumer.assignors import Assignor
-from ottla.client.consumer.handover import Handover
+from ottla.client.consumer.assignment.assignors import Assignor
+from ottla.client.consumer.cooperative_revocation import CooperativeRevocation
 from ottla.client.consumer.protocol import (
     NO_GENERATION,
     Subscription,
@@ -108,7 +108,7 @@ class Membership:
         """While it assigns: those who get something."""
         self._back = ""
         """Its member id, when it has come back to lead a group that needs no assignment (KIP-814)."""
-        self._handover = Handover()
+        self._handover = CooperativeRevocation()
 
     # -- the application -----------------------------------------------------------------------------------------------
 
@@ -176,16 +176,16 @@ class Membership:
 
     def unsubscribe(self, reason: str) -> None:
         """Leave the group, and want nothing any more."""
-        self._leave(reason)
+        self._leave_group(reason)
         self.phase = Phase.IDLE
         self.failure = None
         self._topics = self.owned = ()
         self._history, self._history_generation = None, NO_GENERATION
 
-    def _leave(self, reason: str) -> None:
+    def _leave_group(self, reason: str) -> None:
         if self.member.member_id:
             self._leave_as(self.member.member_id, reason)
-        self._forget()
+        self._reset_member()
 
     def _leave_as(self, member_id: str, reason: str) -> None:
         """Static members do not leave: others wait for them, for the length of their session (KIP-345)."""
@@ -240,7 +240,7 @@ class Membership:
         """The application has not polled for too long: others shall have its partitions; it joins again by polling."""
         self._overslept = True
         if self.member.member_id:
-            self._leave("the application did not call poll within max.poll.interval.ms")
+            self._leave_group("the application did not call poll within max.poll.interval.ms")
             self.phase = Phase.IDLE
             self._rejoin("poll was called too late")
 
@@ -277,7 +277,7 @@ class Membership:
                 self._leave_as(answer.member_id, "the subscription changed while it was joining")
             return
         if code is ErrorCode.NONE:
-            self._joined(now, answer)
+            self._on_joined(now, answer)
             return
         self.phase = Phase.READY
         if code is ErrorCode.MEMBER_ID_REQUIRED:
@@ -302,7 +302,7 @@ class Membership:
         code = error_code(answer.error_code)
         if code is ErrorCode.NONE:
             self._last_answer = now
-            self._take(now, answer.assignment)
+            self._take_assignment(now, answer.assignment)
             return
         self._join_failed(now, code)
         if self.phase is Phase.SYNCING:
@@ -321,7 +321,7 @@ class Membership:
         elif code in _GONE:
             self._lose_coordinator(now)
         elif code in _FORGOTTEN:
-            self._forget()
+            self._reset_member()
             self._rejoin(f"the coordinator said {code.name}")
         elif not code.retriable:
             self._refuse(now, code)
@@ -333,7 +333,7 @@ class Membership:
         if code in _FOR_GOOD:
             self._refuse(now, code)
         elif self.phase is Phase.STABLE:
-            self._forget()
+            self._reset_member()
             self._rejoin("a commit was refused")
 
     def actions(self) -> list[Action]:
@@ -355,12 +355,12 @@ class Membership:
         self.phase = Phase.FAILED
         self.failure = error
         self._not_before = now + self.settings.retry_backoff
-        self._forget()
+        self._reset_member()
         if self.owned:
             self._do(Prepare(self.owned, lost=True))
         self._do(Failed(error))
 
-    def _forget(self) -> None:
+    def _reset_member(self) -> None:
         self.member = NOBODY
 
     def _lose_coordinator(self, now: float) -> None:
@@ -380,7 +380,7 @@ class Membership:
             self._do(Prepare(self.owned, lost))
         else:
             wanted = set(self._topics)
-            self._do(Prepare(tuple(where for where in self.owned if where.topic not in wanted), lost))
+            self._do(Prepare(tuple(tp for tp in self.owned if tp.topic not in wanted), lost))
 
     def _join(self, now: float) -> None:
         self.phase = Phase.JOINING
@@ -410,7 +410,7 @@ class Membership:
     def _join_failed(self, now: float, code: ErrorCode) -> None:
         """For JoinGroup and SyncGroup."""
         if code in _FORGOTTEN:
-            self._forget()
+            self._reset_member()
             self.phase = Phase.READY
             self._rejoin(f"the coordinator said {code.name}")
         elif code in _GONE:
@@ -420,7 +420,7 @@ class Membership:
         else:
             self._refuse(now, code)
 
-    def _joined(self, now: float, answer: JoinGroupResponse) -> None:
+    def _on_joined(self, now: float, answer: JoinGroupResponse) -> None:
         self.member = Member(answer.generation_id, answer.member_id)
         self._protocol = answer.protocol_name or ""
         self._last_answer = now
@@ -432,7 +432,7 @@ class Membership:
         assignor = next((each for each in self.settings.assignors if each.name == self._protocol), None)
         if assignor is None:
             what = f"the coordinator chose the assignor {self._protocol!r}, which was not offered"
-            self._leave("the assignor that the group uses is not known here")
+            self._leave_group("the assignor that the group uses is not known here")
             self._fail(now, MalformedReplyError(what))
             return
         rows = answer.members
@@ -461,7 +461,7 @@ class Membership:
             )
         )
 
-    def _take(self, now: float, assignment: bytes | memoryview) -> None:
+    def _take_assignment(self, now: float, assignment: bytes | memoryview) -> None:
         """The assignment is here; under the cooperative protocol what is given up means one more rebalance.
 
         One that cannot be decoded is none: the member stays in the group with nothing, and `poll` says why.
@@ -473,10 +473,10 @@ class Membership:
             partitions = ()
             self.failure = error
             self._do(Failed(error))
-        self._handover.taken(partitions, now + self.settings.max_poll_interval)
+        self._handover.on_partitions_taken(partitions, now + self.settings.max_poll_interval)
         before = set(self.owned)
-        revoked = tuple(where for where in self.owned if where not in set(partitions))
-        added = tuple(where for where in partitions if where not in before)
+        revoked = tuple(tp for tp in self.owned if tp not in set(partitions))
+        added = tuple(tp for tp in partitions if tp not in before)
         self.phase = Phase.STABLE
         self.owned = partitions
         self._history, self._history_generation = partitions, self.member.generation

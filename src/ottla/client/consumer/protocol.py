@@ -12,7 +12,7 @@ from itertools import groupby
 from struct import Struct
 from typing import Final, NamedTuple
 
-from ottla.client.consumer.java_order import hash_order, string_key
+from ottla.client.consumer.assignment.java_order import hash_order, string_key
 from ottla.client.errors import MalformedReplyError
 from ottla.record.errors import CorruptRecord
 from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
@@ -44,13 +44,13 @@ class Subscription(NamedTuple):
 
 def encode_subscription(wanted: Subscription, version: int = HIGHEST_VERSION) -> bytes:
     """Version-prefixed bytes for JoinGroup; topics and owned partitions sorted, as in Java."""
-    owned = sorted(wanted.owned, key=lambda where: (string_key(where.topic), where.partition))
+    owned = sorted(wanted.owned, key=lambda tp: (string_key(tp.topic), tp.partition))
     message = ConsumerProtocolSubscription(
         topics=sorted(wanted.topics, key=string_key),
         user_data=wanted.user_data,
         owned_partitions=[
             ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=[each.partition for each in group])
-            for topic, group in groupby(owned, lambda where: where.topic)
+            for topic, group in groupby(owned, lambda tp: tp.topic)
         ],
         generation_id=wanted.generation,
         rack_id=wanted.rack,
@@ -99,8 +99,8 @@ def readable_members(rows: Iterable[tuple[str, bytes | memoryview, str | None]])
 def encode_assignment(partitions: Iterable[TopicPartition], version: int = HIGHEST_VERSION) -> bytes:
     """Version-prefixed bytes for SyncGroup; topics in the order in which they come up first."""
     by_topic: dict[str, list[int]] = {}
-    for where in partitions:
-        by_topic.setdefault(where.topic, []).append(where.partition)
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
     rows = [
         ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
         for topic, numbers in by_topic.items()
@@ -125,8 +125,8 @@ def decode_assignment(data: bytes | memoryview) -> tuple[TopicPartition, ...]:
 def encode_sticky(owned: Iterable[TopicPartition], generation: int) -> bytes:
     """User data of the assignor `sticky`: what the member had, and since which generation (version 1)."""
     by_topic: dict[str, list[int]] = {}
-    for where in owned:
-        by_topic.setdefault(where.topic, []).append(where.partition)
+    for tp in owned:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
     parts = [_INT32.pack(len(by_topic))]
     for topic in hash_order(by_topic):
         numbers = by_topic[topic]
@@ -177,12 +177,12 @@ class _Reader:
     def partitions(self) -> Sequence[TopicPartition]:
         found = []
         for _ in range(self._count()):
-            topic = decode_text(self._take(int.from_bytes(self._take(2), "big", signed=True)))
+            topic = decode_text(self._take_bytes(int.from_bytes(self._take_bytes(2), "big", signed=True)))
             found += [TopicPartition(topic, self.int32()) for _ in range(self._count())]
         return found
 
     def int32(self) -> int:
-        return int.from_bytes(self._take(4), "big", signed=True)
+        return int.from_bytes(self._take_bytes(4), "big", signed=True)
 
     def _count(self) -> int:
         count = self.int32()
@@ -190,7 +190,7 @@ class _Reader:
             raise ValueError(f"{count} items in {self.left} bytes")
         return count
 
-    def _take(self, size: int) -> bytes:
+    def _take_bytes(self, size: int) -> bytes:
         if not 0 <= size <= self.left:
             raise ValueError(f"{size} bytes where {self.left} are left")
         self._at += size

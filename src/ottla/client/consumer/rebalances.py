@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from ottla.client.consumer.actions import Assigned, Failed, Prepare
+from ottla.client.consumer.fetch_positions import FetchPositions
 from ottla.client.consumer.group import Event, Group
-from ottla.client.consumer.reader import Reader
 from ottla.types import TopicPartition
 
 OnPartitions = Callable[[list[TopicPartition]], None]
@@ -28,7 +28,7 @@ class Listener(NamedTuple):
 class Rebalances:
     """Carries out the events of the group's thread."""
 
-    def __init__(self, reader: Reader, group: Callable[[], Group], commit: Callable[[], None]) -> None:
+    def __init__(self, reader: FetchPositions, group: Callable[[], Group], commit: Callable[[], None]) -> None:
         """commit: commits positions if that is to happen by itself; raises nothing."""
         self.listener = Listener()
         self._reader = reader
@@ -50,19 +50,19 @@ class Rebalances:
         if isinstance(event, Failed):
             raise event.error
         if isinstance(event, Prepare):
-            self._prepare(event)
+            self._prepare_event(event)
         else:
-            self._take(event)
+            self._take_assigned(event)
 
     def give_up(self, partitions: Sequence[TopicPartition], *, lost: bool) -> None:
         """At the end of a subscription. lost: the member is not in the group any more."""
         self._call(self.listener.lost if lost else self.listener.revoked, partitions, then=[])
 
-    def _prepare(self, event: Prepare) -> None:
+    def _prepare_event(self, event: Prepare) -> None:
         """Give up partitions before a rebalance, or hear that they are lost."""
         before, named = self._reader.assigned, set(event.partitions)
-        owned = [where for where in before if where not in named]
-        gone = [where for where in before if where in named]
+        owned = [tp for tp in before if tp not in named]
+        gone = [tp for tp in before if tp in named]
         with finishing(lambda: self._group().prepared(owned)):
             if event.lost:
                 self._call(self.listener.lost, gone, then=owned)
@@ -70,9 +70,9 @@ class Rebalances:
                 self._commit()
                 self._call(self.listener.revoked, gone, then=owned)
 
-    def _take(self, event: Assigned) -> None:
+    def _take_assigned(self, event: Assigned) -> None:
         gone = set(event.revoked)
-        kept = [where for where in self._reader.assigned if where not in gone]
+        kept = [tp for tp in self._reader.assigned if tp not in gone]
         with finishing(lambda: self._reader.assign([*kept, *event.added])):
             if event.revoked:
                 self._commit()

@@ -11,16 +11,16 @@ from functools import cache, partial
 from itertools import dropwhile, repeat
 from typing import Any, Final, NamedTuple
 
-from ottla.client.batches import Fetched, visible_batches
 from ottla.client.consumer.settings import Deserializer
 from ottla.client.errors import CorruptBatchError, DeserializationError
+from ottla.client.fetching.batches import Fetched, visible_batches
 from ottla.client.records import MAX_BATCH_BYTES
 from ottla.record.batch import BatchHeader, Headers, fields_in, open_batch
 from ottla.record.errors import CorruptRecord
 from ottla.types import TopicPartition
 
 Columns = tuple[Iterator[int], Iterator[int], Iterator[bytes | None], Iterator[bytes | None], Iterator[Headers]]
-AtOnce = Callable[[bytes, BatchHeader], Columns | None]
+DecodedColumns = Callable[[bytes, BatchHeader], Columns | None]
 
 
 class ConsumerRecord(NamedTuple):
@@ -61,21 +61,21 @@ class Decoder:
         self._key = key
         self._value = value
         self._left = warm_up
-        self._at_once: AtOnce | None = None
+        self._at_once: DecodedColumns | None = None
 
     def records(self, fetched: Fetched) -> Iterator[ConsumerRecord]:
         """The application's records from `fetch_offset` on. Raises CorruptBatchError, DeserializationError."""
-        view, where = fetched.records, fetched.where
-        for pos, header in visible_batches(view, where, fetched.aborted, check_crcs=self._check_crcs):
+        view, tp = fetched.records, fetched.tp
+        for pos, header in visible_batches(view, tp, fetched.aborted, check_crcs=self._check_crcs):
             try:
                 yield from self._batch(fetched, pos, header)
             except CorruptRecord as error:
-                cause = f"{where}: the batch at offset {header.base_offset}: {error.message}"
+                cause = f"{tp}: the batch at offset {header.base_offset}: {error.message}"
                 raise CorruptBatchError(cause) from error
 
     def _batch(self, fetched: Fetched, pos: int, header: BatchHeader) -> Iterator[ConsumerRecord]:
         data, _ = open_batch(fetched.records, pos, max_bytes=MAX_BATCH_BYTES)
-        (topic, partition), start = fetched.where, fetched.fetch_offset
+        (topic, partition), start = fetched.tp, fetched.fetch_offset
         kind, epoch = int(header.is_append_time), header.leader_epoch
         every: Iterator[ConsumerRecord]
         if (columns := self._columns(data, header)) is not None:
@@ -112,10 +112,10 @@ class Decoder:
 
 
 @cache
-def at_once() -> AtOnce | None:
+def at_once() -> DecodedColumns | None:
     """The way of the extra `fast`, if it is installed."""
     try:
-        from ottla.client.consumer.compiled import columns_at_once  # noqa: PLC0415 - numba is optional and slow to import
+        from ottla.client.consumer.numba_decoder import columns_at_once  # noqa: PLC0415 - numba is optional and slow to import
     except (ImportError, RuntimeError):  # no numba, or no directory that it may keep compiled code in
         return None
     return columns_at_once

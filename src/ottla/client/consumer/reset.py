@@ -17,7 +17,7 @@ _LATEST: Final = -1
 _EARLIEST: Final = -2
 
 
-class Reset(NamedTuple):
+class OffsetReset(NamedTuple):
     """A policy."""
 
     timestamp: int | None
@@ -29,7 +29,7 @@ class Reset(NamedTuple):
         """Whether the application wants an error instead."""
         return self.timestamp is None and self.age_ms is None
 
-    def at(self, wall_ms: int) -> int:
+    def timestamp_at(self, wall_ms: int) -> int:
         """The timestamp to look up at this time."""
         if self.age_ms is not None:
             return max(0, wall_ms - self.age_ms)
@@ -37,13 +37,13 @@ class Reset(NamedTuple):
         return self.timestamp
 
 
-EARLIEST_RESET: Final = Reset(_EARLIEST)
-LATEST_RESET: Final = Reset(_LATEST)
+EARLIEST_RESET: Final = OffsetReset(_EARLIEST)
+LATEST_RESET: Final = OffsetReset(_LATEST)
 
 
-def parse_reset(text: str) -> Reset:
+def parse_reset(text: str) -> OffsetReset:
     """earliest, latest, none, or by_duration:<ISO-8601 duration> (KIP-1106). Raises ConfigError."""
-    fixed = {"earliest": EARLIEST_RESET, "latest": LATEST_RESET, "none": Reset(None)}.get(text.lower())
+    fixed = {"earliest": EARLIEST_RESET, "latest": LATEST_RESET, "none": OffsetReset(None)}.get(text.lower())
     if fixed is not None:
         return fixed
     kind, _, duration = text.partition(":")
@@ -52,4 +52,4 @@ def parse_reset(text: str) -> Reset:
         raise ConfigError(f"auto.offset.reset={text} is not known", "Use earliest, latest, none or by_duration:PT1H30M")
     days, hours, minutes = (int(found[unit] or 0) for unit in "dhm")
     seconds = float(found["s"] or 0)
-    return Reset(None, int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))
+    return OffsetReset(None, int((((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000))

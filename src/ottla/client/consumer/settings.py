@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Final
 
 from ottla.client.consumer.actions import GroupSettings
-from ottla.client.consumer.assignors import Assignor, Range, RoundRobin
+from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRobin
+from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.consumer.reset import parse_reset
-from ottla.client.consumer.sticky import CooperativeSticky, Sticky
 from ottla.client.errors import ConfigError, UsageError
 from ottla.client.settings import ClientConfig, is_shared, nearest, plain_text
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ottla.client.errors import UsageError
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.lane import Lane, ProducerId
+from ottla.client.producer.partition_queue import PartitionQueue, ProducerId
 from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.record.batch import HEADER_SIZE, Headers
 from ottla.types import TopicPartition
@@ -63,8 +63,8 @@ class RecordAccumulator:
         self._most = config.max_in_flight_requests_per_connection
         self._codec = config.codec
         self._level = config.level
-        self.lanes: dict[TopicPartition, Lane] = {}
-        self.waiting: dict[Lane, None] = {}
+        self.lanes: dict[TopicPartition, PartitionQueue] = {}
+        self.waiting: dict[PartitionQueue, None] = {}
         """Lanes with something to send; the one that sent last comes last."""
         self.incomplete: dict[ProducerBatch, None] = {}
         """All batches that are not done, oldest first."""
@@ -80,15 +80,15 @@ class RecordAccumulator:
         self.news = False
         """There is something that the sender has not seen; the sender sets it back."""
 
-    def lane(self, where: TopicPartition, *, numbered: bool) -> Lane:
+    def lane(self, tp: TopicPartition, *, numbered: bool) -> PartitionQueue:
         """The lane of a partition, made at first use."""
-        found = self.lanes.get(where)
+        found = self.lanes.get(tp)
         if found is None:
-            found = self.lanes[where] = Lane(where, numbered=numbered, most=self._most, safeguards=self._safe)
+            found = self.lanes[tp] = PartitionQueue(tp, numbered=numbered, most=self._most, safeguards=self._safe)
         return found
 
     def append(
-        self, lane: Lane, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
+        self, lane: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
     ) -> ProducerBatch | None:
         """The batch that took the record in, as its last one; None when `buffer.memory` has no room for it now.
 
@@ -100,32 +100,32 @@ class RecordAccumulator:
             if batch.append(timestamp, key, value, headers):
                 return batch
             self.news = True  # that one is full
-        return self._begin(lane, timestamp, key, value, headers, now)
+        return self._begin_batch(lane, timestamp, key, value, headers, now)
 
-    def _begin(
-        self, lane: Lane, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
+    def _begin_batch(
+        self, lane: PartitionQueue, timestamp: int, key: bytes | None, value: bytes | None, headers: Headers, now: float
     ) -> ProducerBatch | None:
-        batch = ProducerBatch(lane.where, self._room, timestamp, now, now + self._patience)
+        batch = ProducerBatch(lane.tp, self._room, timestamp, now, now + self._patience)
         batch.append(timestamp, key, value, headers)
         own = len(batch.buffer)
         if own > min(self._room, self.limit):
-            self._check_size(own - HEADER_SIZE, lane.where)
+            self._check_size(own - HEADER_SIZE, lane.tp)
         size = max(self._room, own)
         if self.used + size > self.limit and self.used:
             return None
-        self._queue(lane, batch, size)
+        self._enqueue_batch(lane, batch, size)
         return batch
 
-    def append_whole(self, lane: Lane, batch: ProducerBatch, now: float) -> bool:
+    def append_whole(self, lane: PartitionQueue, batch: ProducerBatch, now: float) -> bool:
         """Take in a batch that is complete; False when `buffer.memory` has no room for it now."""
         if self.used + batch.size > self.limit and self.used:
             return False
         batch.created, batch.expires = now, now + self._patience
         batch.seal(self._codec, self._level)
-        self._queue(lane, batch, batch.size)
+        self._enqueue_batch(lane, batch, batch.size)
         return True
 
-    def _queue(self, lane: Lane, batch: ProducerBatch, size: int) -> None:
+    def _enqueue_batch(self, lane: PartitionQueue, batch: ProducerBatch, size: int) -> None:
         batch.reserved = size
         self.used += size
         lane.queue.append(batch)
@@ -133,11 +133,11 @@ class RecordAccumulator:
         self.incomplete[batch] = None
         self.news = True
 
-    def _check_size(self, size: int, where: TopicPartition) -> None:
+    def _check_size(self, size: int, tp: TopicPartition) -> None:
         for key, limit in (("max.request.size", self._request_size), ("buffer.memory", self.limit)):
             if size > limit:
                 raise UsageError(
-                    f"a record of {size} bytes for {where} is larger than {key}",
+                    f"a record of {size} bytes for {tp} is larger than {key}",
                     f"Send smaller records, or raise it ({limit} now)",
                 )
 
@@ -150,13 +150,13 @@ class RecordAccumulator:
             at = self._due_at(lane)
             if at > now:
                 wake_at = min(wake_at, at)
-            elif (leader := leader_of(lane.where)) is None:
-                leaderless.add(lane.where.topic)
+            elif (leader := leader_of(lane.tp)) is None:
+                leaderless.add(lane.tp.topic)
             elif lane.may_send(identity):
                 nodes.add(leader)
         return _new(Due, (nodes, leaderless, wake_at))
 
-    def _due_at(self, lane: Lane) -> float:
+    def _due_at(self, lane: PartitionQueue) -> float:
         batch = lane.queue[0]
         if batch.attempts:
             return batch.retry_at
@@ -173,36 +173,32 @@ class RecordAccumulator:
         Empty when none of them is due; a node that is asked gets batches that linger, too. Partitions that have waited
         longest come first.
         """
-        taken: list[Lane] = []
+        taken: list[PartitionQueue] = []
         is_due = False
         size = 0
         for lane in self.waiting:
             first = lane.queue[0]
-            if (
-                leader_of(lane.where) != node
-                or not lane.may_send(identity)
-                or (first.attempts and first.retry_at > now)
-            ):
+            if leader_of(lane.tp) != node or not lane.may_send(identity) or (first.attempts and first.retry_at > now):
                 continue
             size += len(first.buffer)
             if taken and size > self._request_size:
                 break
             taken.append(lane)
             is_due = is_due or self._due_at(lane) <= now
-        return [self._take(lane, identity) for lane in taken] if is_due else []
+        return [self._take_batch(lane, identity) for lane in taken] if is_due else []
 
-    def _take(self, lane: Lane, identity: ProducerId | None) -> ProducerBatch:
+    def _take_batch(self, lane: PartitionQueue, identity: ProducerId | None) -> ProducerBatch:
         first = lane.queue[0]
         if not first.sealed:
             lane.sent += len(first.buffer)
-            self._seal(first)
-        lane.take(identity)
+            self._seal_batch(first)
+        lane.take_batch(identity)
         del self.waiting[lane]
         if lane.queue:
             self.waiting[lane] = None  # behind the others
         return first
 
-    def _seal(self, batch: ProducerBatch) -> None:
+    def _seal_batch(self, batch: ProducerBatch) -> None:
         """Close a batch that is open, and give back the memory that it turned out not to need."""
         batch.seal(self._codec, self._level)
         size = len(batch.buffer)
@@ -210,16 +206,16 @@ class RecordAccumulator:
             self.used -= batch.reserved - size
             batch.reserved = size
 
-    def note(self, lane: Lane) -> None:
+    def update_readiness(self, lane: PartitionQueue) -> None:
         """Whether `lane` has something to send may have changed."""
         if lane.queue:
             self.waiting.setdefault(lane)
         else:
             self.waiting.pop(lane, None)
 
-    def split(self, batch: ProducerBatch) -> None:
+    def split_batch(self, batch: ProducerBatch) -> None:
         """The halves of `batch` take its place."""
-        lane = self.lanes[batch.where]
+        lane = self.lanes[batch.tp]
         parts = batch.split()
         lane.replace(batch, parts)
         for part in parts:
@@ -230,7 +226,7 @@ class RecordAccumulator:
         self.incomplete = dict.fromkeys([*older[:at], *parts, *older[at:]])
         self.release(batch)
         batch.buffer = bytearray()
-        self.note(lane)
+        self.update_readiness(lane)
 
     def _seal_part(self, part: ProducerBatch) -> None:
         part.seal(self._codec, self._level)

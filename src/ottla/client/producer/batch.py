@@ -1,7 +1,7 @@
 """One batch of a producer: records encoded as they come, then a header, then an outcome.
 
-Zone: pure. The bytes of a batch and what became of it; whose turn it is to be sent is `lane` and `accumulator`. Records
-are copied into the batch at once, so the caller may reuse its buffers.
+Zone: pure. The bytes of a batch and what became of it; whose turn it is to be sent is `partition_queue` and
+`accumulator`. Records are copied into the batch at once, so the caller may reuse its buffers.
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class ProducerBatch:
         "room",
         "sealed",
         "told",
+        "tp",
         "uncertain",
-        "where",
     )
 
-    def __init__(self, where: TopicPartition, room: int, timestamp: int, now: float, expires: float) -> None:
+    def __init__(self, tp: TopicPartition, room: int, timestamp: int, now: float, expires: float) -> None:
         """room: bytes, header included, that later records may fill; the first record fits always.
 
         now, expires: seconds of the clock that the core is driven by.
         """
-        self.where = where
+        self.tp = tp
         self.room = room
         self.created = now
         self.expires = expires
@@ -118,10 +118,10 @@ class ProducerBatch:
 
     @classmethod
     def whole(
-        cls, where: TopicPartition, buffer: memoryview, count: int, base_timestamp: int, max_timestamp: int
+        cls, tp: TopicPartition, buffer: memoryview, count: int, base_timestamp: int, max_timestamp: int
     ) -> ProducerBatch:
         """A batch of records that are encoded already, with room for the header in front; it takes the buffer over."""
-        batch = cls(where, 0, base_timestamp, 0.0, 0.0)
+        batch = cls(tp, 0, base_timestamp, 0.0, 0.0)
         batch.buffer = buffer
         batch.count = count
         batch.max_timestamp = max_timestamp
@@ -217,7 +217,7 @@ class ProducerBatch:
         return halves
 
     def _part(self, records: list[Record], first: int) -> ProducerBatch:
-        part = ProducerBatch(self.where, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
+        part = ProducerBatch(self.tp, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
         for record in records:
             part.append(record.timestamp, record.key, record.value, record.headers)
         if self.base_sequence >= 0:

@@ -15,11 +15,11 @@ from ottla.client.errors import ClientError, ConnectionLostError, DeadlineError,
 from ottla.client.metadata import ClusterView
 from ottla.client.producer.accumulator import NEVER, RecordAccumulator
 from ottla.client.producer.batch import ProducerBatch
-from ottla.client.producer.book import Book, Topic
 from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.lane import Lane, ProducerId
-from ottla.client.producer.meaning import FENCED, MAY_BE_IN_LOG, STALE_METADATA, Meaning, meaning
+from ottla.client.producer.error_classification import FENCED, MAY_BE_IN_LOG, STALE_METADATA, ErrorClass, meaning
+from ottla.client.producer.partition_queue import PartitionQueue, ProducerId
 from ottla.client.producer.safeguards import ProducerSafeguards
+from ottla.client.producer.topic_metadata import ProducedTopic, ProducerMetadata
 from ottla.errors import ErrorCode
 from ottla.record.batch import Headers
 from ottla.types import NO_OFFSET, NO_TIMESTAMP
@@ -28,7 +28,7 @@ _LAST_EPOCH = 32_767
 _new = tuple.__new__  # a third of the time of the classes' own, and every record of a slow producer is a request
 
 
-class Answered(NamedTuple):
+class BatchResponse(NamedTuple):
     """What a broker says of one batch."""
 
     code: ErrorCode
@@ -59,7 +59,7 @@ class Work(NamedTuple):
 
 
 @dataclass(slots=True)
-class Counts:
+class ProducerCounts:
     """Totals since the start."""
 
     records_sent: int = 0
@@ -83,7 +83,7 @@ class ProducerCore:
     below: Callable[[int], int]
     """`below(n)`: an integer in [0, n), for the choice of partitions."""
     safeguards: ProducerSafeguards = field(default_factory=ProducerSafeguards)
-    book: Book = field(init=False)
+    book: ProducerMetadata = field(init=False)
     accumulator: RecordAccumulator = field(init=False)
     acks: int = field(init=False)
     """0, 1 or -1 (all in-sync replicas)."""
@@ -91,7 +91,7 @@ class ProducerCore:
     in_flight: dict[int, list[ProduceCall]] = field(default_factory=dict)
     on_failure: Callable[[ClientError], None] | None = None
     """Told of every batch that failed for good, when there are transactions."""
-    counts: Counts = field(default_factory=Counts)
+    counts: ProducerCounts = field(default_factory=ProducerCounts)
     last_error: ClientError | None = None
     """Why a broker could not be reached the last time: the driver notes it, for messages."""
     denial: ClientError | None = None
@@ -100,7 +100,7 @@ class ProducerCore:
     """Batches that are done and not taken yet."""
     _asks_for_id: bool = field(init=False)
     """Whether it needs producer ids and transactions do not bring them."""
-    _troubled: dict[Lane, None] = field(init=False, default_factory=dict)
+    _troubled: dict[PartitionQueue, None] = field(init=False, default_factory=dict)
     _muted: dict[int, float] = field(init=False, default_factory=dict)
     _asking_id: bool = field(init=False, default=False)
     _id_not_before: float = field(init=False, default=0.0)
@@ -110,14 +110,14 @@ class ProducerCore:
     def __post_init__(self) -> None:
         self.acks = self.config.acks
         self._asks_for_id = self.config.idempotent and not self.config.transactional_id
-        self.book = Book(self.config, self.draw)
+        self.book = ProducerMetadata(self.config, self.draw)
         self.accumulator = RecordAccumulator(self.config, self.safeguards)
 
     # -- from the application --------------------------------------------------------------------------------------
 
     def place(
         self,
-        topic: Topic,
+        topic: ProducedTopic,
         partition: int | None,
         timestamp: int,
         key: bytes | None,
@@ -142,19 +142,19 @@ class ProducerCore:
         topic.used_at = now
         return batch
 
-    def place_whole(self, topic: Topic, batch: ProducerBatch, now: float) -> bool:
+    def place_whole(self, topic: ProducedTopic, batch: ProducerBatch, now: float) -> bool:
         """Put a complete batch in its partition's line; False when memory is short."""
         topic.used_at = now
-        return self.accumulator.append_whole(topic.lanes[batch.where.partition], batch, now)
+        return self.accumulator.append_whole(topic.lanes[batch.tp.partition], batch, now)
 
-    def sticky_partition(self, topic: Topic) -> int:
+    def sticky_partition(self, topic: ProducedTopic) -> int:
         """Where a record without a key goes now, when `place` is not left to choose."""
         sticky = topic.sticky
         if sticky is None or not sticky.queue or sticky.queue[-1].sealed:
             sticky = self._sticky_lane(topic)
-        return sticky.where.partition
+        return sticky.tp.partition
 
-    def _sticky_lane(self, topic: Topic) -> Lane:
+    def _sticky_lane(self, topic: ProducedTopic) -> PartitionQueue:
         """What was sticky has sent its batch: stay, until a batch's worth of bytes has gone there."""
         if topic.sticky is None or topic.sticky.sent - topic.given >= self.config.client.batch_size:
             return self.book.turn(topic, self.below)
@@ -214,12 +214,12 @@ class ProducerCore:
             calls.append(call)
             if self.acks:
                 unanswered.append(call)
-            self._count(call, now)
+            self._count_call(call, now)
             if not self.accumulator.waiting:
                 break
         return calls
 
-    def _count(self, call: ProduceCall, now: float) -> None:
+    def _count_call(self, call: ProduceCall, now: float) -> None:
         self.counts.requests += 1
         self.counts.batches_sent += len(call.batches)
         for batch in call.batches:
@@ -240,12 +240,12 @@ class ProducerCore:
             fate = "; it may be in the log" if first.on_wire or first.uncertain else ""
             last = first.error or self.last_error
             error = DeadlineError(
-                f"gave up a batch for {first.where} after delivery.timeout.ms ({sent}{fate})"
+                f"gave up a batch for {first.tp} after delivery.timeout.ms ({sent}{fate})"
                 f"{f'; the last error: {last.cause}' if last else ''}",
                 "Is the leader of the partition alive, and quick enough?",
                 last,
             )
-            self._drop(first, error)
+            self._drop_batch(first, error)
         return NEVER
 
     def _mend(self) -> None:
@@ -257,7 +257,7 @@ class ProducerCore:
             if not lane.rewinding and not lane.unresolved:
                 del self._troubled[lane]
 
-    def _rewind(self, lane: Lane) -> None:
+    def _rewind(self, lane: PartitionQueue) -> None:
         if self.identity is not None and self.identity == lane.identity and self.safeguards.epoch_recovery:
             self.counts.epochs_begun += 1
             more = self.identity.epoch < _LAST_EPOCH
@@ -266,11 +266,11 @@ class ProducerCore:
             return
         for batch in lane.rewind(self.identity):
             error = ConnectionLostError(
-                f"a batch for {batch.where} may be in the log or not, and the broker has lost this producer's place",
+                f"a batch for {batch.tp} may be in the log or not, and the broker has lost this producer's place",
                 "Read the end of the partition to find out",
             )
-            self._finish(lane, batch, error)
-        self.accumulator.note(lane)
+            self._finish_batch(lane, batch, error)
+        self.accumulator.update_readiness(lane)
 
     def take_done(self) -> list[ProducerBatch]:
         """Batches that are done since the last call, in that order."""
@@ -279,7 +279,9 @@ class ProducerCore:
 
     # -- answers ---------------------------------------------------------------------------------------------------
 
-    def on_produced(self, now: float, call: ProduceCall, answers: Iterable[Answered], throttle_ms: int = 0) -> None:
+    def on_produced(
+        self, now: float, call: ProduceCall, answers: Iterable[BatchResponse], throttle_ms: int = 0
+    ) -> None:
         """The answer to `call`: one per batch, in the order of its batches."""
         if call in self.in_flight.get(call.node, ()):
             self.in_flight[call.node].remove(call)
@@ -298,7 +300,7 @@ class ProducerCore:
             if not batch.done:
                 batch.uncertain = batch.uncertain or sent
                 batch.adrift = batch.adrift or sent
-                self._again(now, batch, error)
+                self._retry_batch(now, batch, error)
             else:
                 self._late(batch)
 
@@ -306,13 +308,13 @@ class ProducerCore:
         """`call` has been written with acks=0: nothing more will be known."""
         for batch in call.batches:
             if not batch.done:
-                lane = self.accumulator.lanes[batch.where]
-                lane.forget(batch)
-                self._finish(lane, batch, None)
+                lane = self.accumulator.lanes[batch.tp]
+                lane.forget_batch(batch)
+                self._finish_batch(lane, batch, None)
 
     def on_metadata(self, now: float, view: ClusterView) -> None:
         """The answer to a metadata question."""
-        self.book.answered(now, view, self.accumulator, numbered=self.config.idempotent)
+        self.book.on_metadata(now, view, self.accumulator, numbered=self.config.idempotent)
 
     def on_producer_id(self, identity: ProducerId) -> None:
         """A producer id came."""
@@ -333,7 +335,7 @@ class ProducerCore:
         self._giving_up = error
         for batch in list(self.accumulator.incomplete):
             if not batch.on_wire:
-                self._drop(batch, error)
+                self._drop_batch(batch, error)
 
     def begin_epoch(self, identity: ProducerId) -> None:
         """Go on as `identity`; nothing is unanswered. Sequences begin anew if the epoch is new."""
@@ -352,25 +354,25 @@ class ProducerCore:
     def fail_all(self, error: ClientError) -> None:
         """Every batch fails that is not done."""
         for batch in list(self.accumulator.incomplete):
-            self._drop(batch, error)
+            self._drop_batch(batch, error)
 
-    def _drop(self, batch: ProducerBatch, error: ClientError) -> None:
-        lane = self.accumulator.lanes[batch.where]
+    def _drop_batch(self, batch: ProducerBatch, error: ClientError) -> None:
+        lane = self.accumulator.lanes[batch.tp]
         lane.gave_up(batch)
-        self._finish(lane, batch, error)
+        self._finish_batch(lane, batch, error)
 
-    def _on_answer(self, now: float, batch: ProducerBatch, answer: Answered) -> None:
-        lane = self.accumulator.lanes[batch.where]
+    def _on_answer(self, now: float, batch: ProducerBatch, answer: BatchResponse) -> None:
+        lane = self.accumulator.lanes[batch.tp]
         if batch.done:  # it was given up meanwhile
             if answer.code is ErrorCode.NONE:
-                lane.appended(batch)
+                lane.on_appended(batch)
             self._late(batch)
             return
         if answer.code is ErrorCode.NONE:
             batch.base_offset = answer.base_offset
             batch.log_append_time = answer.log_append_time
-            lane.appended(batch)
-            self._finish(lane, batch, None)
+            lane.on_appended(batch)
+            self._finish_batch(lane, batch, None)
             return
         if answer.code in STALE_METADATA:
             self.book.stale()
@@ -386,41 +388,43 @@ class ProducerCore:
         )
         self._carry_out(now, lane, batch, answer, what)
 
-    def _carry_out(self, now: float, lane: Lane, batch: ProducerBatch, answer: Answered, what: Meaning) -> None:
-        if what is Meaning.DUPLICATE:
-            lane.appended(batch)
-            self._finish(lane, batch, None)
-        elif what is Meaning.SPLIT:
+    def _carry_out(
+        self, now: float, lane: PartitionQueue, batch: ProducerBatch, answer: BatchResponse, what: ErrorClass
+    ) -> None:
+        if what is ErrorClass.DUPLICATE:
+            lane.on_appended(batch)
+            self._finish_batch(lane, batch, None)
+        elif what is ErrorClass.SPLIT:
             self.counts.batches_split += 1
-            self.accumulator.split(batch)
-        elif what is Meaning.FAIL:
-            lane.refused(batch)
-            self._finish(lane, batch, _refusal(batch, answer))
+            self.accumulator.split_batch(batch)
+        elif what is ErrorClass.FAIL:
+            lane.on_refused(batch)
+            self._finish_batch(lane, batch, _refusal(batch, answer))
         else:
-            if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and what is Meaning.RETRY:
+            if answer.code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER and what is ErrorClass.RETRY:
                 lane.came_too_early(batch)
-            if what is Meaning.REWIND:
+            if what is ErrorClass.REWIND:
                 lane.rewinding = True
                 self._troubled.setdefault(lane)
-            self._again(now, batch, _refusal(batch, answer))
+            self._retry_batch(now, batch, _refusal(batch, answer))
 
     def _may_retry(self, now: float, batch: ProducerBatch) -> bool:
         return self._giving_up is None and batch.attempts <= self.config.retries and now < batch.expires
 
-    def _again(self, now: float, batch: ProducerBatch, error: ClientError) -> None:
-        lane = self.accumulator.lanes[batch.where]
+    def _retry_batch(self, now: float, batch: ProducerBatch, error: ClientError) -> None:
+        lane = self.accumulator.lanes[batch.tp]
         if not error.retriable and not isinstance(error, RefusedError):
-            lane.refused(batch)
-            self._finish(lane, batch, error)
+            lane.on_refused(batch)
+            self._finish_batch(lane, batch, error)
             return
         if not self._may_retry(now, batch):
-            self._drop(batch, self._giving_up or error)
+            self._drop_batch(batch, self._giving_up or error)
             return
         batch.error = error
         batch.retry_at = now + self._pause(batch.attempts - 1)
         self.counts.records_retried += batch.count
         lane.give_back(batch)
-        self.accumulator.note(lane)
+        self.accumulator.update_readiness(lane)
 
     def _pause(self, attempt: int) -> float:
         client = self.config.client
@@ -428,14 +432,14 @@ class ProducerCore:
 
     def _late(self, batch: ProducerBatch) -> None:
         """An answer for a batch that was given up: its lane may settle now."""
-        self._troubled.setdefault(self.accumulator.lanes[batch.where])
+        self._troubled.setdefault(self.accumulator.lanes[batch.tp])
 
-    def _finish(self, lane: Lane, batch: ProducerBatch, error: ClientError | None) -> None:
+    def _finish_batch(self, lane: PartitionQueue, batch: ProducerBatch, error: ClientError | None) -> None:
         batch.error = error
         batch.done = True
         self.done.append(batch)
         self.accumulator.release(batch)
-        self.accumulator.note(lane)
+        self.accumulator.update_readiness(lane)
         if error is None:
             self.counts.records_sent += batch.count
             return
@@ -446,8 +450,6 @@ class ProducerCore:
             self.on_failure(error)
 
 
-def _refusal(batch: ProducerBatch, answer: Answered) -> RefusedError:
+def _refusal(batch: ProducerBatch, answer: BatchResponse) -> RefusedError:
     kind = ProducerFencedError if answer.code in FENCED else RefusedError
-    return kind(
-        answer.code, f"produce to partition {batch.where.partition} of topic {batch.where.topic}", answer.message
-    )
+    return kind(answer.code, f"produce to partition {batch.tp.partition} of topic {batch.tp.topic}", answer.message)

@@ -46,7 +46,7 @@ class TableMetadata(NamedTuple):
     """By partition, ascending."""
 
 
-class Shared:
+class ProducerLock:
     """The lock under which a producer's state changes, and the word that something changed."""
 
     __slots__ = ("_changed", "_waiting", "lock", "owner", "process")
@@ -89,7 +89,7 @@ class SendFuture:
 
     __slots__ = ("_batch", "_index", "_shared", "_stamp")
 
-    def __init__(self, shared: Shared, batch: ProducerBatch, index: int, stamp: int) -> None:
+    def __init__(self, shared: ProducerLock, batch: ProducerBatch, index: int, stamp: int) -> None:
         self._shared = shared
         self._batch = batch
         self._index = index
@@ -119,7 +119,7 @@ class SendFuture:
             with self._shared.lock:
                 decided = self._shared.wait(self.done, timeout)
             if not decided:
-                raise DeadlineError(f"a record for {self._batch.where} is still on its way after {timeout} s")
+                raise DeadlineError(f"a record for {self._batch.tp} is still on its way after {timeout} s")
         return self._batch.leaf(self._index)[0].error
 
     def add_done_callback(self, call: Callable[[SendFuture], object]) -> None:
@@ -137,8 +137,8 @@ def metadata_of(batch: ProducerBatch, index: int, stamp: int) -> RecordMetadata:
     """The metadata of record `index` of a batch that is in the log."""
     offset = batch.base_offset + index if batch.base_offset >= 0 else NO_OFFSET
     appended = batch.log_append_time
-    where = batch.where
-    return RecordMetadata(where.topic, where.partition, offset, stamp if appended == NO_TIMESTAMP else appended)
+    tp = batch.tp
+    return RecordMetadata(tp.topic, tp.partition, offset, stamp if appended == NO_TIMESTAMP else appended)
 
 
 def seconds_left(until: float) -> float:
@@ -151,7 +151,7 @@ class TableFuture:
 
     __slots__ = ("_batches", "_shared", "_topic")
 
-    def __init__(self, shared: Shared, topic: str, batches: Sequence[ProducerBatch]) -> None:
+    def __init__(self, shared: ProducerLock, topic: str, batches: Sequence[ProducerBatch]) -> None:
         self._shared = shared
         self._topic = topic
         self._batches = batches
@@ -187,7 +187,7 @@ class TableFuture:
             with self._shared.lock:
                 decided = self._shared.wait(lambda batch=batch: batch.decided, left)  # type: ignore[misc]  # its default
             if not decided:
-                raise DeadlineError(f"rows for {batch.where} are still on their way after {timeout} s")
+                raise DeadlineError(f"rows for {batch.tp} are still on their way after {timeout} s")
         return next((leaf.error for leaf in self._leaves() if leaf.error is not None), None)
 
     def appended(self) -> TableMetadata:
@@ -196,8 +196,8 @@ class TableFuture:
         for leaf in self._leaves():
             if leaf.done and leaf.error is None:
                 last = leaf.base_offset + leaf.count - 1 if leaf.base_offset >= 0 else NO_OFFSET
-                before = found.get(leaf.where.partition, PartitionRows(0, leaf.base_offset, last))
-                found[leaf.where.partition] = PartitionRows(before.rows + leaf.count, before.first_offset, last)
+                before = found.get(leaf.tp.partition, PartitionRows(0, leaf.base_offset, last))
+                found[leaf.tp.partition] = PartitionRows(before.rows + leaf.count, before.first_offset, last)
         return TableMetadata(self._topic, sum(each.rows for each in found.values()), dict(sorted(found.items())))
 
     def _leaves(self) -> Iterator[ProducerBatch]:

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from ottla.client.errors import ClientError, ProducerFencedError, RefusedError, TransactionFailedError, UsageError
-from ottla.client.producer.lane import ProducerId
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
 
@@ -77,7 +77,7 @@ class Transaction:
         self.version = version
         self._ready()
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """Begin a transaction. Raises UsageError."""
         self._expect("begin_transaction", State.READY)
         self.state = State.IN_TRANSACTION
@@ -99,13 +99,13 @@ class Transaction:
         self._expect("abort_transaction", *allowed)
         self.state = State.ABORTING
 
-    def ended(self, identity: ProducerId | None) -> None:
+    def on_ended(self, identity: ProducerId | None) -> None:
         """The coordinator has ended it. identity: the next one, None to go on with this one."""
         assert self.state in (State.COMMITTING, State.ABORTING)
         self.identity = identity or self.identity
         self._ready()
 
-    def failed(self, error: ClientError) -> None:
+    def on_failed(self, error: ClientError) -> None:
         """A batch or a request failed for good."""
         if self.state is State.FATAL_ERROR:
             return

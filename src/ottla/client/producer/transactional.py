@@ -16,11 +16,11 @@ from ottla.client.errors import ClientError, DeadlineError, UsageError
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata, checked_position
 from ottla.client.producer.config import ProducerConfig
 from ottla.client.producer.core import ProducerCore
-from ottla.client.producer.futures import Shared, seconds_left
-from ottla.client.producer.lane import ProducerId
-from ottla.client.producer.sender import Sender
+from ottla.client.producer.futures import ProducerLock, seconds_left
+from ottla.client.producer.network.sender import Sender
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.client.producer.transaction import State, Transaction
-from ottla.client.producer.txn_calls import Coordinators, TxnCalls
+from ottla.client.producer.txn_calls import CoordinatorConnections, TxnCalls
 from ottla.client.retry import Deadline, bounded_s
 from ottla.types import TopicPartition
 
@@ -28,14 +28,14 @@ _log = logging.getLogger("ottla.client.producer")
 _R = TypeVar("_R")
 
 
-class TransactionalFace:
+class TransactionalProducer:
     """The transactional half of a producer."""
 
     def __init__(
         self,
         config: ProducerConfig,
         core: ProducerCore,
-        shared: Shared,
+        shared: ProducerLock,
         sender: Sender,
         flush: Callable[[float | None], None],
     ) -> None:
@@ -45,13 +45,15 @@ class TransactionalFace:
         self._sender = sender
         self._flush = flush
         self._cluster = Cluster(config.client)
-        self._calls = TxnCalls(Coordinators(self._cluster), config.transactional_id, config.transaction_timeout_ms)
+        self._calls = TxnCalls(
+            CoordinatorConnections(self._cluster), config.transactional_id, config.transaction_timeout_ms
+        )
         self._turn = threading.Lock()
         """One request at a time: held without the shared lock, taken before it."""
         self._state = Transaction(config.transactional_id)
         self.partitions = self._state.partitions
         """Those of the transaction; in version 2 a partition is added here with its first record."""
-        core.on_failure = self._state.failed
+        core.on_failure = self._state.on_failed
 
     @property
     def is_open(self) -> bool:
@@ -75,21 +77,21 @@ class TransactionalFace:
                 self._state.initialized(identity, version)
                 self._core.begin_epoch(identity)
 
-    def begin(self) -> None:
+    def begin_transaction(self) -> None:
         """As `Producer.begin_transaction`."""
         with self._turn, self._shared.lock:
-            self._state.begin()
+            self._state.begin_transaction()
 
-    def admits(self, where: TopicPartition) -> bool:
-        """Whether a record for `where` may be accepted now, with the shared lock held; if not, `add` it first.
+    def admits(self, tp: TopicPartition) -> bool:
+        """Whether a record for `tp` may be accepted now, with the shared lock held; if not, `add` it first.
 
         Raises UsageError when no transaction is begun, or it has failed.
         """
         state = self._state
         state.check_write()
-        return state.version == 2 or where in state.partitions
+        return state.version == 2 or tp in state.partitions
 
-    def add(self, where: TopicPartition, until: float) -> None:
+    def add(self, tp: TopicPartition, until: float) -> None:
         """Make a partition part of the transaction; waits for the coordinator, without the shared lock.
 
         Raises UsageError, DeadlineError, RefusedError.
@@ -99,17 +101,17 @@ class TransactionalFace:
             state = self._state
             state.check_write()
             assert state.identity is not None
-            if where not in state.partitions:
+            if tp not in state.partitions:
                 who = state.identity
-                self._guarded(lambda: self._calls.add_partitions(who, [where], Deadline(until)))
-                state.partitions.add(where)
+                self._guarded(lambda: self._calls.add_partitions(who, [tp], Deadline(until)))
+                state.partitions.add(tp)
 
     def send_offsets(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata], group: str | GroupMetadata
     ) -> None:
         """As `Producer.send_offsets_to_transaction`."""
         whose = GroupMetadata(group) if isinstance(group, str) else group
-        places = {where: checked_position(where, place) for where, place in offsets.items()}
+        places = {tp: checked_position(tp, place) for tp, place in offsets.items()}
         with self._turn:
             state, deadline = self._state, self._deadline()
             state.check_write()
@@ -178,7 +180,7 @@ class TransactionalFace:
             # Sequence numbers are missing: go on in a new epoch (KIP-360).
             identity = self._guarded(lambda: self._calls.init(who, deadline))
         with self._shared.lock:
-            state.ended(identity)
+            state.on_ended(identity)
             assert state.identity is not None
             self._core.begin_epoch(state.identity)
 
@@ -190,7 +192,7 @@ class TransactionalFace:
             raise
         except ClientError as error:
             with self._shared.lock:
-                self._state.failed(error)
+                self._state.on_failed(error)
             raise
 
     def _deadline(self) -> Deadline:

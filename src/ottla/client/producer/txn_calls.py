@@ -13,8 +13,8 @@ from ottla.client.cluster import ANY_NODE, Cluster
 from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
 from ottla.client.errors import ProducerFencedError, RefusedError, refusal
 from ottla.client.positions import GroupMetadata, OffsetAndMetadata
-from ottla.client.producer.lane import ProducerId
-from ottla.client.producer.meaning import FENCED
+from ottla.client.producer.error_classification import FENCED
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.client.retry import Deadline
 from ottla.errors import ErrorCode
 from ottla.types import TopicPartition
@@ -43,7 +43,7 @@ _SINGLE_TRANSACTION_MAX = 3
 _NAMED_TOPICS_MAX = 5
 
 
-class Coordinators:
+class CoordinatorConnections:
     """Both kinds of coordinators of a cluster, which the caller closes."""
 
     def __init__(self, cluster: Cluster, *, remember: bool = False) -> None:
@@ -56,7 +56,7 @@ class Coordinators:
 class TxnCalls:
     """Requests about one transactional id. Not for two threads at once."""
 
-    def __init__(self, coordinators: Coordinators, transactional_id: str, timeout_ms: int) -> None:
+    def __init__(self, coordinators: CoordinatorConnections, transactional_id: str, timeout_ms: int) -> None:
         """timeout_ms: `transaction.timeout.ms`."""
         self._id = transactional_id
         self._timeout_ms = timeout_ms
@@ -82,14 +82,14 @@ class TxnCalls:
                 producer_epoch=epoch,
             )
 
-        answer = self._ask(ApiKey.INIT_PRODUCER_ID, build, InitProducerIdResponse, deadline)
+        answer = self._send_to_coordinator(ApiKey.INIT_PRODUCER_ID, build, InitProducerIdResponse, deadline)
         return ProducerId(answer.producer_id, answer.producer_epoch)
 
     def add_partitions(self, who: ProducerId, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
         """Version 1: partitions join the transaction, before the first batch. Raises ClientError."""
         by_topic: dict[str, list[int]] = {}
-        for where in partitions:
-            by_topic.setdefault(where.topic, []).append(where.partition)
+        for tp in partitions:
+            by_topic.setdefault(tp.topic, []).append(tp.partition)
         topics = [
             AddPartitionsToTxnRequest.AddPartitionsToTxnTopic(name=name, partitions=numbers)
             for name, numbers in by_topic.items()
@@ -104,7 +104,9 @@ class TxnCalls:
             )
 
         key = ApiKey.ADD_PARTITIONS_TO_TXN
-        self._ask(key, build, AddPartitionsToTxnResponse, deadline, _add_refused, _SINGLE_TRANSACTION_MAX)
+        self._send_to_coordinator(
+            key, build, AddPartitionsToTxnResponse, deadline, _add_refused, _SINGLE_TRANSACTION_MAX
+        )
 
     def add_offsets(self, who: ProducerId, group: str, deadline: Deadline) -> None:
         """Version 1: a group's positions join the transaction. Raises ClientError."""
@@ -117,7 +119,7 @@ class TxnCalls:
                 group_id=group,
             )
 
-        self._ask(ApiKey.ADD_OFFSETS_TO_TXN, build, AddOffsetsToTxnResponse, deadline)
+        self._send_to_coordinator(ApiKey.ADD_OFFSETS_TO_TXN, build, AddOffsetsToTxnResponse, deadline)
 
     def commit_offsets(
         self,
@@ -144,7 +146,9 @@ class TxnCalls:
 
         at_most = _NAMED_TOPICS_MAX if version == 2 else _VERSION_2[ApiKey.TXN_OFFSET_COMMIT] - 1
         key = ApiKey.TXN_OFFSET_COMMIT
-        self._groups.ask(group.group_id, key, build, TxnOffsetCommitResponse, _commit_refused, deadline, at_most)
+        self._groups.send_to_coordinator(
+            group.group_id, key, build, TxnOffsetCommitResponse, _commit_refused, deadline, at_most
+        )
 
     def end(self, who: ProducerId, *, commit: bool, version: int, deadline: Deadline) -> ProducerId | None:
         """End the transaction. Returns the next identity, None to go on with this one. Raises ClientError."""
@@ -158,10 +162,10 @@ class TxnCalls:
             )
 
         at_most = 32_767 if version == 2 else _VERSION_2[ApiKey.END_TXN] - 1
-        answer = self._ask(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
+        answer = self._send_to_coordinator(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
         return ProducerId(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else None
 
-    def _ask(
+    def _send_to_coordinator(
         self,
         key: ApiKey,
         build: Callable[[int], Message],
@@ -173,7 +177,9 @@ class TxnCalls:
         def plainly(answer: R) -> RefusedError | None:
             return _refusal(answer.error_code, f"transactional id {self._id}")  # type: ignore[attr-defined]  # all but one have it
 
-        return self._transactions.ask(self._id, key, build, response, refused or plainly, deadline, at_most)
+        return self._transactions.send_to_coordinator(
+            self._id, key, build, response, refused or plainly, deadline, at_most
+        )
 
 
 def _refusal(code: int, subject: str) -> RefusedError | None:
@@ -211,14 +217,14 @@ def _offset_topics(
     offsets: Mapping[TopicPartition, OffsetAndMetadata],
 ) -> list[TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic]:
     by_topic: dict[str, list[TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition]] = {}
-    for where, position in offsets.items():
+    for tp, position in offsets.items():
         part = TxnOffsetCommitRequest.TxnOffsetCommitRequestPartition(
-            partition_index=where.partition,
+            partition_index=tp.partition,
             committed_offset=position.offset,
             committed_leader_epoch=position.leader_epoch,
             committed_metadata=position.metadata,
         )
-        by_topic.setdefault(where.topic, []).append(part)
+        by_topic.setdefault(tp.topic, []).append(part)
     return [
         TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic(name=name, partitions=parts)
         for name, parts in by_topic.items()

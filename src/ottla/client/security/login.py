@@ -26,7 +26,7 @@ from ottla.wire.messages import (
 )
 
 if TYPE_CHECKING:
-    from ottla.client.connection import Connection
+    from ottla.client.connections.connection import Connection
 
 _HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _USED: Final = 0.85

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 from typing import Any, Final
 
-from ottla.client.address import Address
+from ottla.client.connections.address import Address
 from ottla.client.errors import AuthenticationError, ClientError, ConfigError, UnreachableError
 from ottla.client.security.settings import SecurityConfig
 

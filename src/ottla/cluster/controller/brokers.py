@@ -8,15 +8,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from ottla.cluster.controller.channel import Errors
-from ottla.cluster.controller.core import Core
-from ottla.cluster.controller.deletions import Deletions
+from ottla.cluster.controller.channel import PartitionErrors
+from ottla.cluster.controller.deletions import TopicDeletions
 from ottla.cluster.controller.elections import Elected, shutdown_election
-from ottla.cluster.controller.leaders import Leaders
-from ottla.cluster.controller.moves import Moves
+from ottla.cluster.controller.leaders import LeaderElections
+from ottla.cluster.controller.moves import PartitionMoves
+from ottla.cluster.controller.partition_state_store import PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.image import NO_LEADER, BrokerImage, PartitionImage
-from ottla.cluster.layout import (
+from ottla.cluster.store.layout import (
     BROKER_IDS,
     LOG_DIR_EVENTS,
     BrokenNode,
@@ -24,7 +24,7 @@ from ottla.cluster.layout import (
     decode_broker,
     decode_log_dir_event,
 )
-from ottla.cluster.script import Script
+from ottla.cluster.store.workflow import Workflow
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Node
 from ottla.types import TopicPartition
@@ -32,10 +32,17 @@ from ottla.types import TopicPartition
 logger = logging.getLogger(__name__)
 
 
-class Brokers:
+class BrokerChanges:
     """Live brokers as the controller follows them."""
 
-    def __init__(self, core: Core, queue: WorkQueue, leaders: Leaders, moves: Moves, deletions: Deletions) -> None:
+    def __init__(
+        self,
+        core: PartitionStateStore,
+        queue: WorkQueue,
+        leaders: LeaderElections,
+        moves: PartitionMoves,
+        deletions: TopicDeletions,
+    ) -> None:
         self._core = core
         self._context = core.context
         self._queue = queue
@@ -49,17 +56,17 @@ class Brokers:
         """The list of brokers, or a registration, is another one."""
         self._queue.notice("brokers changed", self.changed, urgent=True)
 
-    def changed(self) -> Script[None]:
+    def changed(self) -> Workflow[None]:
         """See who is there, and act on who is new, gone, registered anew or reached elsewhere."""
         names = yield from self._core.children(BROKER_IDS, self.on_change)
         present = sorted(int(name) for name in names if name.isdecimal())
         gone = [broker for broker in self._context.brokers if broker not in present]
         if gone:
-            yield from self._gone(gone)
+            yield from self._on_brokers_gone(gone)
         found = yield from self.read(present)
         bounced = [broker.node_id for broker in found if self._has_bounced(broker)]
         if bounced and self._core.safeguards.bounced_brokers:
-            yield from self._gone(bounced)
+            yield from self._on_brokers_gone(bounced)
         new = [broker for broker in found if broker.node_id not in self._context.brokers or broker.node_id in bounced]
         moved = [broker for broker in found if broker not in new and broker != self._context.brokers[broker.node_id]]
         for broker in moved:
@@ -73,7 +80,7 @@ class Brokers:
         known = self._context.brokers.get(broker.node_id)
         return known is not None and known.epoch != broker.epoch
 
-    def read(self, brokers: Sequence[int]) -> Script[list[BrokerImage]]:
+    def read(self, brokers: Sequence[int]) -> Workflow[list[BrokerImage]]:
         """The registrations that are there and can be understood, watched."""
         paths = [broker_path(broker) for broker in brokers]
         nodes = yield from self._core.get_all(paths, lambda _: self.on_change)
@@ -82,7 +89,7 @@ class Brokers:
 
     # -- gone and come -----------------------------------------------------------------------------------------
 
-    def _gone(self, brokers: Sequence[int]) -> Script[None]:
+    def _on_brokers_gone(self, brokers: Sequence[int]) -> Workflow[None]:
         """Partitions that they led first: nobody can write to those."""
         logger.info("brokers %s are gone", brokers)
         tps = self._replicas_on(brokers)
@@ -99,7 +106,7 @@ class Brokers:
         yield from self._core.each_chunk(untold, self._core.channels.tell_metadata)
         self._deletions.unreachable(brokers)
 
-    def _came(self, brokers: Sequence[BrokerImage]) -> Script[None]:
+    def _came(self, brokers: Sequence[BrokerImage]) -> Workflow[None]:
         logger.info("brokers %s are there", [broker.node_id for broker in brokers])
         for broker in brokers:
             self._context.put_broker(broker)
@@ -131,7 +138,7 @@ class Brokers:
 
     # -- stopping in order -------------------------------------------------------------------------------------
 
-    def shut_down(self, broker: int, broker_epoch: int | None) -> Script[tuple[list[TopicPartition], list[int]]]:
+    def shut_down(self, broker: int, broker_epoch: int | None) -> Workflow[tuple[list[TopicPartition], list[int]]]:
         """Move leaderships away from a broker; (what it still leads, brokers that lead now)."""
         known = self._context.brokers.get(broker)
         if known is None:
@@ -142,10 +149,10 @@ class Brokers:
         tps = [tp for tp in self._replicas_on([broker]) if self._has_others(tp)]
         led = [tp for tp in tps if self._leader(tp) == broker]
         followed = [tp for tp in tps if self._leader(tp) != broker]
-        changed = yield from self._core.commit(led, self._shutdown)
+        changed = yield from self._core.commit_partitions(led, self._shutdown)
         self._core.channels.tell_leaders(changed)
         leaders = list(dict.fromkeys(self._leader(tp) for tp in changed))
-        left = yield from self._core.commit(followed, self._shutdown)
+        left = yield from self._core.commit_partitions(followed, self._shutdown)
         self._core.channels.tell_leaders(left, [each for each in self._context.brokers if each != broker])
         self._core.channels.tell_stop(broker, followed, delete=False)
         return [
@@ -161,7 +168,7 @@ class Brokers:
 
     # -- log directories -----------------------------------------------------------------------------------------
 
-    def log_dirs_failed(self, on_change: Callable[[], None]) -> Script[None]:
+    def log_dirs_failed(self, on_change: Callable[[], None]) -> Workflow[None]:
         """/log_dir_event_notification: ask the brokers named there which of their replicas are still online."""
         names = yield from self._core.children(LOG_DIR_EVENTS, on_change)
         paths = [f"{LOG_DIR_EVENTS}/{name}" for name in names]
@@ -179,7 +186,7 @@ class Brokers:
             return
         self._core.channels.tell_leaders(self._replicas_on([broker]), [broker])
 
-    def answered(self, broker: int, errors: Errors) -> None:
+    def on_leader_and_isr_response(self, broker: int, errors: PartitionErrors) -> None:
         """A broker's answer to LeaderAndIsr: replicas in a log directory out of service say so."""
         for tp, code in errors.items():
             if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
@@ -190,7 +197,7 @@ class Brokers:
         if self._suspects:
             self._queue.notice("replicas went offline or came back", self._check_suspects)
 
-    def _check_suspects(self) -> Script[None]:
+    def _check_suspects(self) -> Workflow[None]:
         suspects, self._suspects = list(self._suspects), {}
         changed = set((yield from self._leaders.recover(suspects)))
         self._core.channels.tell_metadata([tp for tp in suspects if tp not in changed])

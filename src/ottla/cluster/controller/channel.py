@@ -11,17 +11,18 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
+from ottla.broker_client import BrokerClient
 from ottla.changes import changes_state
-from ottla.cluster.controller.context import NOT_STORED, Context
+from ottla.cluster.controller.context import NOT_STORED, ControllerContext
 from ottla.cluster.controller.requests import (
     LEADER_AND_ISR_VERSION,
     LEADER_DURING_DELETE,
     STOP_REPLICA_VERSION,
     UPDATE_METADATA_VERSION,
     Leadership,
-    Sender,
-    Shown,
-    Stop,
+    RequestSender,
+    StopOrder,
+    UpdatedPartition,
     between_brokers,
     leader_and_isr,
     stop_replica,
@@ -29,7 +30,6 @@ from ottla.cluster.controller.requests import (
 )
 from ottla.config.broker import BrokerConfig
 from ottla.errors import ErrorCode
-from ottla.peers import Peers
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Failure, Network
 from ottla.types import TopicPartition
@@ -49,17 +49,17 @@ BATCH: Final = 250
 RETRY_MS: Final = 100
 """Wait before a request is sent again."""
 
-Errors = dict[TopicPartition, ErrorCode]
+PartitionErrors = dict[TopicPartition, ErrorCode]
 
 
-class Listener(Protocol):
+class ResponseListener(Protocol):
     """Who learns what brokers answered."""
 
-    def leaders_answered(self, broker: int, errors: Errors) -> None:
+    def leaders_answered(self, broker: int, errors: PartitionErrors) -> None:
         """LeaderAndIsr was answered, for each of these partitions."""
         ...
 
-    def deletions_answered(self, broker: int, errors: Errors) -> None:
+    def deletions_answered(self, broker: int, errors: PartitionErrors) -> None:
         """StopReplica with deletion was answered, for each of these partitions."""
         ...
 
@@ -89,10 +89,10 @@ _STOPS: Final = "stops"
 _METADATA: Final = "metadata"
 
 
-class Channel:
+class BrokerChannel:
     """One registration of one broker."""
 
-    def __init__(self, broker: int, broker_epoch: int, channels: Channels) -> None:
+    def __init__(self, broker: int, broker_epoch: int, channels: BrokerChannels) -> None:
         self.broker = broker
         self.broker_epoch = broker_epoch
         self.closed = False
@@ -153,12 +153,12 @@ class Channel:
                 return
             self._sending = self._make(kind)
         sending = self._sending
-        self._all.peers.ask(
+        self._all.peers.send_request(
             self.broker,
             sending.request,
             sending.version,
             self._all.config().controller_socket_timeout_ms,
-            lambda answer: self._answered(sending, answer),
+            lambda answer: self._on_response(sending, answer),
             LANE,
         )
 
@@ -178,9 +178,9 @@ class Channel:
         taken = {} if hurry else {tp: due[tp] for tp in list(due)[:BATCH]}
         for tp in taken:
             del due[tp]
-        sender = Sender(self._all.node_id, self._all.controller_epoch, self.broker_epoch)
+        sender = RequestSender(self._all.node_id, self._all.controller_epoch, self.broker_epoch)
         if kind == _STOPS:
-            stops = [self._stop(tp, each) for tp, each in taken.items()]
+            stops = [self._stop_partition(tp, each) for tp, each in taken.items()]
             return _Sending(stop_replica(sender, stops), STOP_REPLICA_VERSION, taken, kind)
         context = self._all.context
         if kind == _LEADERS:
@@ -206,42 +206,46 @@ class Channel:
             return None
         return Leadership(tp, topic.topic_id, partition, due.flag or self.broker in partition.adding)
 
-    def _shown(self, tp: TopicPartition, due: _Due) -> Shown | None:
+    def _shown(self, tp: TopicPartition, due: _Due) -> UpdatedPartition | None:
         if due.topic_id:
-            return Shown(tp, due.topic_id, None, ())
+            return UpdatedPartition(tp, due.topic_id, None, ())
         context = self._all.context
         topic = context.topics.get(tp.topic)
         partition = None if topic is None else topic.partitions.get(tp.partition)
         if topic is None or partition is None or partition.state_version == NOT_STORED:
             return None
         online = context.online(tp, partition.replicas)
-        return Shown(tp, topic.topic_id, partition, tuple(each for each in partition.replicas if each not in online))
+        return UpdatedPartition(
+            tp, topic.topic_id, partition, tuple(each for each in partition.replicas if each not in online)
+        )
 
-    def _stop(self, tp: TopicPartition, due: _Due) -> Stop:
+    def _stop_partition(self, tp: TopicPartition, due: _Due) -> StopOrder:
         partition = self._all.context.partition(tp)
         deleting = partition is None or tp.topic in self._all.context.deleting
-        return Stop(tp, LEADER_DURING_DELETE if deleting or partition is None else partition.leader_epoch, due.flag)
+        return StopOrder(
+            tp, LEADER_DURING_DELETE if deleting or partition is None else partition.leader_epoch, due.flag
+        )
 
     # -- answers -----------------------------------------------------------------------------------------------
 
-    def _answered(self, sending: _Sending, answer: Any) -> None:
+    def _on_response(self, sending: _Sending, answer: Any) -> None:
         if self.closed:
             return
         self._sending = None
         if isinstance(answer, Failure):
-            self._retry(sending, str(answer))
+            self._retry_update(sending, str(answer))
         elif answer.error_code == ErrorCode.STALE_CONTROLLER_EPOCH:
             self._all.listener.controller_epoch_is_stale()
-            self._retry(sending, "it knows a newer controller")
+            self._retry_update(sending, "it knows a newer controller")
         elif answer.error_code:
-            self._retry(sending, f"error {answer.error_code}")
+            self._retry_update(sending, f"error {answer.error_code}")
         else:
             self._complained = False
-            self._report(sending, answer)
+            self._report_update(sending, answer)
             self._tell_waiters()
             self.pump()
 
-    def _retry(self, sending: _Sending, why: str) -> None:
+    def _retry_update(self, sending: _Sending, why: str) -> None:
         """Put back what was not taken back meanwhile, and try again soon."""
         if not self._complained:
             self._complained = True
@@ -260,7 +264,7 @@ class Channel:
         self._waiting_to_retry = False
         self.pump()
 
-    def _report(self, sending: _Sending, answer: Any) -> None:
+    def _report_update(self, sending: _Sending, answer: Any) -> None:
         if sending.kind == _LEADERS:
             self._all.listener.leaders_answered(self.broker, _leader_errors(sending.request, answer))
         elif sending.kind == _STOPS:
@@ -292,7 +296,7 @@ _BROKERS: Final = TopicPartition("", -1)
 """Stands for the list of live brokers among what is due."""
 
 
-def _leader_errors(request: Any, answer: LeaderAndIsrResponse) -> Errors:
+def _leader_errors(request: Any, answer: LeaderAndIsrResponse) -> PartitionErrors:
     names = {topic.topic_id: topic.topic_name for topic in request.topic_states}
     return {
         TopicPartition(names[topic.topic_id], each.partition_index): _code(each.error_code)
@@ -302,7 +306,7 @@ def _leader_errors(request: Any, answer: LeaderAndIsrResponse) -> Errors:
     }
 
 
-def _stop_errors(answer: StopReplicaResponse) -> Errors:
+def _stop_errors(answer: StopReplicaResponse) -> PartitionErrors:
     return {
         TopicPartition(each.topic_name, each.partition_index): _code(each.error_code)
         for each in answer.partition_errors
@@ -316,15 +320,15 @@ def _code(number: int) -> ErrorCode:
         return ErrorCode.UNKNOWN_SERVER_ERROR
 
 
-class Channels:
+class BrokerChannels:
     """The channels to all live brokers."""
 
     def __init__(
         self,
         node_id: int,
         controller_epoch: int,
-        context: Context,
-        peers: Peers,
+        context: ControllerContext,
+        peers: BrokerClient,
         network: Network,
         purgatory: Purgatory,
         config: Callable[[], BrokerConfig],
@@ -335,10 +339,10 @@ class Channels:
         self.peers = peers
         self.purgatory = purgatory
         self.config = config
-        self.listener: Listener
+        self.listener: ResponseListener
         """Set before anything is sent."""
         self._network = network
-        self._channels: dict[int, Channel] = {}
+        self._channels: dict[int, BrokerChannel] = {}
         self._mark = 0
 
     # -- brokers -----------------------------------------------------------------------------------------------
@@ -347,7 +351,7 @@ class Channels:
         """A broker that is in the context is to be told from now on; an earlier registration's channel is closed."""
         self.shut(broker)
         self.locate(broker)
-        self._channels[broker] = Channel(broker, self.context.brokers[broker].epoch, self)
+        self._channels[broker] = BrokerChannel(broker, self.context.brokers[broker].epoch, self)
         self._channels = dict(sorted(self._channels.items()))
 
     def locate(self, broker: int) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.cluster.controller.reassignment import is_moving
 from ottla.cluster.image import NO_LEADER, BrokerImage, ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.layout import TopicNode
+from ottla.cluster.store.layout import TopicNode
 from ottla.config.topic import TopicConfig
 from ottla.types import TopicPartition
 
@@ -18,7 +18,7 @@ NOT_STORED: Final = -1
 """State version of a partition that has no state node yet."""
 
 
-class Topic:
+class ControlledTopic:
     """One topic. `node_version` is that of its assignment node."""
 
     __slots__ = ("image", "name", "node_version", "partitions", "topic_id")
@@ -43,7 +43,7 @@ def assignment_node(topic_id: bytes, partitions: Mapping[int, PartitionImage]) -
     )
 
 
-class Context:
+class ControllerContext:
     """The whole of it. Iteration is always in the order of insertion or sorted: seeds must replay."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class Context:
         """Registered brokers, those that are stopping among them."""
         self.stopping: dict[int, None] = {}
         """Brokers that said they are about to stop."""
-        self.topics: dict[str, Topic] = {}
+        self.topics: dict[str, ControlledTopic] = {}
         self.names_by_id: dict[bytes, str] = {}
         self.deleting: dict[str, dict[tuple[TopicPartition, int], None]] = {}
         """Topics whose deletion is decided, with the replicas that have not confirmed it."""
@@ -125,12 +125,12 @@ class Context:
 
     # -- topics ------------------------------------------------------------------------------------------------
 
-    def put_topic(self, topic: Topic, partitions: Iterable[PartitionImage]) -> None:
+    def put_topic(self, topic: ControlledTopic, partitions: Iterable[PartitionImage]) -> None:
         """A topic is there."""
         self.topics[topic.name] = topic
         self.names_by_id[topic.topic_id] = topic.name
         for partition in partitions:
-            self.put(TopicPartition(topic.name, partition.partition), partition)
+            self.put_partition(TopicPartition(topic.name, partition.partition), partition)
 
     def begin_deletion(self, name: str) -> None:
         """A topic's deletion is decided: none of its replicas has confirmed yet, and none is moved any more."""
@@ -162,7 +162,7 @@ class Context:
         topic = self.topics.get(tp.topic)
         return None if topic is None else topic.partitions.get(tp.partition)
 
-    def put(self, tp: TopicPartition, partition: PartitionImage) -> None:
+    def put_partition(self, tp: TopicPartition, partition: PartitionImage) -> None:
         """A partition is there, or is another now."""
         topic = self.topics[tp.topic]
         before = topic.partitions.get(tp.partition)
@@ -254,7 +254,7 @@ class Context:
         return sum(partition.leader != partition.replicas[0] for _, partition in self.living())
 
 
-def _topic_image(topic: Topic, defaults: TopicConfig) -> TopicImage:
+def _topic_image(topic: ControlledTopic, defaults: TopicConfig) -> TopicImage:
     if topic.image is None:
         settings: Mapping[str, str] = {}
         topic.image = TopicImage(topic.name, topic.topic_id, tuple(topic.partitions.values()), settings, defaults)

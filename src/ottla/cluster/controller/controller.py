@@ -11,32 +11,85 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from ottla.cluster.controller.asked import Asked, Asks
-from ottla.cluster.controller.brokers import Brokers
-from ottla.cluster.controller.channel import Errors
-from ottla.cluster.controller.core import Core
-from ottla.cluster.controller.deletions import Deletions
-from ottla.cluster.controller.leaders import ElectionType, Leaders, Outcomes
-from ottla.cluster.controller.moves import Moves
-from ottla.cluster.controller.producer_blocks import allocate
+from ottla.cluster.controller.brokers import BrokerChanges
+from ottla.cluster.controller.channel import PartitionErrors
+from ottla.cluster.controller.deletions import TopicDeletions
+from ottla.cluster.controller.leaders import ElectionOutcomes, ElectionType, LeaderElections
+from ottla.cluster.controller.moves import PartitionMoves
+from ottla.cluster.controller.partition_state_store import PartitionStateStore
+from ottla.cluster.controller.pending_requests import PendingRequest, PendingRequests
 from ottla.cluster.controller.proposals import Proposals
 from ottla.cluster.controller.queue import WorkQueue, as_refusal, not_controller
 from ottla.cluster.controller.topic_changes import TopicChanges
 from ottla.cluster.image import ClusterImage, TopicImage
-from ottla.cluster.layout import BROKER_IDS, FEATURE, ISR_CHANGES, LOG_DIR_EVENTS, TOPICS, encode_feature
-from ottla.cluster.script import Script, contained, run
+from ottla.cluster.producer_ids import BLOCK_SIZE
+from ottla.cluster.store.layout import (
+    BROKER_IDS,
+    FEATURE,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    PRODUCER_ID_BLOCK,
+    TOPICS,
+    BlockNode,
+    BrokenNode,
+    decode_block,
+    encode_block,
+    encode_feature,
+)
+from ottla.cluster.store.workflow import Workflow, contained, run
 from ottla.cluster.topics import TopicSpec
 from ottla.errors import ApiError, ErrorCode
-from ottla.seams import Failure, Op
+from ottla.seams import Failure, Kind, Node, Op
 from ottla.types import TopicPartition
 from ottla.wire.messages import AlterPartitionRequest, AlterPartitionResponse
 
-__all__ = ["Answer", "Controller", "ElectionType", "Outcomes", "Reassignment"]
+# Blocks of producer ids for brokers (KIP-730): no id is ever given out twice.
+
+_TRIES: Final = 10
+"""Races for the next block lost to brokers that take theirs from the store."""
+
+
+def allocate(core: PartitionStateStore, broker: int, broker_epoch: int) -> Workflow[tuple[int, int]]:
+    """The next block for a broker: (first id, how many). Raises ApiError or Failure."""
+    known = core.context.brokers.get(broker)
+    if known is None:
+        raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"broker {broker} is not registered")
+    if known.epoch != broker_epoch:
+        raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has epoch {known.epoch}, not {broker_epoch}")
+    for _ in range(_TRIES):
+        node = yield from core.get(PRODUCER_ID_BLOCK)
+        start = _start(node)
+        content = encode_block(BlockNode(broker, start, start + BLOCK_SIZE - 1))
+        path = PRODUCER_ID_BLOCK
+        op = Op("create", path, content) if node is None else Op("put", path, content, node.version)
+        try:
+            yield from core.write("producer ids", [op])
+        except Failure as failure:
+            if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                raise  # else: whoever wrote it, the next block is after what is there now
+        else:
+            return start, BLOCK_SIZE
+    raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, "other brokers took the producer ids; try again")
+
+
+def _start(node: Node | None) -> int:
+    if node is None or not node.data:
+        return 0
+    try:
+        start = decode_block(PRODUCER_ID_BLOCK, node.data).end + 1
+    except BrokenNode as broken:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(broken)) from None
+    if start > 2**63 - 1 - BLOCK_SIZE:
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "there are no producer ids left")
+    return start
+
+
+__all__ = ["Controller", "ControllerResponse", "ElectionOutcomes", "ElectionType", "OngoingReassignment"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Answer = Callable[["T | ApiError"], None]
+ControllerResponse = Callable[["T | ApiError"], None]
 """Takes the outcome of what was asked, once, in a later turn."""
 
 FIRST_REBALANCE_MS: Final = 5000
@@ -45,7 +98,7 @@ PATIENCE_MS: Final = 1000
 """How long an answer waits for brokers to learn what was decided; it is true without that."""
 
 
-class Reassignment(NamedTuple):
+class OngoingReassignment(NamedTuple):
     """A partition whose replicas are being moved: all of the time between, those that come, those that go."""
 
     replicas: tuple[int, ...]
@@ -54,17 +107,19 @@ class Reassignment(NamedTuple):
 
 
 class Controller:
-    """The office of one controller epoch. `ControllerSeat` makes it; who lost the seat has a new one or none."""
+    """The office of one controller epoch. `ControllerElector` makes it; who lost the seat has a new one or none."""
 
-    def __init__(self, core: Core, queue: WorkQueue, later: Callable[[Callable[[], None]], None]) -> None:
+    def __init__(
+        self, core: PartitionStateStore, queue: WorkQueue, later: Callable[[Callable[[], None]], None]
+    ) -> None:
         self._core = core
         self._context = core.context
         self._queue = queue
-        self._asks = Asks(core.purgatory, later)
-        self._leaders = Leaders(core)
-        self._moves = Moves(core, queue)
-        self._deletions = Deletions(core, queue)
-        self._brokers = Brokers(core, queue, self._leaders, self._moves, self._deletions)
+        self._asks = PendingRequests(core.purgatory, later)
+        self._leaders = LeaderElections(core)
+        self._moves = PartitionMoves(core, queue)
+        self._deletions = TopicDeletions(core, queue)
+        self._brokers = BrokerChanges(core, queue, self._leaders, self._moves, self._deletions)
         self._topics = TopicChanges(core, queue, self._leaders, lambda: self.image)
         self._proposals = Proposals(core, self._moves)
         core.channels.listener = self
@@ -88,7 +143,7 @@ class Controller:
 
     # -- office ----------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def begin_term(self) -> None:
         """Take office: read everything, elect where leaders are missing, tell all brokers."""
         self._queue.notice("take office", self._take_office, urgent=True)
 
@@ -108,7 +163,7 @@ class Controller:
         self._core.channels.close()
         self._asks.close(not_controller())
 
-    def _take_office(self) -> Script[None]:
+    def _take_office(self) -> Workflow[None]:
         core = self._core
         logger.info("this broker is the controller with epoch %d", core.office.epoch)
         yield from self._forget_notifications()
@@ -137,7 +192,7 @@ class Controller:
     def _settle(self) -> None:
         self.is_settled = True
 
-    def _forget_notifications(self) -> Script[None]:
+    def _forget_notifications(self) -> Workflow[None]:
         """What was notified before is read anyway. /feature is made for readers that expect it."""
         for path, on_change in ((ISR_CHANGES, self._isr_changed), (LOG_DIR_EVENTS, self._log_dirs_changed)):
             names = yield from self._core.children(path, on_change)
@@ -190,13 +245,13 @@ class Controller:
 
     # -- what brokers answer (channel.Listener) --------------------------------------------------------------------
 
-    def leaders_answered(self, broker: int, errors: Errors) -> None:
+    def leaders_answered(self, broker: int, errors: PartitionErrors) -> None:
         """As Listener."""
-        self._brokers.answered(broker, errors)
+        self._brokers.on_leader_and_isr_response(broker, errors)
 
-    def deletions_answered(self, broker: int, errors: Errors) -> None:
+    def deletions_answered(self, broker: int, errors: PartitionErrors) -> None:
         """As Listener."""
-        self._deletions.answered(broker, errors)
+        self._deletions.on_stop_replica_response(broker, errors)
 
     def controller_epoch_is_stale(self) -> None:
         """As Listener."""
@@ -204,14 +259,16 @@ class Controller:
 
     # -- topics ----------------------------------------------------------------------------------------------------
 
-    def create_topic(self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: Answer[TopicImage]) -> None:
+    def create_topic(
+        self, spec: TopicSpec, validate_only: bool, timeout_ms: int, done: ControllerResponse[TopicImage]
+    ) -> None:
         """Create a topic. The answer comes when its leaders know, REQUEST_TIMED_OUT if they do not in time.
 
         `validate_only`: the answer is the topic as it would be. `spec` counts with the broker's defaults.
         """
         asked = self._asks.new(done, timeout_ms)
 
-        def plan() -> Script[TopicImage]:
+        def plan() -> Workflow[TopicImage]:
             yield from ()  # planning asks nothing: it only waits for its turn
             return self._topics.plan(spec)
 
@@ -220,12 +277,12 @@ class Controller:
                 asked(outcome)
                 return
             self._context.creating[outcome.name] = None
-            creation = contained(f"create topic {outcome.name}", lambda: self._topics.create(outcome))
+            creation = contained(f"create topic {outcome.name}", lambda: self._topics.create_topic(outcome))
             run(self._core.store, creation, lambda made: self._made(made, asked))
 
-        self._queue.ask(f"create topic {spec.name}", plan, planned)
+        self._queue.submit_request(f"create topic {spec.name}", plan, planned)
 
-    def _made(self, outcome: TopicImage | Failure | ApiError, asked: Asked) -> None:
+    def _made(self, outcome: TopicImage | Failure | ApiError, asked: PendingRequest) -> None:
         """A creation has ended: answer when the leaders know, and this broker, which the asker will ask next."""
         if isinstance(outcome, Failure):
             asked(as_refusal(outcome))
@@ -245,17 +302,17 @@ class Controller:
         assignments: Sequence[Sequence[int]] | None,
         validate_only: bool,
         timeout_ms: int,
-        done: Answer[TopicImage],
+        done: ControllerResponse[TopicImage],
     ) -> None:
         """Bring a topic to `count` partitions; answered like `create_topic`."""
         asked = self._asks.new(done, timeout_ms)
-        self._queue.ask(
+        self._queue.submit_request(
             f"grow topic {name}",
             lambda: self._topics.grow(name, count, assignments, validate_only),
             asked if validate_only else lambda outcome: self._made(outcome, asked),
         )
 
-    def delete_topic(self, name: str, timeout_ms: int, done: Answer[None]) -> None:
+    def delete_topic(self, name: str, timeout_ms: int, done: ControllerResponse[None]) -> None:
         """Delete a topic. Answered when it is gone, or, while a replica is out of reach, when all others know."""
         asked = self._asks.new(done, timeout_ms)
 
@@ -265,21 +322,23 @@ class Controller:
             else:
                 asked(outcome)
 
-        self._queue.ask(f"delete topic {name}", lambda: self._deletions.mark(name), marked)
+        self._queue.submit_request(f"delete topic {name}", lambda: self._deletions.mark(name), marked)
 
     # -- partitions ------------------------------------------------------------------------------------------------
 
     def alter_partition(
-        self, request: AlterPartitionRequest, version: int, done: Answer[AlterPartitionResponse]
+        self, request: AlterPartitionRequest, version: int, done: ControllerResponse[AlterPartitionResponse]
     ) -> None:
         """A leader's proposals of ISRs (KIP-497, KIP-841, KIP-903). Errors of the request are in the response."""
-        self._queue.ask("alter partitions", lambda: self._proposals.alter(request, version), self._asks.new(done))
+        self._queue.submit_request(
+            "alter partitions", lambda: self._proposals.alter_partitions(request, version), self._asks.new(done)
+        )
 
     def elect_leaders(
         self,
         kind: ElectionType,
         partitions: Sequence[TopicPartition] | None,
-        done: Answer[Outcomes],
+        done: ControllerResponse[ElectionOutcomes],
         *,
         only_needed: bool = False,
     ) -> None:
@@ -289,7 +348,7 @@ class Controller:
         none where no election is needed.
         """
         asked = self._asks.new(done)
-        self._queue.ask(
+        self._queue.submit_request(
             "elect leaders",
             lambda: self._leaders.elect(kind, partitions, only_needed=only_needed or partitions is None),
             lambda outcome: self._when_known(list(self._context.brokers) if outcome else [], outcome, asked),
@@ -310,33 +369,37 @@ class Controller:
         self,
         targets: Mapping[TopicPartition, tuple[int, ...] | None],
         allow_factor_change: bool,
-        done: Answer[Outcomes],
+        done: ControllerResponse[ElectionOutcomes],
     ) -> None:
         """Begin to move partitions to these replicas, None: cancel (KIP-455). Answered when it is recorded."""
-        self._queue.ask(
+        self._queue.submit_request(
             "move partitions", lambda: self._moves.alter(targets, allow_factor_change), self._asks.new(done)
         )
 
     def list_reassignments(
-        self, partitions: Sequence[TopicPartition] | None, done: Answer[dict[TopicPartition, Reassignment]]
+        self,
+        partitions: Sequence[TopicPartition] | None,
+        done: ControllerResponse[dict[TopicPartition, OngoingReassignment]],
     ) -> None:
         """Moves that are under way, among these partitions or (None) all."""
 
-        def found() -> Script[dict[TopicPartition, Reassignment]]:
+        def found() -> Workflow[dict[TopicPartition, OngoingReassignment]]:
             yield from ()  # nor does this
             wanted = self._context.moving if partitions is None else dict.fromkeys(partitions)
             moves = {tp: self._context.partition(tp) for tp in wanted if tp in self._context.moving}
             return {
-                tp: Reassignment(partition.replicas, partition.adding, partition.removing)
+                tp: OngoingReassignment(partition.replicas, partition.adding, partition.removing)
                 for tp, partition in moves.items()
                 if partition is not None
             }
 
-        self._queue.ask("list moves", found, self._asks.new(done))
+        self._queue.submit_request("list moves", found, self._asks.new(done))
 
     # -- brokers ---------------------------------------------------------------------------------------------------
 
-    def controlled_shutdown(self, broker: int, broker_epoch: int | None, done: Answer[list[TopicPartition]]) -> None:
+    def controlled_shutdown(
+        self, broker: int, broker_epoch: int | None, done: ControllerResponse[list[TopicPartition]]
+    ) -> None:
         """A broker wants to stop: lead its partitions elsewhere. The answer names those that it still leads.
 
         It comes when the new leaders know. `broker_epoch` None: not told (versions 0 and 1).
@@ -351,22 +414,26 @@ class Controller:
                 remaining, leaders = outcome
                 self._when_known(leaders, remaining, asked)
 
-        self._queue.ask(f"shut down broker {broker}", lambda: self._brokers.shut_down(broker, broker_epoch), moved)
+        self._queue.submit_request(
+            f"shut down broker {broker}", lambda: self._brokers.shut_down(broker, broker_epoch), moved
+        )
 
-    def _when_known(self, brokers: Sequence[int], outcome: Any, asked: Asked) -> None:
+    def _when_known(self, brokers: Sequence[int], outcome: Any, asked: PendingRequest) -> None:
         """Answer when these brokers know, but do not wait long for one that is stuck."""
         if isinstance(outcome, ApiError):
             asked(outcome)
             return
         owed = [outcome]
 
-        def answer() -> None:
+        def send_response() -> None:
             if owed:  # the later of the two calls finds nothing, and holds no outcome until it comes
                 asked(owed.pop())
 
-        self._core.channels.when_told(brokers, answer)
-        self._core.purgatory.after(PATIENCE_MS, answer)
+        self._core.channels.when_told(brokers, send_response)
+        self._core.purgatory.after(PATIENCE_MS, send_response)
 
-    def allocate_producer_ids(self, broker: int, broker_epoch: int, done: Answer[tuple[int, int]]) -> None:
+    def allocate_producer_ids(self, broker: int, broker_epoch: int, done: ControllerResponse[tuple[int, int]]) -> None:
         """A block of producer ids: (first, how many). Errors: BROKER_ID_NOT_REGISTERED, STALE_BROKER_EPOCH."""
-        self._queue.ask("producer ids", lambda: allocate(self._core, broker, broker_epoch), self._asks.new(done))
+        self._queue.submit_request(
+            "producer ids", lambda: allocate(self._core, broker, broker_epoch), self._asks.new(done)
+        )

@@ -11,11 +11,11 @@ import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ottla.cluster.controller.channel import Errors
-from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.channel import PartitionErrors
+from ottla.cluster.controller.partition_state_store import PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
-from ottla.cluster.layout import DELETE_TOPICS, partitions_path, topic_config_path, topic_path
-from ottla.cluster.script import Script
+from ottla.cluster.store.layout import DELETE_TOPICS, partitions_path, topic_config_path, topic_path
+from ottla.cluster.store.workflow import Workflow
 from ottla.cluster.topics import MAX_NAME, deletion, deletion_mark
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind
@@ -23,23 +23,23 @@ from ottla.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Done = Callable[["ApiError | None"], None]
+DeletionDone = Callable[["ApiError | None"], None]
 _GONE = (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 """Answers to a deletion after which nothing is left of the replica."""
 
 
-class Deletions:
+class TopicDeletions:
     """Deletions of one controller."""
 
-    def __init__(self, core: Core, queue: WorkQueue) -> None:
+    def __init__(self, core: PartitionStateStore, queue: WorkQueue) -> None:
         self._core = core
         self._context = core.context
         self._queue = queue
-        self._asked: dict[str, list[Done]] = {}
+        self._asked: dict[str, list[DeletionDone]] = {}
 
     # -- decided -------------------------------------------------------------------------------------------------
 
-    def mark(self, name: str) -> Script[None]:
+    def mark(self, name: str) -> Workflow[None]:
         """Decide the deletion of a topic. Raises ApiError when there is none."""
         if name not in self._context.topics or name in self._context.deleting:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
@@ -48,9 +48,9 @@ class Deletions:
         except Failure as failure:
             if failure.kind is not Kind.CONFLICT:
                 raise  # a conflict: somebody else decided it already
-        yield from self._begin(name)
+        yield from self._begin_deletion(name)
 
-    def noticed(self, on_change: Callable[[], None]) -> Script[None]:
+    def noticed(self, on_change: Callable[[], None]) -> Workflow[None]:
         """/admin/delete_topics, as its children are now."""
         names = yield from self._core.children(DELETE_TOPICS, on_change)
         enabled = self._core.config().delete_topic_enable
@@ -60,12 +60,12 @@ class Deletions:
             yield from self._core.remove_all([f"{DELETE_TOPICS}/{name}" for name in void])
         for name in names:
             if name not in void and name in self._context.topics and name not in self._context.deleting:
-                yield from self._begin(name)
+                yield from self._begin_deletion(name)
 
     def _is_known(self, name: str) -> bool:
         return name in self._context.topics or name in self._context.creating
 
-    def _begin(self, name: str) -> Script[None]:
+    def _begin_deletion(self, name: str) -> Workflow[None]:
         """From now on the topic is not there for clients; its replicas are told to go."""
         logger.info("topic %s is deleted", name)
         topic = self._context.topics[name]
@@ -74,7 +74,7 @@ class Deletions:
         yield from self._core.each_chunk(tps, self._core.channels.tell_metadata)
         yield from self._stop(name, None)
 
-    def _stop(self, name: str, brokers: Sequence[int] | None) -> Script[None]:
+    def _stop(self, name: str, brokers: Sequence[int] | None) -> Workflow[None]:
         left: dict[int, list[TopicPartition]] = {}
         for tp, broker in self._context.deleting[name]:
             if broker in self._context.brokers and (brokers is None or broker in brokers):
@@ -85,14 +85,14 @@ class Deletions:
         if not self._context.deleting.get(name, True):
             self._finish(name)
 
-    def resume(self, brokers: Sequence[int]) -> Script[None]:
+    def resume(self, brokers: Sequence[int]) -> Workflow[None]:
         """These brokers are there (again): their replicas of topics that go can be deleted now."""
         for name in list(self._context.deleting):
             yield from self._stop(name, brokers)
 
     # -- confirmed -----------------------------------------------------------------------------------------------
 
-    def answered(self, broker: int, errors: Errors) -> None:
+    def on_stop_replica_response(self, broker: int, errors: PartitionErrors) -> None:
         """A broker's answer to StopReplica with deletion."""
         failed: dict[str, None] = {}
         for tp, code in errors.items():
@@ -109,7 +109,7 @@ class Deletions:
             logger.warning(
                 "broker %d could not delete its replicas of %s; it will be tried when it is back", broker, name
             )
-            self._answer(name, None)
+            self._answer_request(name, None)
 
     def unreachable(self, brokers: Sequence[int]) -> None:
         """These brokers are gone: whoever waits for deletions of topics there is answered, they end when it is back."""
@@ -120,7 +120,7 @@ class Deletions:
     def _finish(self, name: str) -> None:
         self._queue.notice(f"remove topic {name}", lambda: self._remove(name))
 
-    def _remove(self, name: str) -> Script[None]:
+    def _remove(self, name: str) -> Workflow[None]:
         """All replicas are gone: so go the nodes, the mark last."""
         if name not in self._context.deleting:
             return
@@ -143,11 +143,11 @@ class Deletions:
             else:
                 break
         self._context.remove_topic(name)
-        self._answer(name, None)
+        self._answer_request(name, None)
 
     # -- whoever waits ---------------------------------------------------------------------------------------------
 
-    def wait(self, name: str, done: Done) -> None:
+    def wait(self, name: str, done: DeletionDone) -> None:
         """Call `done` when the topic is gone, or when all that can be reached know that it goes."""
         if name not in self._context.deleting:
             done(None)
@@ -158,13 +158,13 @@ class Deletions:
 
     def _answer_when_told(self, name: str) -> None:
         if name in self._asked:
-            self._core.channels.when_told(list(self._context.brokers), lambda: self._answer(name, None))
+            self._core.channels.when_told(list(self._context.brokers), lambda: self._answer_request(name, None))
 
-    def _answer(self, name: str, outcome: ApiError | None) -> None:
+    def _answer_request(self, name: str, outcome: ApiError | None) -> None:
         for done in self._asked.pop(name, ()):
             done(outcome)
 
     def close(self, why: ApiError) -> None:
         """The office is over."""
         for name in list(self._asked):
-            self._answer(name, why)
+            self._answer_request(name, why)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from enum import IntEnum
 
 from ottla.cluster.controller.context import NOT_STORED
-from ottla.cluster.controller.core import CHUNK, Core, Decide
 from ottla.cluster.controller.elections import (
     Elected,
     distrusting_election,
@@ -18,15 +17,16 @@ from ottla.cluster.controller.elections import (
     preferred_election,
     reborn_election,
 )
+from ottla.cluster.controller.partition_state_store import CHUNK, PartitionStateStore, StateDecision
 from ottla.cluster.image import NO_LEADER, BrokerImage, PartitionImage
-from ottla.cluster.layout import (
+from ottla.cluster.store.layout import (
     PREFERRED_ELECTION,
     BrokenNode,
     decode_config,
     decode_partitions,
     topic_config_path,
 )
-from ottla.cluster.script import Script
+from ottla.cluster.store.workflow import Workflow
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Node, Op
 from ottla.types import TopicPartition
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 _UNCLEAN = "unclean.leader.election.enable"
 
-Outcomes = dict[TopicPartition, "ApiError | None"]
+ElectionOutcomes = dict[TopicPartition, "ApiError | None"]
 """Per partition why not, None: done."""
 
 
@@ -46,16 +46,16 @@ class ElectionType(IntEnum):
     UNCLEAN = 1
 
 
-class Leaders:
+class LeaderElections:
     """Elections of one controller."""
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: PartitionStateStore) -> None:
         self._core = core
         self._context = core.context
 
     # -- partitions that lost something ------------------------------------------------------------------------
 
-    def recover(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+    def recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         """See that these partitions have a leader that is online, and no in-sync replica that is not; those changed."""
         changed: list[TopicPartition] = []
         for start in range(0, len(tps), CHUNK):
@@ -64,7 +64,7 @@ class Leaders:
                 yield from self._core.pause()
         return changed
 
-    def _recover(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+    def _recover(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         began = self._core.clock.now().mono_ns
         changed = yield from self._commit_and_tell(tps, self._offline(()))
         stuck = [tp for tp in tps if self._could_be_unclean(tp)]
@@ -80,7 +80,7 @@ class Leaders:
             self._core.counters.election_ms.observe(took_ns / 1_000_000)
         return changed
 
-    def renew(self, tps: Sequence[TopicPartition]) -> Script[None]:
+    def renew(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """See to leaders and in-sync replicas that were reborn before this controller knew them.
 
         What they were in an earlier life they are not any more: their logs may have lost what they had.
@@ -92,7 +92,7 @@ class Leaders:
         if self._core.safeguards.bounced_brokers:
             yield from self._commit_and_tell(reborn, self._reborn)
 
-    def distrust(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Script[None]:
+    def distrust(self, tps: Sequence[TopicPartition], brokers: Sequence[BrokerImage]) -> Workflow[None]:
         """Brokers that came with new log directories are not in sync with anything that was there before; nor are
         those that have lost something with those partitions."""
 
@@ -128,14 +128,14 @@ class Leaders:
         elders = [replica for replica in online if not self._is_younger(tp, replica)]
         return reborn_election(partition, online, elders, self._core.safeguards)
 
-    def begin(self, tps: Sequence[TopicPartition]) -> Script[None]:
+    def elect_first_leaders(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Partitions made just now: those without a state get their first leader, all replicas make logs."""
         self._core.channels.tell_leaders([tp for tp in tps if not self.is_unborn(tp)], is_new=True)
         yield from self.recover(tps)
 
-    def _commit_and_tell(self, tps: Sequence[TopicPartition], decide: Decide) -> Script[list[TopicPartition]]:
+    def _commit_and_tell(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
         unborn = {tp for tp in tps if self.is_unborn(tp)}
-        changed = yield from self._core.commit(tps, decide)
+        changed = yield from self._core.commit_partitions(tps, decide)
         self._core.channels.tell_leaders([tp for tp in changed if tp not in unborn])
         self._core.channels.tell_leaders([tp for tp in changed if tp in unborn], is_new=True)
         return changed
@@ -145,7 +145,7 @@ class Leaders:
         partition = self._context.partition(tp)
         return partition is not None and partition.state_version == NOT_STORED
 
-    def _offline(self, unclean: Collection[str]) -> Decide:
+    def _offline(self, unclean: Collection[str]) -> StateDecision:
         def decide(tp: TopicPartition, partition: PartitionImage) -> Elected | None:
             if tp.topic in self._context.deleting:
                 return None
@@ -160,20 +160,20 @@ class Leaders:
             return False
         return bool(self._context.online(tp, partition.replicas))
 
-    def _unclean_topics(self, topics: Iterable[str]) -> Script[dict[str, None]]:
+    def _unclean_topics(self, topics: Iterable[str]) -> Workflow[dict[str, None]]:
         """Those of the topics that may have a leader out of sync, by their settings as they are now."""
         names = list(topics)
         nodes = yield from self._core.get_all([topic_config_path(name) for name in names])
         default = self._core.config().topic_defaults.unclean_leader_election_enable
         return {name: None for name, node in zip(names, nodes, strict=True) if _allows(name, node, default)}
 
-    def retry_unclean(self) -> Script[None]:
+    def retry_unclean(self) -> Workflow[None]:
         """Elect leaders for partitions that have none, once more: settings may have changed."""
         yield from self.recover(self._context.without_leader())
 
     # -- preferred leaders -------------------------------------------------------------------------------------
 
-    def prefer(self, tps: Sequence[TopicPartition]) -> Script[list[TopicPartition]]:
+    def prefer(self, tps: Sequence[TopicPartition]) -> Workflow[list[TopicPartition]]:
         """Give leadership to preferred replicas where that can be; those that changed."""
         return (yield from self._commit_and_tell(tps, self._preferred))
 
@@ -182,7 +182,7 @@ class Leaders:
             return None
         return preferred_election(partition, self._context.online(tp, partition.replicas))
 
-    def rebalance(self) -> Script[None]:
+    def rebalance(self) -> Workflow[None]:
         """For every broker that leads too few of the partitions which prefer it, give it what it can lead."""
         limit = self._core.config().leader_imbalance_per_broker_percentage / 100
         preferring: dict[int, list[TopicPartition]] = {}
@@ -196,7 +196,7 @@ class Leaders:
             if len(strayed[broker]) / len(preferring[broker]) > limit:
                 yield from self.prefer(strayed[broker])
 
-    def by_hand(self, on_change: Callable[[], None]) -> Script[None]:
+    def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
         """/admin/preferred_replica_election, written by hand: obeyed, then removed."""
         node = yield from self._core.get(PREFERRED_ELECTION, on_change)
         if node is None:
@@ -214,7 +214,7 @@ class Leaders:
 
     def elect(
         self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
-    ) -> Script[Outcomes]:
+    ) -> Workflow[ElectionOutcomes]:
         """ElectLeaders: the outcome per partition, or of those that needed an election; None: all partitions."""
         asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
         refusals: dict[str, ApiError] = {}
@@ -223,8 +223,8 @@ class Leaders:
         needed = [tp for tp in asked if refused[tp] is None]
         decide = self._preferred if kind == ElectionType.PREFERRED else self._unclean
         changed = set((yield from self._commit_and_tell(needed, decide)))
-        outcomes: Outcomes = {}
-        nobody = _nobody(kind)
+        outcomes: ElectionOutcomes = {}
+        nobody = _do_nothing(kind)
         for tp, refusal in refused.items():
             why = nobody if refusal is None and tp not in changed else refusal
             if not only_needed or why is None or why.code is not ErrorCode.ELECTION_NOT_NEEDED:
@@ -260,7 +260,7 @@ class Leaders:
         return None if elected is None or elected.partition.leader == NO_LEADER else elected
 
 
-def _nobody(kind: ElectionType) -> ApiError:
+def _do_nothing(kind: ElectionType) -> ApiError:
     if kind == ElectionType.PREFERRED:
         return ApiError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, "the preferred leader is not alive or not in sync")
     return ApiError(ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE, "no replica is alive")

@@ -15,10 +15,10 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from ottla.cluster.controller.context import Topic, assignment_node
-from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.context import ControlledTopic, assignment_node
 from ottla.cluster.controller.elections import Elected, bumped, reassigned_election
-from ottla.cluster.controller.leaders import Outcomes
+from ottla.cluster.controller.leaders import ElectionOutcomes
+from ottla.cluster.controller.partition_state_store import PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.controller.reassignment import (
     check_in_sync,
@@ -31,7 +31,7 @@ from ottla.cluster.controller.reassignment import (
     target_of,
 )
 from ottla.cluster.image import PartitionImage
-from ottla.cluster.layout import (
+from ottla.cluster.store.layout import (
     REASSIGN_PARTITIONS,
     BrokenNode,
     decode_reassignment,
@@ -39,22 +39,22 @@ from ottla.cluster.layout import (
     encode_topic,
     topic_path,
 )
-from ottla.cluster.script import Script
+from ottla.cluster.store.workflow import Workflow
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Node, Op
 from ottla.types import TopicPartition
 
 logger = logging.getLogger(__name__)
 
-Targets = Mapping[TopicPartition, "tuple[int, ...] | None"]
+ReassignmentTargets = Mapping[TopicPartition, "tuple[int, ...] | None"]
 """Replicas that partitions shall have; None: those they had before."""
 _TRIES: Final = 10
 
 
-class Moves:
+class PartitionMoves:
     """Moves of one controller."""
 
-    def __init__(self, core: Core, queue: WorkQueue) -> None:
+    def __init__(self, core: PartitionStateStore, queue: WorkQueue) -> None:
         self._core = core
         self._context = core.context
         self._queue = queue
@@ -66,9 +66,9 @@ class Moves:
 
     # -- asked for -----------------------------------------------------------------------------------------------
 
-    def alter(self, targets: Targets, allow_factor_change: bool) -> Script[Outcomes]:
+    def alter(self, targets: ReassignmentTargets, allow_factor_change: bool) -> Workflow[ElectionOutcomes]:
         """AlterPartitionReassignments: begin, turn or cancel moves; the outcome per partition."""
-        outcomes: Outcomes = {}
+        outcomes: ElectionOutcomes = {}
         wanted: dict[TopicPartition, tuple[int, ...]] = {}
         for tp, target in targets.items():
             try:
@@ -76,7 +76,7 @@ class Moves:
             except ApiError as error:
                 outcomes[tp] = error.as_value()
         yield from self._take_off_hand(list(wanted))
-        outcomes |= yield from self._begin(wanted)
+        outcomes |= yield from self._begin_moves(wanted)
         return {tp: outcomes[tp] for tp in targets}
 
     def _checked(self, tp: TopicPartition, target: tuple[int, ...] | None, allow_change: bool) -> tuple[int, ...]:
@@ -98,18 +98,18 @@ class Moves:
 
     # -- the first step ------------------------------------------------------------------------------------------
 
-    def _begin(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Script[Outcomes]:
+    def _begin_moves(self, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Workflow[ElectionOutcomes]:
         """Record the assignments, one write per topic, and start what is new."""
         by_topic: dict[str, dict[int, tuple[int, ...]]] = {}
         for tp, target in targets.items():
             by_topic.setdefault(tp.topic, {})[tp.partition] = target
-        outcomes: Outcomes = {}
+        outcomes: ElectionOutcomes = {}
         for name, wanted in by_topic.items():
             why = yield from self._begin_topic(name, wanted)
             outcomes |= {TopicPartition(name, number): why for number in wanted}
         return outcomes
 
-    def _begin_topic(self, name: str, wanted: Mapping[int, tuple[int, ...]]) -> Script[ApiError | None]:
+    def _begin_topic(self, name: str, wanted: Mapping[int, tuple[int, ...]]) -> Workflow[ApiError | None]:
         topic = self._context.topics[name]
         before = {number: topic.partitions[number] for number in wanted}
         try:
@@ -121,21 +121,21 @@ class Moves:
         tps = [TopicPartition(name, number) for number in wanted]
         for tp in tps:
             self._leaving.pop(tp, None)
-        changed = yield from self._core.commit(tps, self._restarted)
+        changed = yield from self._core.commit_partitions(tps, self._restarted)
         self._core.channels.tell_leaders(changed)
         self._stop_unneeded(name, before)
         yield from self.resume(tps)
         return None
 
-    def _write_assignment(self, topic: Topic, wanted: Mapping[int, tuple[int, ...]]) -> Script[None]:
+    def _write_assignment(self, topic: ControlledTopic, wanted: Mapping[int, tuple[int, ...]]) -> Workflow[None]:
         """The topic's node with the moves in it, then the same in memory. Raises ApiError: others keep writing it."""
 
         def change() -> dict[int, PartitionImage]:
             return {number: moved_to(topic.partitions[number], target) for number, target in wanted.items()}
 
-        yield from self._put(topic, change)
+        yield from self._put_topic(topic, change)
 
-    def _put(self, topic: Topic, change: Callable[[], dict[int, PartitionImage]]) -> Script[None]:
+    def _put_topic(self, topic: ControlledTopic, change: Callable[[], dict[int, PartitionImage]]) -> Workflow[None]:
         for _ in range(_TRIES):
             after = change()
             content = encode_topic(assignment_node(topic.topic_id, {**topic.partitions, **after}))
@@ -143,11 +143,11 @@ class Moves:
             if version is not None:
                 topic.node_version = version
                 for number, partition in after.items():
-                    self._context.put(TopicPartition(topic.name, number), partition)
+                    self._context.put_partition(TopicPartition(topic.name, number), partition)
                 return
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the node of topic {topic.name!r} is being changed by others")
 
-    def _put_node(self, topic: Topic, content: bytes) -> Script[int | None]:
+    def _put_node(self, topic: ControlledTopic, content: bytes) -> Workflow[int | None]:
         """The version that the write left, None: somebody else wrote, look again."""
         path = topic_path(topic.name)
         try:
@@ -183,10 +183,10 @@ class Moves:
 
     # -- the second step -----------------------------------------------------------------------------------------
 
-    def resume(self, tps: Sequence[TopicPartition]) -> Script[None]:
+    def resume(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """See which of these moves have all their new replicas in sync, and go on with those."""
         ready = [tp for tp in tps if self._is_ready(tp)]
-        changed = yield from self._core.commit(ready, self._completed)
+        changed = yield from self._core.commit_partitions(ready, self._completed)
         removing: dict[int, list[TopicPartition]] = {}
         for tp in changed:
             partition = self._context.partition(tp)
@@ -195,13 +195,13 @@ class Moves:
             for replica in partition.removing:
                 removing.setdefault(replica, []).append(tp)
             # From now on the leader must not take those that leave into its in-sync replicas again.
-            self._context.put(tp, finished(partition))
+            self._context.put_partition(tp, finished(partition))
         self._core.channels.tell_leaders(changed)
         for broker in sorted(removing):
             self._core.channels.tell_stop(broker, removing[broker], delete=True)
         if changed:
             confirmed = list(changed)
-            self._core.channels.when_told(removing, lambda: self._stopped(confirmed))
+            self._core.channels.when_told(removing, lambda: self._on_stopped(confirmed))
 
     def _is_ready(self, tp: TopicPartition) -> bool:
         partition = self._context.partition(tp)
@@ -215,18 +215,18 @@ class Moves:
 
     # -- the third step ------------------------------------------------------------------------------------------
 
-    def _stopped(self, tps: Sequence[TopicPartition]) -> None:
+    def _on_stopped(self, tps: Sequence[TopicPartition]) -> None:
         self._confirmed |= dict.fromkeys(tps)
         self._queue.notice("moves end", self._finish)
 
-    def _finish(self) -> Script[None]:
+    def _finish(self) -> Workflow[None]:
         """The brokers that lost replicas know: the assignments may forget them."""
         confirmed, self._confirmed = list(self._confirmed), {}
         tps = [tp for tp in confirmed if tp in self._leaving and self._context.partition(tp) is not None]
         for name in dict.fromkeys(tp.topic for tp in tps):
             topic = self._context.topics[name]
             if name not in self._context.deleting:
-                yield from self._put(topic, dict)
+                yield from self._put_topic(topic, dict)
         for tp in tps:
             self._leaving.pop(tp, None)
             logger.info("partition %s has its new replicas", tp)
@@ -235,7 +235,7 @@ class Moves:
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
-    def by_hand(self, on_change: Callable[[], None]) -> Script[None]:
+    def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
         """/admin/reassign_partitions, written by hand: obeyed, and emptied as the moves end."""
         node = yield from self._core.get(REASSIGN_PARTITIONS, on_change)
         self._by_hand = node is not None
@@ -258,14 +258,14 @@ class Moves:
                 wanted[tp] = target
             elif tp not in self._context.moving and tp not in self._leaving:
                 void.append(tp)
-        outcomes = yield from self._begin(wanted)
+        outcomes = yield from self._begin_moves(wanted)
         void += [tp for tp in wanted if outcomes[tp] is not None or not self._is_under_way(tp)]
         yield from self._take_off_hand(void)
 
     def _is_under_way(self, tp: TopicPartition) -> bool:
         return tp in self._context.moving or tp in self._leaving
 
-    def _take_off_hand(self, tps: Sequence[TopicPartition]) -> Script[None]:
+    def _take_off_hand(self, tps: Sequence[TopicPartition]) -> Workflow[None]:
         """Remove partitions from the node by hand: done, impossible, or overtaken; the node goes with the last one."""
         while self._by_hand and tps:
             node = yield from self._core.get(REASSIGN_PARTITIONS)

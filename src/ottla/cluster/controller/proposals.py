@@ -9,14 +9,14 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
-from ottla.cluster.controller.context import Context
-from ottla.cluster.controller.core import Core
+from ottla.cluster.controller.context import ControllerContext
 from ottla.cluster.controller.elections import Elected
-from ottla.cluster.controller.moves import Moves
+from ottla.cluster.controller.moves import PartitionMoves
+from ottla.cluster.controller.partition_state_store import PartitionStateStore
 from ottla.cluster.controller.safeguards import ControllerSafeguards
 from ottla.cluster.image import PartitionImage
-from ottla.cluster.layout import ISR_CHANGES, BrokenNode, decode_partitions
-from ottla.cluster.script import Script
+from ottla.cluster.store.layout import ISR_CHANGES, BrokenNode, decode_partitions
+from ottla.cluster.store.workflow import Workflow
 from ottla.errors import ErrorCode
 from ottla.seams import Node
 from ottla.types import TopicPartition
@@ -89,12 +89,12 @@ def _may_be_in_sync(
 class Proposals:
     """Proposals to one controller."""
 
-    def __init__(self, core: Core, moves: Moves) -> None:
+    def __init__(self, core: PartitionStateStore, moves: PartitionMoves) -> None:
         self._core = core
         self._context = core.context
         self._moves = moves
 
-    def alter(self, request: AlterPartitionRequest, version: int) -> Script[AlterPartitionResponse]:
+    def alter_partitions(self, request: AlterPartitionRequest, version: int) -> Workflow[AlterPartitionResponse]:
         """One request: record what can be, tell everybody, answer for each partition."""
         sender = self._context.brokers.get(request.broker_id)
         if sender is None or sender.epoch != request.broker_epoch:
@@ -111,13 +111,13 @@ class Proposals:
             return None if outcome is partition else Elected(outcome)
 
         known = [tp for tp in proposals if self._is_there(tp)]
-        changed = yield from self._core.commit(known, decide)
+        changed = yield from self._core.commit_partitions(known, decide)
         self._core.channels.tell_metadata(changed)
-        answer = self._answer(request, version, refused)
+        answer = self._build_response(request, version, refused)
         yield from self._moves.resume(changed)
         return answer
 
-    def notified(self, on_change: Callable[[], None]) -> Script[None]:
+    def notified(self, on_change: Callable[[], None]) -> Workflow[None]:
         """/isr_change_notification: leaders of an older version wrote states themselves; read them, tell everybody."""
         names = yield from self._core.children(ISR_CHANGES, on_change)
         paths = [f"{ISR_CHANGES}/{name}" for name in names]
@@ -137,7 +137,7 @@ class Proposals:
     def _is_there(self, tp: TopicPartition) -> bool:
         return self._context.partition(tp) is not None and tp.topic not in self._context.deleting
 
-    def _answer(
+    def _build_response(
         self, request: AlterPartitionRequest, version: int, refused: Mapping[TopicPartition, ErrorCode]
     ) -> AlterPartitionResponse:
         """The answer for each partition as it is now, before the moves that may follow change it again."""
@@ -183,11 +183,13 @@ def _code(code: ErrorCode, version: int) -> ErrorCode:
     return ErrorCode.OPERATION_NOT_ATTEMPTED if code is ErrorCode.INELIGIBLE_REPLICA and version < 2 else code
 
 
-def _name(topic: AlterPartitionRequest.TopicData, version: int, context: Context) -> str | None:
+def _name(topic: AlterPartitionRequest.TopicData, version: int, context: ControllerContext) -> str | None:
     return topic.topic_name if version < 2 else context.names_by_id.get(topic.topic_id)
 
 
-def _proposals(request: AlterPartitionRequest, version: int, context: Context) -> Mapping[TopicPartition, Proposal]:
+def _proposals(
+    request: AlterPartitionRequest, version: int, context: ControllerContext
+) -> Mapping[TopicPartition, Proposal]:
     found = {}
     for topic in request.topics:
         name = _name(topic, version, context)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from ottla.changes import changes_state
-from ottla.cluster.script import Script, contained, run
+from ottla.cluster.store.workflow import Workflow, contained, run
 from ottla.errors import ApiError, ErrorCode
 from ottla.purgatory.purgatory import Purgatory
 from ottla.seams import Failure, Kind, MetadataStore
@@ -26,7 +26,7 @@ MAX_ASKED: Final = 10_000
 
 class _Work(NamedTuple):
     name: str
-    script: Callable[[], Script[Any]]
+    script: Callable[[], Workflow[Any]]
     done: Callable[[Any], None] | None
 
 
@@ -56,7 +56,7 @@ class WorkQueue:
         """Whether there is nothing to do."""
         return self._running is None and not self._waiting and not self._urgent
 
-    def ask(self, name: str, script: Callable[[], Script[Any]], done: Callable[[Any], None]) -> None:
+    def submit_request(self, name: str, script: Callable[[], Workflow[Any]], done: Callable[[Any], None]) -> None:
         """Do what somebody waits for; `done` gets the script's value or an ApiError, in a later turn, exactly once."""
         if self.closed:
             self._later(lambda: done(not_controller()))
@@ -69,7 +69,7 @@ class WorkQueue:
             self._schedule()
 
     @changes_state
-    def notice(self, name: str, script: Callable[[], Script[None]], urgent: bool = False) -> None:
+    def notice(self, name: str, script: Callable[[], Workflow[None]], urgent: bool = False) -> None:
         """Do something because the world changed; the same name that waits already is once."""
         if self.closed or name in self._noticed:
             return
@@ -91,9 +91,9 @@ class WorkQueue:
         """The next piece begins as an effect of this turn, never inside the call that asked for it."""
         if self._running is None and not self._scheduled and (self._urgent or self._waiting):
             self._scheduled = True
-            self._later(self._begin)
+            self._later(self._begin_next)
 
-    def _begin(self) -> None:
+    def _begin_next(self) -> None:
         self._scheduled = False
         queue = self._urgent or self._waiting
         if self._running is not None or not queue:
@@ -102,22 +102,22 @@ class WorkQueue:
         if work.done is None:
             self._noticed.pop(work.name, None)
         script = work.script() if work.done is None else contained(work.name, work.script)
-        run(self._store, script, lambda outcome: self._ended(work, outcome))
+        run(self._store, script, lambda outcome: self._on_ended(work, outcome))
 
-    def _ended(self, work: _Work, outcome: Any) -> None:
+    def _on_ended(self, work: _Work, outcome: Any) -> None:
         self._running = None
         if isinstance(outcome, ApiError) and outcome.code is ErrorCode.NOT_CONTROLLER and not self.closed:
             logger.info("%s: %s", work.name, outcome.message)
             self._resign()
         elif isinstance(outcome, Failure) and work.done is None:
-            self._failed(work, outcome)
+            self._on_failed(work, outcome)
         elif isinstance(outcome, ApiError) and work.done is None:
             logger.warning("%s: %s", work.name, outcome)
         if work.done is not None:
             work.done(as_refusal(outcome) if isinstance(outcome, Failure) else outcome)
         self._schedule()
 
-    def _failed(self, work: _Work, failure: Failure) -> None:
+    def _on_failed(self, work: _Work, failure: Failure) -> None:
         if self.closed or failure.kind is Kind.EXPIRED:
             return
         logger.warning("%s could not be done, it will be tried again: %s", work.name, failure)

@@ -27,7 +27,7 @@ _StopTopic = StopReplicaRequest.StopReplicaTopicState
 _StopPartition = StopReplicaRequest.StopReplicaPartitionState
 
 
-class Sender(NamedTuple):
+class RequestSender(NamedTuple):
     """Who sends: the controller with its epoch, to the broker that registered under this epoch."""
 
     node_id: int
@@ -44,7 +44,7 @@ class Leadership(NamedTuple):
     is_new: bool
 
 
-class Shown(NamedTuple):
+class UpdatedPartition(NamedTuple):
     """A partition for UpdateMetadata; `partition` None: its topic is being deleted."""
 
     tp: TopicPartition
@@ -53,7 +53,7 @@ class Shown(NamedTuple):
     offline: tuple[int, ...]
 
 
-class Stop(NamedTuple):
+class StopOrder(NamedTuple):
     """A replica to stop, and perhaps to delete."""
 
     tp: TopicPartition
@@ -62,7 +62,7 @@ class Stop(NamedTuple):
 
 
 def leader_and_isr(
-    sender: Sender, states: Sequence[Leadership], brokers: Mapping[int, BrokerImage], listener: str
+    sender: RequestSender, states: Sequence[Leadership], brokers: Mapping[int, BrokerImage], listener: str
 ) -> LeaderAndIsrRequest:
     """Leaders, in-sync replicas and replicas of partitions; `listener`: the one between brokers."""
     topics: dict[bytes, _IsrTopic] = {}
@@ -113,7 +113,7 @@ def between_brokers(broker: BrokerImage, listener: str) -> Endpoint:
 
 
 def update_metadata(
-    sender: Sender, states: Iterable[Shown], brokers: Mapping[int, BrokerImage]
+    sender: RequestSender, states: Iterable[UpdatedPartition], brokers: Mapping[int, BrokerImage]
 ) -> UpdateMetadataRequest:
     """Live brokers, and the state of partitions for Metadata answers."""
     topics: dict[tuple[str, bytes], _MetaTopic] = {}
@@ -132,7 +132,7 @@ def update_metadata(
     )
 
 
-def _meta_partition(state: Shown, controller_epoch: int) -> _MetaPartition:
+def _meta_partition(state: UpdatedPartition, controller_epoch: int) -> _MetaPartition:
     partition = state.partition
     if partition is None:
         return _MetaPartition(
@@ -166,7 +166,7 @@ def _live_broker(broker: BrokerImage) -> UpdateMetadataRequest.UpdateMetadataBro
     return UpdateMetadataRequest.UpdateMetadataBroker(id=broker.node_id, endpoints=endpoints, rack=broker.rack)
 
 
-def stop_replica(sender: Sender, stops: Sequence[Stop]) -> StopReplicaRequest:
+def stop_replica(sender: RequestSender, stops: Sequence[StopOrder]) -> StopReplicaRequest:
     """Replicas to stop."""
     topics: dict[str, _StopTopic] = {}
     for stop in stops:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from ottla.cluster import topics
-from ottla.cluster.controller.context import NOT_STORED, Topic
-from ottla.cluster.controller.core import CHUNK, STEP, Core
-from ottla.cluster.controller.leaders import Leaders
+from ottla.cluster.controller.context import NOT_STORED, ControlledTopic
+from ottla.cluster.controller.leaders import LeaderElections
+from ottla.cluster.controller.partition_state_store import CHUNK, STEP, PartitionStateStore
 from ottla.cluster.controller.queue import WorkQueue
 from ottla.cluster.image import NO_LEADER, ClusterImage, PartitionImage, TopicImage
-from ottla.cluster.layout import (
+from ottla.cluster.placement import Start
+from ottla.cluster.store.layout import (
     TOPICS,
     BrokenNode,
     TopicNode,
@@ -28,8 +29,7 @@ from ottla.cluster.layout import (
     topic_config_path,
     topic_path,
 )
-from ottla.cluster.placement import Start
-from ottla.cluster.script import Script
+from ottla.cluster.store.workflow import Workflow
 from ottla.cluster.topics import MAX_NAME, TopicSpec
 from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Node, Op
@@ -45,7 +45,9 @@ _NO_EPOCH: Final = -1
 class TopicChanges:
     """New topics and new partitions."""
 
-    def __init__(self, core: Core, queue: WorkQueue, leaders: Leaders, image: Callable[[], ClusterImage]) -> None:
+    def __init__(
+        self, core: PartitionStateStore, queue: WorkQueue, leaders: LeaderElections, image: Callable[[], ClusterImage]
+    ) -> None:
         self._core = core
         self._context = core.context
         self._queue = queue
@@ -77,7 +79,7 @@ class TopicChanges:
         brokers = max(1, len(image.brokers))
         return Start(self._core.entropy.below("placement", brokers), self._core.entropy.below("placement", brokers))
 
-    def create(self, topic: TopicImage) -> Script[TopicImage]:
+    def create_topic(self, topic: TopicImage) -> Workflow[TopicImage]:
         """Write a planned topic; its name must be among those being created. Raises ApiError or Failure."""
         try:
             yield from self._write_head(topic)
@@ -85,10 +87,10 @@ class TopicChanges:
             yield from self._adopt(topic, version, 0)
         finally:
             self._context.creating.pop(topic.name, None)
-        yield from self._begin(topic.name, [each.partition for each in topic.partitions])
+        yield from self._elect_first_leaders(topic.name, [each.partition for each in topic.partitions])
         return topic
 
-    def _write_head(self, topic: TopicImage) -> Script[None]:
+    def _write_head(self, topic: TopicImage) -> Workflow[None]:
         """The step that decides: assignment, settings and first states in one multi. The others may follow later."""
         for _ in range(3):
             config = yield from self._core.get(topic_config_path(topic.name))
@@ -107,7 +109,7 @@ class TopicChanges:
                 return
         raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the nodes of topic {topic.name!r} are being changed by others")
 
-    def _watch(self, name: str) -> Script[int]:
+    def _watch(self, name: str) -> Workflow[int]:
         node = yield from self._core.get(topic_path(name), self.watcher(name))
         return 0 if node is None else node.version
 
@@ -119,7 +121,7 @@ class TopicChanges:
 
     def grow(
         self, name: str, count: int, assignments: Sequence[Sequence[int]] | None, validate_only: bool
-    ) -> Script[TopicImage]:
+    ) -> Workflow[TopicImage]:
         """Bring a topic to `count` partitions. Raises ApiError or Failure."""
         image = self._image()
         present = image.topics.get(name)
@@ -132,7 +134,7 @@ class TopicChanges:
         grown = present._replace(partitions=present.partitions + added)
         if not validate_only:
             yield from self._write_growth(present, grown)
-            yield from self._begin(name, [each.partition for each in added])
+            yield from self._elect_first_leaders(name, [each.partition for each in added])
         return grown
 
     def _growth_start(self, topic: TopicImage, image: ClusterImage) -> Start:
@@ -142,7 +144,7 @@ class TopicChanges:
         index = brokers.index(first) if first in brokers else 0
         return Start(index, index)
 
-    def _write_growth(self, present: TopicImage, grown: TopicImage) -> Script[None]:
+    def _write_growth(self, present: TopicImage, grown: TopicImage) -> Workflow[None]:
         name, first = present.name, len(present.partitions)
         topic = self._context.topics[name]
         head = topics.growth_head(grown, topic.node_version, grown.partitions[first:], self._core.office.epoch)
@@ -160,12 +162,12 @@ class TopicChanges:
 
     # -- both ----------------------------------------------------------------------------------------------------
 
-    def _adopt(self, made: TopicImage, version: int, first: int) -> Script[None]:
+    def _adopt(self, made: TopicImage, version: int, first: int) -> Workflow[None]:
         """Take the partitions from `first` on in. Only the states of one step are written, the others still are not."""
-        topic = self._context.topics.get(made.name) or Topic(made.name, made.topic_id, version)
+        topic = self._context.topics.get(made.name) or ControlledTopic(made.name, made.topic_id, version)
         topic.node_version = version
         stored = first + topics.STEP_PARTITIONS
-        yield from self._put(
+        yield from self._put_topic(
             topic,
             [
                 each if each.partition < stored else _unborn(each.partition, each.replicas)
@@ -173,23 +175,23 @@ class TopicChanges:
             ],
         )
 
-    def _put(self, topic: Topic, partitions: Sequence[PartitionImage]) -> Script[None]:
+    def _put_topic(self, topic: ControlledTopic, partitions: Sequence[PartitionImage]) -> Workflow[None]:
         """Take partitions in, a step at a time."""
         for start in range(0, len(partitions), CHUNK):
             self._context.put_topic(topic, partitions[start : start + CHUNK])
             if start + CHUNK < len(partitions):
                 yield from self._core.pause()
 
-    def _begin(self, name: str, numbers: Iterable[int]) -> Script[None]:
+    def _elect_first_leaders(self, name: str, numbers: Iterable[int]) -> Workflow[None]:
         """Elect the first leaders of new partitions, and tell their replicas to make logs."""
         tps = [TopicPartition(name, number) for number in numbers]
-        yield from self._leaders.begin(tps)
+        yield from self._leaders.elect_first_leaders(tps)
         if any(self._leaders.is_unborn(tp) for tp in tps):
             logger.warning("topic %s: partitions without a live replica have no leader yet", name)
 
     # -- by hand -------------------------------------------------------------------------------------------------
 
-    def changed(self, on_change: Callable[[], None] | None) -> Script[None]:
+    def changed(self, on_change: Callable[[], None] | None) -> Workflow[None]:
         """/brokers/topics, as its children are now: topics written by hand, or removed by hand."""
         names = yield from self._core.children(TOPICS, on_change)
         known, present = self._context.topics.keys(), set(names)
@@ -203,7 +205,7 @@ class TopicChanges:
             self._core.channels.tell_leaders(
                 [TopicPartition(name, number) for number in topic.partitions if number not in unstored]
             )
-            yield from self._begin(name, unstored)
+            yield from self._elect_first_leaders(name, unstored)
 
     def _vanished(self, name: str) -> None:
         """Somebody removed a topic's node with everything under it; its logs stay where they are."""
@@ -215,7 +217,7 @@ class TopicChanges:
         self._core.channels.tell_metadata([TopicPartition(name, number) for number in numbers])
         self._context.remove_topic(name)
 
-    def read(self, names: Sequence[str]) -> Script[list[str]]:
+    def read(self, names: Sequence[str]) -> Workflow[list[str]]:
         """Take topics in with the states they have, watched; those that could be understood and were not known.
 
         Some at a time, and each as a whole: what fails in the middle leaves nothing half known.
@@ -225,22 +227,24 @@ class TopicChanges:
             found += yield from self._read_some(names[start : start + STEP])
         return found
 
-    def _read_some(self, names: Sequence[str]) -> Script[list[str]]:
+    def _read_some(self, names: Sequence[str]) -> Workflow[list[str]]:
         nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
-        plans: list[tuple[Topic, TopicNode]] = []
+        plans: list[tuple[ControlledTopic, TopicNode]] = []
         for name, node in zip(names, nodes, strict=True):
             known = yield from self._with_id(name, node)
             if known is not None:
                 plan, version = known
-                plans.append((Topic(name, plan.topic_id, version), plan))
+                plans.append((ControlledTopic(name, plan.topic_id, version), plan))
         states = yield from self._states(plans)
         taken = [(topic, plan) for topic, plan in plans if topic.name not in self._context.topics]
         for topic, plan in taken:
-            yield from self._put(topic, [self._known(topic.name, each, states) for each in _planned(plan)])
+            yield from self._put_topic(topic, [self._known(topic.name, each, states) for each in _planned(plan)])
         yield from self._core.pause()
         return [topic.name for topic, _ in taken]
 
-    def _states(self, plans: Sequence[tuple[Topic, TopicNode]]) -> Script[dict[TopicPartition, Node | None]]:
+    def _states(
+        self, plans: Sequence[tuple[ControlledTopic, TopicNode]]
+    ) -> Workflow[dict[TopicPartition, Node | None]]:
         """The state nodes of all these topics; where one is missing, there is a node to put it under."""
         tps = [TopicPartition(topic.name, number) for topic, plan in plans for number in plan.assignment]
         nodes = yield from self._core.get_all([state_path(tp.topic, tp.partition) for tp in tps])
@@ -272,7 +276,7 @@ class TopicChanges:
         self._broken.pop(name, None)
         return plan
 
-    def _with_id(self, name: str, node: Node | None) -> Script[tuple[TopicNode, int] | None]:
+    def _with_id(self, name: str, node: Node | None) -> Workflow[tuple[TopicNode, int] | None]:
         """The assignment and its node's version, None: not there, or nonsense.
 
         A topic of the days before topic ids, or written by hand without one, gets one.
@@ -288,14 +292,14 @@ class TopicChanges:
 
     # -- partitions by hand --------------------------------------------------------------------------------------
 
-    def look_again(self) -> Script[None]:
+    def look_again(self) -> Workflow[None]:
         """Watches are gone: see which topics' nodes were changed meanwhile, and watch them again."""
         names = list(self._context.topics)
         nodes = yield from self._core.get_all([topic_path(name) for name in names], self._watch_path)
         for name, node in zip(names, nodes, strict=True):
             yield from self._node_is(name, node)
 
-    def node_changed(self, name: str) -> Script[None]:
+    def node_changed(self, name: str) -> Workflow[None]:
         """A topic's assignment node is another one: partitions may have been added by hand."""
         if name in self._context.topics:
             node = yield from self._core.get(topic_path(name), self.watcher(name))
@@ -303,7 +307,7 @@ class TopicChanges:
         elif name not in self._context.creating:
             yield from self.changed(None)
 
-    def _node_is(self, name: str, node: Node | None) -> Script[None]:
+    def _node_is(self, name: str, node: Node | None) -> Workflow[None]:
         topic = self._context.topics.get(name)
         if topic is None or node is None or node.version == topic.node_version:
             return
@@ -316,8 +320,8 @@ class TopicChanges:
             logger.warning("partitions added to topic %s are not made: it is being deleted", name)
         elif added:
             logger.info("topic %s has %d more partitions", name, len(added))
-            yield from self._put(topic, [_unborn(number, added[number]) for number in added])
-            yield from self._begin(name, list(added))
+            yield from self._put_topic(topic, [_unborn(number, added[number]) for number in added])
+            yield from self._elect_first_leaders(name, list(added))
 
 
 def _planned(plan: TopicNode) -> list[PartitionImage]:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Final
 
 from ottla.client.producer.config import ProducerConfig
-from ottla.sim.catalog import Catalog, Role, Topic
 from ottla.sim.clients.history import ClientHistory, Promise, Sent
 from ottla.sim.clients.producer import CoreProducer
 from ottla.sim.entropy import Stream
 from ottla.sim.history import Write
+from ottla.sim.workload.catalog import Catalog, Role, Topic
 from ottla.sim.world import MS
 from ottla.types import TopicPartition
 
@@ -76,7 +76,7 @@ class Application:
 
     def outstanding(self) -> list[str]:
         """Partitions with records that are not decided."""
-        return [f"{where.topic}-{where.partition}" for where in self.producer.outstanding()]
+        return [f"{tp.topic}-{tp.partition}" for tp in self.producer.outstanding()]
 
     # ---- sending ----
 
@@ -88,10 +88,10 @@ class Application:
         elif not self._waiting and not (self.calm and self.producer.core.accumulator.incomplete):
             topics = self.catalog.of(self.role)
             for _ in range(1 + self.random.below(BURST_MAX) if topics else 0):
-                self._waiting.append(self._choose(self.random.choice(topics)))
+                self._waiting.append(self._choose_topic(self.random.choice(topics)))
         self._more()
 
-    def _choose(self, topic: Topic) -> tuple[Topic, int | None]:
+    def _choose_topic(self, topic: Topic) -> tuple[Topic, int | None]:
         return topic, None if self.random.chance(STICKY) else self.random.below(topic.partitions)
 
     def _more(self) -> None:
@@ -107,8 +107,8 @@ class Application:
             partition = None  # grown since it asked last
         value = self._value(topic)
 
-        def sent(where: TopicPartition) -> Sent:
-            return self._sent(topic, where, value)
+        def sent(tp: TopicPartition) -> Sent:
+            return self._sent(topic, tp, value)
 
         return self.producer.accept(topic.name, partition, value, sent)
 
@@ -117,11 +117,11 @@ class Application:
         size = self.random.between(0, 120) if self.random.chance(0.98) else self.random.between(800, LARGE_MAX)
         return head + (b"%d." % self._count * (size // 2 + 1))[:size]
 
-    def _sent(self, topic: Topic, where: TopicPartition, value: bytes) -> Sent:
+    def _sent(self, topic: Topic, tp: TopicPartition, value: bytes) -> Sent:
         """The producer has taken the record."""
         self._count += 1
-        topic.partitions = max(topic.partitions, where.partition + 1)
-        log, now_ns = topic.log(where.partition), self.producer.timeline.now_ns
+        topic.partitions = max(topic.partitions, tp.partition + 1)
+        log, now_ns = topic.log(tp.partition), self.producer.timeline.now_ns
         write = Write(self.name, log, [value], self._acks, invoked_ns=now_ns)
         sent = Sent(self._count, write, self._promise, self.calm)
         self.history.writes.append(write)

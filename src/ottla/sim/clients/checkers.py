@@ -107,10 +107,10 @@ def one_owner_per_generation(history: ClientHistory) -> Iterator[str]:
     """In a generation of a group a partition has one owner."""
     owners: dict[tuple[str, int, TopicPartition], str] = {}
     for owned in history.owned:
-        for where in owned.partitions:
-            first = owners.setdefault((owned.group, owned.generation, where), owned.member)
+        for tp in owned.partitions:
+            first = owners.setdefault((owned.group, owned.generation, tp), owned.member)
             if first != owned.member:
-                yield f"{owned.group} generation {owned.generation}: {where} belongs to {first} and {owned.member}"
+                yield f"{owned.group} generation {owned.generation}: {tp} belongs to {first} and {owned.member}"
 
 
 def members_stay(history: ClientHistory) -> Iterator[str]:

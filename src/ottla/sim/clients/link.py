@@ -1,7 +1,8 @@
 """A connection as the product's clients keep it: versions first, then requests, answered in order.
 
-Zone: deterministic. What `ottla.client.connection` and `ottla.client.producer.links` do with sockets: an answer that is
-late, or that nobody can read, costs the connection, and everything unanswered on it is lost.
+Zone: deterministic. What `ottla.client.connections.connection` and
+`ottla.client.producer.network.nonblocking_connection` do with sockets: an answer that is late, or that nobody can read,
+costs the connection, and everything unanswered on it is lost.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from ottla.client.errors import ClientError, ConnectionLostError, MalformedReplyError, RequestTimeoutError
-from ottla.sim.network import Connection, Network
+from ottla.sim.networks.network import Connection, Network
 from ottla.sim.world import MS
 from ottla.wire.apis import API_TABLE, ApiKey
 from ottla.wire.codec import decode, encode_bytes
@@ -21,20 +22,20 @@ from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
 from ottla.wire.schema import Message
 
 API_VERSIONS_VERSION: Final = 3
-Outcome = Callable[["Message | ClientError"], None]
+CallOutcome = Callable[["Message | ClientError"], None]
 """Told the answer, or why there is none."""
 
 
-class Asked(NamedTuple):
+class PendingResponse(NamedTuple):
     """A request whose answer is awaited."""
 
     correlation_id: int
     api_key: int
     version: int
-    then: Outcome
+    then: CallOutcome
 
 
-class Link:
+class SimulatedConnection:
     """One connection. After any error it is closed, and stays so."""
 
     def __init__(
@@ -48,7 +49,7 @@ class Link:
     ) -> None:
         """opened: it can be used. closed: it cannot any more; told once, before those who wait for answers."""
         self.ready = False
-        self.awaited: deque[Asked] = deque()
+        self.awaited: deque[PendingResponse] = deque()
         self._network = network
         self.node = node
         self._host = host
@@ -58,7 +59,7 @@ class Link:
         self._over = False
         self._next_id = 0
         self._versions: dict[int, tuple[int, int]] = {}
-        self._connection = network.connect(host, node, self._greet, self._frame, self._lost)
+        self._connection = network.connect(host, node, self._greet, self._frame, self._on_lost)
 
     def version(self, api_key: int, at_most: int = 32_767) -> int:
         """The highest version that both sides know, within `at_most`."""
@@ -67,12 +68,12 @@ class Link:
         assert best >= max(low, API_TABLE[api_key].min_version)
         return best
 
-    def request(self, api_key: int, message: Message, version: int, then: Outcome | None) -> None:
+    def request(self, api_key: int, message: Message, version: int, then: CallOutcome | None) -> None:
         """Send a request; then None: there will be no answer to it."""
         self._next_id += 1
         header = encode_request_header(api_key, version, self._next_id, self._host)
         if then is not None:
-            asked = Asked(self._next_id, api_key, version, then)
+            asked = PendingResponse(self._next_id, api_key, version, then)
             self.awaited.append(asked)
             self._network.timeline.after(self._timeout_ns, "request timeout", self._expire, asked)
         self._network.send(self._connection, header + encode_bytes(message, version))
@@ -109,7 +110,7 @@ class Link:
             return
         asked.then(answer)
 
-    def _decoded(self, frame: memoryview) -> tuple[Asked, Message]:
+    def _decoded(self, frame: memoryview) -> tuple[PendingResponse, Message]:
         """The oldest request and its answer. Raises MalformedReplyError."""
         got = int.from_bytes(frame[:4], "big", signed=True)
         if not self.awaited or self.awaited[0].correlation_id != got:
@@ -126,9 +127,9 @@ class Link:
         self.awaited.popleft()
         return asked, answer
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         self.close(ConnectionLostError(f"the connection to broker {self.node} broke"))
 
-    def _expire(self, asked: Asked) -> None:
+    def _expire(self, asked: PendingResponse) -> None:
         if not self._over and asked in self.awaited:
             self.close(RequestTimeoutError(f"broker {self.node} did not answer in time"))

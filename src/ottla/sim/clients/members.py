@@ -29,8 +29,8 @@ from ottla.client.errors import RefusedError
 from ottla.errors import ErrorCode
 from ottla.sim.clients.history import ClientHistory, Owned
 from ottla.sim.entropy import Stream
-from ottla.sim.network import Network
-from ottla.sim.wire_client import WireClient
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.wire_client import WireClient
 from ottla.sim.world import MS, SECOND
 from ottla.types import TopicPartition
 from ottla.wire.apis import API_TABLE
@@ -84,7 +84,7 @@ class GroupMember:
         self._coordinator = -1
         self._led = -1
         """Partitions when it assigned them; -1: another member did."""
-        self._begin()
+        self._begin_process()
 
     @property
     def generation(self) -> int:
@@ -95,7 +95,7 @@ class GroupMember:
         """Begin to poll."""
         self.timeline.after(self._random.below(2 * SECOND), "poll", self._poll, self.life)
 
-    def _begin(self) -> None:
+    def _begin_process(self) -> None:
         """A new process."""
         self.life += 1
         self._machine = Membership(self._settings)
@@ -117,7 +117,7 @@ class GroupMember:
         self._machine.poll(self._now())
         self._share()
         while self._events:
-            self._take(*self._events.popleft())
+            self._take_event(*self._events.popleft())
             self._share()
 
     def _stray(self) -> int:
@@ -130,16 +130,16 @@ class GroupMember:
             self._share()
         elif kind == 2:
             self._wires.clear()  # what is on its way may still arrive
-            self._begin()
+            self._begin_process()
         return self._random.between(500, 6000) * MS
 
-    def _take(self, generation: int, event: Prepare | Assigned) -> None:
+    def _take_event(self, generation: int, event: Prepare | Assigned) -> None:
         now_ns = self.timeline.now_ns
         if isinstance(event, Prepare):
-            self.owned = tuple(where for where in self.owned if where not in event.partitions)
+            self.owned = tuple(tp for tp in self.owned if tp not in event.partitions)
             self._machine.prepared(self._now(), self.owned)
             return
-        kept = [where for where in self.owned if where not in event.revoked]
+        kept = [tp for tp in self.owned if tp not in event.revoked]
         self.owned = (*kept, *event.added)
         self._history.owned.append(Owned(self._settings.group_id, generation, self.name, self.owned, now_ns))
 
@@ -161,7 +161,7 @@ class GroupMember:
             at_ns = max(int(wake_at * 1e9) + 1, self.timeline.now_ns + MS)
             if self._planned_ns < 0 or at_ns < self._planned_ns:
                 self._planned_ns = at_ns
-                self.timeline.at(at_ns, "member", self._tick, self.life)
+                self.timeline.schedule_at(at_ns, "member", self._tick, self.life)
 
     def _tick(self, life: int) -> None:
         if life == self.life:
@@ -178,22 +178,22 @@ class GroupMember:
         elif isinstance(action, Assigned):
             self._events.append((machine.member.generation, action))
         elif isinstance(action, Failed):
-            self._failed(action)
+            self._on_failed(action)
         elif isinstance(action, FindCoordinator):
             self._find()
         elif isinstance(action, Assign):
             self._assign(action)
         elif isinstance(action, Join):
             self._led = -1
-            self._ask(action.request, JoinGroupResponse, machine.on_join)
+            self._ask_coordinator(action.request, JoinGroupResponse, machine.on_join)
         elif isinstance(action, Sync):
-            self._ask(action.request, SyncGroupResponse, machine.on_sync)
+            self._ask_coordinator(action.request, SyncGroupResponse, machine.on_sync)
         elif isinstance(action, Heartbeat):
-            self._ask(action.request, HeartbeatResponse, machine.on_heartbeat)
+            self._ask_coordinator(action.request, HeartbeatResponse, machine.on_heartbeat)
         elif isinstance(action, Leave):
-            self._ask(action.request, LeaveGroupResponse, None)
+            self._ask_coordinator(action.request, LeaveGroupResponse, None)
 
-    def _failed(self, action: Failed) -> None:
+    def _on_failed(self, action: Failed) -> None:
         """The machine gave up: the application starts anew.
 
         A static member may be fenced by nobody but itself: by a JoinGroup of its own that arrives late, or by a
@@ -203,7 +203,7 @@ class GroupMember:
         fenced = isinstance(error, RefusedError) and error.code is ErrorCode.FENCED_INSTANCE_ID
         if not fenced or self._settings.instance_id is None:
             self._history.expelled.append(f"{self.name}: {error.cause}")
-        self._begin()
+        self._begin_process()
         self.start()
 
     # ---- requests ----
@@ -215,11 +215,11 @@ class GroupMember:
             found.complain = self._history.broken_protocol.append
         return found
 
-    def _ask(self, request: Message, response: type[Message], tell: Callable[..., None] | None) -> None:
+    def _ask_coordinator(self, request: Message, response: type[Message], tell: Callable[..., None] | None) -> None:
         """Ask the coordinator, and tell the machine of its answer, or of a connection that is gone."""
         life = self.life
 
-        def answered(answer: Message | None, _node: int) -> None:
+        def on_response(answer: Message | None, _node: int) -> None:
             if tell is None or life != self.life:
                 return
             if answer is None:
@@ -229,13 +229,13 @@ class GroupMember:
             self._share()
 
         version = API_TABLE[request.API_KEY].max_version
-        self._wire(self._coordinator).request(request, version, response, answered)
+        self._wire(self._coordinator).request(request, version, response, on_response)
 
     def _find(self) -> None:
         request = FindCoordinatorRequest(key_type=GROUP_TYPE, coordinator_keys=[self._settings.group_id])
         life = self.life
 
-        def answered(answer: Message | None, _node: int) -> None:
+        def on_response(answer: Message | None, _node: int) -> None:
             if life != self.life:
                 return
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -247,7 +247,7 @@ class GroupMember:
 
         node = self._random.choice(self._nodes)
         version = API_TABLE[request.API_KEY].max_version
-        self._wire(node).request(request, version, FindCoordinatorResponse, answered)
+        self._wire(node).request(request, version, FindCoordinatorResponse, on_response)
 
     def _assign(self, todo: Assign) -> None:
         """Run the assignor over the partitions that there are."""
@@ -260,11 +260,11 @@ class GroupMember:
             topics = {self._topic: [frozenset[str]()] * count}
             self._machine.assigned(self._now(), todo.assignor.assign(topics, todo.members))
             self._share()
-            self.timeline.after(LOOK_NS, "look", self._look, self.life)
+            self.timeline.after(LOOK_NS, "look", self._check_topics, self.life)
 
         self._count(counted)
 
-    def _look(self, life: int) -> None:
+    def _check_topics(self, life: int) -> None:
         """The leader sees whether there are more partitions by now."""
         if life != self.life or self._led < 0:
             return
@@ -274,7 +274,7 @@ class GroupMember:
                 self._machine.rejoin("the partitions of the topic changed")
                 self._share()
             else:
-                self.timeline.after(LOOK_NS, "look", self._look, life)
+                self.timeline.after(LOOK_NS, "look", self._check_topics, life)
 
         self._count(counted)
 
@@ -283,10 +283,10 @@ class GroupMember:
         request = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=self._topic)])
         life = self.life
 
-        def answered(answer: Message | None, _node: int) -> None:
+        def on_response(answer: Message | None, _node: int) -> None:
             if life == self.life:
                 known = isinstance(answer, MetadataResponse) and not answer.topics[0].error_code
                 then(len(answer.topics[0].partitions) if isinstance(answer, MetadataResponse) and known else -1)
 
         node = self._random.choice(self._nodes)
-        self._wire(node).request(request, METADATA_VERSION, MetadataResponse, answered)
+        self._wire(node).request(request, METADATA_VERSION, MetadataResponse, on_response)

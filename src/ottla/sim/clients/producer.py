@@ -1,7 +1,8 @@
 """A producer whose every decision is the product's: `ottla.client.producer.core`, over simulated wires and time.
 
-Zone: deterministic. What `ottla.client.producer.sender` does with a thread and sockets is done here with events: tell
-the core what happened, ask it for work, carry that out, wait until there is more. No decision is made here.
+Zone: deterministic. What `ottla.client.producer.network.sender` does with a thread and sockets is done here with
+events: tell the core what happened, ask it for work, carry that out, wait until there is more. No decision is made
+here.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from ottla.client.metadata import cluster_view
 from ottla.client.producer.accumulator import NEVER
 from ottla.client.producer.batch import ProducerBatch
 from ottla.client.producer.config import ProducerConfig
-from ottla.client.producer.core import Answered, ProduceCall, ProducerCore, Work
-from ottla.client.producer.lane import ProducerId
-from ottla.client.producer.requests import (
+from ottla.client.producer.core import BatchResponse, ProduceCall, ProducerCore, Work
+from ottla.client.producer.network.requests import (
     highest_produce,
     metadata_request,
     produce_answers,
@@ -26,14 +26,15 @@ from ottla.client.producer.requests import (
     producer_id_request,
     topic_id,
 )
+from ottla.client.producer.partition_queue import ProducerId
 from ottla.client.producer.safeguards import ProducerSafeguards
 from ottla.errors import ErrorCode
 from ottla.sim.clients.history import ClientHistory, Sent
-from ottla.sim.clients.link import Link
+from ottla.sim.clients.link import SimulatedConnection
 from ottla.sim.clients.wires import Wires
 from ottla.sim.entropy import Stream
 from ottla.sim.history import Outcome, Refusal, Write
-from ottla.sim.network import Network
+from ottla.sim.networks.network import Network
 from ottla.sim.world import SECOND, US, WALL_START_MS
 from ottla.types import NO_OFFSET, TopicPartition
 from ottla.wire.apis import ApiKey
@@ -102,7 +103,7 @@ class CoreProducer:
 
     def outstanding(self) -> list[TopicPartition]:
         """Partitions with records that are not decided."""
-        return sorted({batch.where for batch in self.core.accumulator.incomplete})
+        return sorted({batch.tp for batch in self.core.accumulator.incomplete})
 
     def accept(self, topic: str, partition: int | None, value: bytes, sent: Callable[[TopicPartition], Sent]) -> bool:
         """Take a record; False when memory is short, or the topic is not known yet."""
@@ -114,7 +115,7 @@ class CoreProducer:
         batch = self.core.place(known, partition, self.stamp(), None, value, (), self.now())
         if batch is not None:
             batch.callbacks = batch.callbacks or []
-            batch.callbacks.append((batch.count - 1, self.stamp(), sent(batch.where)))
+            batch.callbacks.append((batch.count - 1, self.stamp(), sent(batch.tp)))
             if self.core.accumulator.news:
                 self.nudge()
         return batch is not None
@@ -129,7 +130,7 @@ class CoreProducer:
     def _plan(self, at_ns: int) -> None:
         if self._planned_ns < 0 or at_ns < self._planned_ns:
             self._planned_ns = at_ns
-            self.timeline.at(at_ns, "client turn", self._due, at_ns)
+            self.timeline.schedule_at(at_ns, "client turn", self._due, at_ns)
 
     def _due(self, at_ns: int) -> None:
         if at_ns == self._planned_ns:  # otherwise an earlier one came in between
@@ -141,7 +142,7 @@ class CoreProducer:
         now = self.now()
         self.core.accumulator.news = False
         work = self.core.work(now, self._wires.ready)
-        self._tell(self.core.take_done())
+        self._run_callbacks(self.core.take_done())
         self._act(work)
         wake_at = work.wake_at
         if self._topics is not None or self._id_wanted or self._unreached:
@@ -158,7 +159,7 @@ class CoreProducer:
 
     def _act(self, work: Work) -> None:
         for call in work.calls:
-            self._send(call)
+            self._send_call(call)
         self._unreached = work.connect
         known = self._known()
         for node in sorted(work.connect):
@@ -167,7 +168,7 @@ class CoreProducer:
             self._topics = work.topics
         self._id_wanted = self._id_wanted or work.producer_id
         if self._topics is not None or self._id_wanted:
-            self._ask(self._wires.any(known))
+            self._request_metadata(self._wires.any(known))
 
     def _known(self) -> list[int]:
         return sorted(self.core.book.view.nodes)
@@ -182,11 +183,11 @@ class CoreProducer:
 
     # ---- Produce ----
 
-    def _send(self, call: ProduceCall) -> None:
+    def _send_call(self, call: ProduceCall) -> None:
         link, view = self._wires.ready[call.node], self.core.book.view
         at_most = min(self._at_most, highest_produce(call, view, self_adding=True))
         version = link.version(ApiKey.PRODUCE, at_most)
-        names = {topic_id(view, batch.where.topic): batch.where.topic for batch in call.batches}
+        names = {topic_id(view, batch.tp.topic): batch.tp.topic for batch in call.batches}
         request = produce_request(call, view, self._config)
         for batch in call.batches:
             self._flying[batch] = self._flying.get(batch, 0) + 1
@@ -214,17 +215,17 @@ class CoreProducer:
                 self.history.broken_protocol.append(f"{self.name}: {malformed.cause}")
                 error = malformed
             else:
-                self._note(call, answers)
+                self._note_responses(call, answers)
                 self.core.on_produced(self.now(), call, answers, answer.throttle_time_ms)
         if error is not None:
             self.core.on_lost(self.now(), call, error)
         self.nudge()
 
-    def _note(self, call: ProduceCall, answers: Sequence[Answered]) -> None:
+    def _note_responses(self, call: ProduceCall, answers: Sequence[BatchResponse]) -> None:
         """Who answered, and whether it has forgotten a producer of which it has acknowledged everything so far."""
         for batch, answer in zip(call.batches, answers, strict=True):
             self._tellers[batch] = call.node
-            lane = self.core.accumulator.lanes[batch.where]
+            lane = self.core.accumulator.lanes[batch.tp]
             forgotten = answer.code in PLACE_LOST and batch.base_sequence > 0 and lane.next_in_line(batch)
             if forgotten and not batch.done and not lane.rewinding:
                 log = self._log(batch)
@@ -238,27 +239,27 @@ class CoreProducer:
 
     # ---- metadata and producer ids ----
 
-    def _ask(self, link: Link | None) -> None:
+    def _request_metadata(self, link: SimulatedConnection | None) -> None:
         if link is None:
             return
         if self._topics is not None:
             topics, self._topics = self._topics, None
             version = link.version(ApiKey.METADATA)
             request = metadata_request(topics, version, create=False)
-            link.request(ApiKey.METADATA, request, version, partial(self._learned, link))
+            link.request(ApiKey.METADATA, request, version, partial(self._on_learned, link))
         if self._id_wanted:
             self._id_wanted = False
             version = link.version(ApiKey.INIT_PRODUCER_ID)
             link.request(ApiKey.INIT_PRODUCER_ID, producer_id_request(), version, self._identified)
 
-    def _learned(self, link: Link, answer: Message | ClientError) -> None:
+    def _on_learned(self, link: SimulatedConnection, answer: Message | ClientError) -> None:
         if isinstance(answer, MetadataResponse):
             self.noted(answer, link.node)
             view = cluster_view(answer, "a metadata answer")
             self.core.on_metadata(self.now(), view)
             self._wires.keep(sorted(view.nodes), ConnectionLostError("the broker is not in the cluster any more"))
         else:
-            self.core.book.failed(self.now())
+            self.core.book.on_metadata_failure(self.now())
         self.nudge()
 
     def _identified(self, answer: Message | ClientError) -> None:
@@ -272,18 +273,18 @@ class CoreProducer:
 
     # ---- telling ----
 
-    def _tell(self, done: Sequence[ProducerBatch]) -> None:
+    def _run_callbacks(self, done: Sequence[ProducerBatch]) -> None:
         for batch in done:
             written: Write | None = None
             for index, _stamp, sent in batch.callbacks or ():
-                written = self._decide(batch, index, sent)
+                written = self._decide_batch(batch, index, sent)
             if written is not None and written.outcome is Outcome.OK:
                 self.on_acknowledged(written)
         self._tellers.clear()
         if done:
             self.on_told()
 
-    def _decide(self, batch: ProducerBatch, index: int, sent: Sent) -> Write:
+    def _decide_batch(self, batch: ProducerBatch, index: int, sent: Sent) -> Write:
         write = sent.write
         sent.outcomes += 1
         self._told += 1

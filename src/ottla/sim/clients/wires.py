@@ -1,6 +1,6 @@
 """Which brokers a producer is connected to, and when it tries again: what its sender's thread does with sockets.
 
-Zone: deterministic. Negative numbers are bootstrap addresses, as in `ottla.client.producer.sender`.
+Zone: deterministic. Negative numbers are bootstrap addresses, as in `ottla.client.producer.network.sender`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from ottla.client.backoff import backoff_ms
 from ottla.client.errors import ClientError
 from ottla.client.producer.config import ProducerConfig
-from ottla.sim.clients.link import Link
+from ottla.sim.clients.link import SimulatedConnection
 from ottla.sim.entropy import Stream
-from ottla.sim.network import Network
+from ottla.sim.networks.network import Network
 
 
 class Wires:
@@ -34,12 +34,12 @@ class Wires:
         self._config = config.client
         self._random = random
         self._changed = changed
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, SimulatedConnection] = {}
         self._failures: dict[int, tuple[int, float]] = {}
         """Consecutive failures per node, and when to try it again."""
 
     @property
-    def ready(self) -> dict[int, Link]:
+    def ready(self) -> dict[int, SimulatedConnection]:
         """Those that requests can be sent on."""
         return {node: link for node, link in self._links.items() if link.ready}
 
@@ -64,10 +64,10 @@ class Wires:
             self._changed(error)
 
         timeout_ms = self._config.request_timeout_ms
-        link = self._links[node] = Link(self._network, self._host, target, timeout_ms, opened, closed)
+        link = self._links[node] = SimulatedConnection(self._network, self._host, target, timeout_ms, opened, closed)
         return True
 
-    def any(self, known: Sequence[int]) -> Link | None:
+    def any(self, known: Sequence[int]) -> SimulatedConnection | None:
         """The one with the least on its way, brokers first; None: connecting to one has begun, or must wait."""
         ready = self.ready
         chosen = [link for node, link in ready.items() if node >= 0] or list(ready.values())

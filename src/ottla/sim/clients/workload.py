@@ -9,10 +9,9 @@ from collections.abc import Sequence
 from typing import ClassVar, Final
 
 from ottla.client.consumer.actions import GroupSettings
-from ottla.client.consumer.assignors import Assignor, Range, RoundRobin
-from ottla.client.consumer.sticky import CooperativeSticky, Sticky
+from ottla.client.consumer.assignment.assignors import Assignor, Range, RoundRobin
+from ottla.client.consumer.assignment.sticky import CooperativeSticky, Sticky
 from ottla.client.producer.config import ProducerConfig
-from ottla.sim.catalog import Catalog, Role
 from ottla.sim.clients.application import Application
 from ottla.sim.clients.history import ClientHistory
 from ottla.sim.clients.members import GroupMember
@@ -22,7 +21,8 @@ from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.workload import ClusterWorkload
 from ottla.sim.entropy import Stream, Streams
-from ottla.sim.network import Network
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog, Role
 from ottla.sim.world import MS
 
 VERSIONS: Final = (3, 7, 9, 12, 13)
@@ -137,7 +137,7 @@ class ClientWorkload(ClusterWorkload):
 
     def ungrouped(self) -> list[str]:
         """What is missing until the group rests in one generation, and has every partition once."""
-        parts = sorted(str(where) for member in self.members for where in member.owned)
+        parts = sorted(str(tp) for member in self.members for tp in member.owned)
         self.watcher.stale()
         wanted = [f"{topic}-{at}" for topic, at in self.watcher.view if topic == EVENTS]
         rest = {member.generation for member in self.members}

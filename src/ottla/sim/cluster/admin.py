@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Final
 
-from ottla.sim.admin import PLAN, Admin
-from ottla.sim.catalog import Catalog, Role, Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
 from ottla.sim.history import History
-from ottla.sim.wire_client import CONTROLLER, Route
+from ottla.sim.networks.wire_client import CONTROLLER, Route
+from ottla.sim.workload.admin import PLAN, Admin
+from ottla.sim.workload.catalog import Catalog, Role, Topic
 from ottla.sim.world import MS
 from ottla.wire.messages import (
     AlterPartitionReassignmentsRequest,
@@ -99,12 +99,12 @@ class ClusterAdmin(Admin):
             return
         count = min(len(self.client.nodes), max(MIN_ISR[topic.role], self.replication - random.below(2)))
         replicas = _shuffled(self.client.nodes, random)[:count]
-        self._alter(topic.name, Reassignable(partition_index=partition, replicas=replicas))
+        self._alter_topic(topic.name, Reassignable(partition_index=partition, replicas=replicas))
 
     def hand_over(self, route: Route, replicas: Sequence[int]) -> None:
         """Put the replicas of a partition into another order; the first one is to lead."""
         row = Reassignable(partition_index=route[1], replicas=list(replicas))
-        self._alter(route[0], row)
+        self._alter_topic(route[0], row)
         self.client.timeline.after(HAND_OVER_NS, "admin", self.elect_preferred)
 
     def cancel(self, random: Stream) -> None:
@@ -112,9 +112,9 @@ class ClusterAdmin(Admin):
         topic, _ = self._somewhere(random)
         if topic is not None:
             for partition in range(topic.partitions):
-                self._alter(topic.name, Reassignable(partition_index=partition, replicas=None))
+                self._alter_topic(topic.name, Reassignable(partition_index=partition, replicas=None))
 
-    def _alter(self, topic: str, row: Reassignable) -> None:
+    def _alter_topic(self, topic: str, row: Reassignable) -> None:
         rows = [AlterPartitionReassignmentsRequest.ReassignableTopic(name=topic, partitions=[row])]
         request = AlterPartitionReassignmentsRequest(timeout_ms=1000, topics=rows)
         self.client.request(request, 0, AlterPartitionReassignmentsResponse, _whatever, CONTROLLER)
@@ -154,9 +154,9 @@ class ClusterAdmin(Admin):
                 resource_type=TOPIC_RESOURCE, resource_name=topic.name, configs=[row]
             )
             request = IncrementalAlterConfigsRequest(resources=[resource])
-            self.client.request(request, 1, IncrementalAlterConfigsResponse, self._settled)
+            self.client.request(request, 1, IncrementalAlterConfigsResponse, self._on_settled)
 
-    def _settled(self, response: Message | None, _node: int) -> None:
+    def _on_settled(self, response: Message | None, _node: int) -> None:
         if not isinstance(response, IncrementalAlterConfigsResponse) or response.responses[0].error_code:
             self.client.timeline.after(self.random.below(10**9), "admin", self.settle)
 

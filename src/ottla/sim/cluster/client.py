@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from ottla.sim.entropy import Stream
-from ottla.sim.network import Network
-from ottla.sim.wire_client import CONTROLLER, Answered, Route, WireClient
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.wire_client import CONTROLLER, Answered, Route, WireClient
 from ottla.sim.world import MS
 from ottla.wire.messages import MetadataRequest, MetadataResponse
 from ottla.wire.schema import Message
@@ -72,12 +72,12 @@ class ClusterClient:
             self.timeline.after(REFRESH_NS, "nobody to ask", then, None, 0)
             return
 
-        def answered(answer: Message | None, _life: int) -> None:
+        def on_response(answer: Message | None, _life: int) -> None:
             if answer is None:
                 self.stale()
             then(answer, node)
 
-        self.wire(node).request(message, version, response, answered)
+        self.wire(node).request(message, version, response, on_response)
 
     def _node_of(self, route: Route | None) -> int:
         if route is None:

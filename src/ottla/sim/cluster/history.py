@@ -54,9 +54,9 @@ class ClusterHistory(History):
         """Whether all that had it may have lost it."""
         return log in self.excused
 
-    def gone(self, log: str, offset: int) -> bool:
+    def may_be_missing(self, log: str, offset: int) -> bool:
         """Deleted, or all that had it have other disks now."""
-        return super(ClusterHistory, self).gone(log, offset) or offset >= self.excused.get(log, NEVER)
+        return super(ClusterHistory, self).may_be_missing(log, offset) or offset >= self.excused.get(log, NEVER)
 
     def promised(self, write: Write) -> bool:
         """With acks=1 the leader alone has it: whoever leads next may not."""

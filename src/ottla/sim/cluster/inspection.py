@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import Final
 
-from ottla.replication.partition import Partition
-from ottla.sim.catalog import Catalog, Role
+from ottla.replication.partition.partition import Partition
 from ottla.sim.cluster.admin import MIN_ISR
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.ledger import Ledger
@@ -24,9 +23,10 @@ from ottla.sim.cluster.replicas import (
     other_values,
     replica_on,
 )
-from ottla.sim.drive import Drive
+from ottla.sim.disks.drive import Drive
 from ottla.sim.history import Write
-from ottla.sim.wire_client import Route
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.workload.catalog import Catalog, Role
 from ottla.types import INTERNAL_TOPICS
 
 _COMPACTED: Final = (Role.KEYED, Role.COORDINATOR)

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ottla.sim.catalog import log_name
 from ottla.sim.cluster.history import ClusterHistory
-from ottla.sim.wire_client import Route
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.workload.catalog import log_name
 from ottla.types import ZERO_UUID, uuid_from_text
 from ottla.znodes.tree import Change, Verb
 
@@ -82,16 +82,16 @@ class Ledger:
 
     # ---- the store ----
 
-    def follow(self, changes: Sequence[Change]) -> None:
+    def follow_changes(self, changes: Sequence[Change]) -> None:
         """One transaction was committed."""
         self._transactions += 1
         for change in changes:
             if change.verb in (Verb.CREATE, Verb.PUT):
-                self._written(change)
+                self._on_written(change)
             elif change.verb is Verb.DELETE:
                 self._deleted(change.path)
 
-    def _written(self, change: Change) -> None:
+    def _on_written(self, change: Change) -> None:
         if change.path == "/controller_epoch":
             self.controller_epoch = int(change.data or b"0")
         elif change.path == "/controller":

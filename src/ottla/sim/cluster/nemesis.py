@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple
 
 from ottla.sim.cluster.admin import ClusterAdmin
-from ottla.sim.cluster.ledger import Ledger
-from ottla.sim.cluster.node import ClusterNode
-from ottla.sim.cluster.strikes import (
+from ottla.sim.cluster.faults import (
     PAUSES_NS,
     WHOLE_LOSS,
     Deed,
@@ -22,12 +20,14 @@ from ottla.sim.cluster.strikes import (
     StoreStrikes,
     Victims,
 )
-from ottla.sim.drive import NO_LIMIT
-from ottla.sim.ensemble import Ensemble
+from ottla.sim.cluster.ledger import Ledger
+from ottla.sim.cluster.node import ClusterNode
+from ottla.sim.disks.drive import NO_LIMIT
 from ottla.sim.entropy import Stream, Streams
 from ottla.sim.faults import Fired
-from ottla.sim.machine import Death
-from ottla.sim.network import Network
+from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.machines.machine import Death
+from ottla.sim.networks.network import Network
 from ottla.sim.world import MS, SECOND
 
 ALWAYS: Final = ("kill", "isolated broker", "pause past the session", "preferred election", "clean stop")
@@ -155,11 +155,11 @@ class Nemesis:
         """Strike as planned."""
         self.active = True
         for strike in strikes:
-            self.timeline.at(strike.at_ns, "nemesis", self._strike, strike)
+            self.timeline.schedule_at(strike.at_ns, "nemesis", self._strike, strike)
 
     def _strike(self, strike: Strike) -> None:
         if self.active:
-            self.timeline.note(f"nemesis {strike.number}: {strike.kind}")
+            self.timeline.trace_fact(f"nemesis {strike.number}: {strike.kind}")
             self.deeds[strike.kind](self._streams.stream(f"strike{strike.number}"))
 
     def _restart_later(self, node: ClusterNode, _death: Death) -> None:

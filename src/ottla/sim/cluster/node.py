@@ -13,16 +13,16 @@ from ottla.broker.broker import Broker
 from ottla.broker.safeguards import BrokerSafeguards
 from ottla.seams import World
 from ottla.sim.cluster.ledger import Ledger
-from ottla.sim.drive import Drive
-from ottla.sim.ensemble import Ensemble
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.durable_offsets import durable_offsets
 from ottla.sim.entropy import Streams
-from ottla.sim.floors import floors
 from ottla.sim.history import History
-from ottla.sim.machine import Death, Process
-from ottla.sim.network import Network
-from ottla.sim.node import DRAIN_NS, SimNode
-from ottla.sim.node_network import NodeNetwork
-from ottla.sim.store import SimStore
+from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.machines.machine import Death, Process
+from ottla.sim.machines.node import DRAIN_NS, SimNode
+from ottla.sim.machines.store import SimStore
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
 from ottla.sim.world import MS, SECOND, Timeline
 
 STOP_LIMIT_NS: Final = 20 * SECOND
@@ -66,7 +66,7 @@ class ClusterNode(SimNode):
         self.store = SimStore(process, self.ensemble, self._session_ns)
         return super()._world(process, shell)._replace(store=self.store)
 
-    def _started(self, shell: NodeNetwork) -> None:
+    def _on_started(self, shell: NodeNetwork) -> None:
         self._shell = shell
         assert self.store is not None
         self.store.open()
@@ -84,7 +84,7 @@ class ClusterNode(SimNode):
             self.timeline.after(0, "left", self._close_doors, process, broker)
 
         process.post(MS, "leave", broker.leave, left)
-        self.timeline.after(STOP_LIMIT_NS, "exit", self._exit, process, Death.KILL)
+        self.timeline.after(STOP_LIMIT_NS, "exit", self._exit_process, process, Death.KILL)
 
     def _close_doors(self, process: Process, broker: Broker) -> None:
         """Leaderships are handed over: nobody is served any more, what waits gets a moment."""
@@ -92,14 +92,14 @@ class ClusterNode(SimNode):
             self.network.listening.pop(self.number, None)
             assert self._shell is not None
             self._shell.draining = True
-            process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._stopped(process, outcome))
+            process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._on_stopped(process, outcome))
 
-    def _exit(self, process: Process, death: Death) -> None:
+    def _exit_process(self, process: Process, death: Death) -> None:
         if process.alive and death is Death.STOP and self.store is not None:
             self.store.close()
-        super()._exit(process, death)
+        super()._exit_process(process, death)
 
-    def _ended(self, process: Process, death: Death) -> None:
+    def _on_ended(self, process: Process, death: Death) -> None:
         self._topic_ids = self.ledger.topic_ids
         self.broker = None
         self.stopping = False
@@ -112,8 +112,8 @@ class ClusterNode(SimNode):
     def _note_loss(self, life: int) -> None:
         found: dict[str, int] = {}
         for drive in self.drives:
-            found.update(floors(drive, self.ledger.topic_ids))
-        self.timeline.note(f"node {self.number} lost data in life {life}: {found}")
+            found.update(durable_offsets(drive, self.ledger.topic_ids))
+        self.timeline.trace_fact(f"node {self.number} lost data in life {life}: {found}")
         self.ledger.not_durable_lost(self.number, found)
 
     def wipe(self) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import ClassVar, Final
 
 from ottla.errors import ErrorCode
-from ottla.sim.catalog import Catalog, Role
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
 from ottla.sim.history import History
-from ottla.sim.readers import EARLIEST, LATEST, Cursor, Reader
+from ottla.sim.workload.catalog import Catalog, Role
+from ottla.sim.workload.readers import EARLIEST, LATEST, Cursor, Reader
 from ottla.sim.world import SECOND
 from ottla.wire.messages import FetchResponse
 
@@ -40,11 +40,11 @@ class NodeReader(Reader):
         self._group.leave_follower(cursor)
         self._group.client.stale()
 
-    def _take(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  brokers have numbers
+    def _take_row(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  brokers have numbers
         if row.preferred_read_replica >= 0 and not row.error_code:
             self._group.read_from(cursor, row.preferred_read_replica)
             return True
-        return super()._take(cursor, row, self._node)
+        return super()._take_row(cursor, row, self._node)
 
     def _error(self, cursor: Cursor, code: ErrorCode, life: int) -> None:  # noqa: ARG002  brokers have numbers
         if code is ErrorCode.OFFSET_OUT_OF_RANGE and self._group.leave_follower(cursor):

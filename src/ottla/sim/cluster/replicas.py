@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, Record, header_at, records_of, unpack_header
 from ottla.record.control import parse_marker
-from ottla.sim.drive import Directory, Drive
-from ottla.sim.floors import topic_id_in
-from ottla.sim.inode import Inode
+from ottla.sim.disks.drive import Directory, Drive
+from ottla.sim.disks.durable_offsets import topic_id_in
+from ottla.sim.disks.inode import Inode
 
 _RECORDS_MAX_BYTES: Final = 1 << 20
 _SEGMENT: Final = re.compile(r"(\d{20})\.log")
@@ -73,15 +73,15 @@ def _content(broker: int, directory: Directory) -> Content:
         if header.is_control:
             marker = parse_marker(found[0].key, found[0].value) if found else None
             ended = waiting.pop(header.producer_id, [])
-            _take(newest, ended if marker is not None and marker.commit else [])
+            _keep_newest(newest, ended if marker is not None and marker.commit else [])
         elif header.is_transactional:
             waiting.setdefault(header.producer_id, []).extend(found)
         else:
-            _take(newest, found)
+            _keep_newest(newest, found)
     return Content(broker, records, {key: each.value for key, each in newest.items() if each.value is not None})
 
 
-def _take(newest: dict[bytes | None, Record], records: list[Record]) -> None:
+def _keep_newest(newest: dict[bytes | None, Record], records: list[Record]) -> None:
     for record in records:
         if record.key not in newest or newest[record.key].offset < record.offset:
             newest[record.key] = record

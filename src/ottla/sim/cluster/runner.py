@@ -7,26 +7,51 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import ClassVar, Final
 
 from ottla.broker.safeguards import BrokerSafeguards
-from ottla.sim.catalog import Catalog, Topic
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.groups.safeguards import GroupSafeguards
+from ottla.replication.safeguards import ReplicationSafeguards
 from ottla.sim.cluster.checkers import violations
+from ottla.sim.cluster.faults import WHOLE_LOSS
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.inspection import Inspector
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.nemesis import Nemesis, Strike
 from ottla.sim.cluster.node import ClusterNode
-from ottla.sim.cluster.safeguards import without
-from ottla.sim.cluster.strikes import WHOLE_LOSS
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
-from ottla.sim.ensemble import Ensemble
 from ottla.sim.entropy import Streams
-from ottla.sim.network import Network
+from ottla.sim.machines.ensemble import Ensemble
+from ottla.sim.networks.network import Network
 from ottla.sim.runner import CONVERGE_NS, SETTLE_NS, Result, cleaned
-from ottla.sim.workload import STEP_NS
+from ottla.sim.workload.catalog import Catalog, Topic
+from ottla.sim.workload.workload import STEP_NS
 from ottla.sim.world import MS, SECOND, Timeline
+from ottla.storage.safeguards import Safeguards as StorageSafeguards
+from ottla.transactions.safeguards import TransactionSafeguards
+
+# Every safeguard of a broker by its name, and all but one. What each one guards stands where it is asked, in its own
+# room. A log's safeguards have plain names, as with a single broker; those of other rooms have their room before the
+# name.
+
+STORAGE: Final = tuple(switch.name for switch in fields(StorageSafeguards))
+REPLICATION: Final = tuple(f"replication.{switch.name}" for switch in fields(ReplicationSafeguards))
+CONTROLLER: Final = tuple(f"controller.{switch.name}" for switch in fields(ControllerSafeguards))
+TRANSACTIONS: Final = tuple(f"transactions.{switch.name}" for switch in fields(TransactionSafeguards))
+GROUPS: Final = tuple(f"groups.{switch.name}" for switch in fields(GroupSafeguards))
+NAMES: Final = STORAGE + REPLICATION + CONTROLLER + TRANSACTIONS + GROUPS
+
+
+def without(name: str) -> BrokerSafeguards:
+    """All safeguards but the one of this name."""
+    assert name in NAMES, name
+    room, _, switch = name.rpartition(".")
+    every = BrokerSafeguards()
+    switches = getattr(every, room or "storage")
+    return replace(every, **{room or "storage": replace(switches, **{switch: False})})
+
 
 START_NS: Final = 10 * SECOND
 """Without faults a cluster of that size stands in this time."""
@@ -112,8 +137,8 @@ class ClusterRun:
         self.catalog = Catalog()
         self.network = Network(self.timeline, self.streams.stream("net"))
         self.ensemble = Ensemble(self.timeline, self.network, self.streams.stream("store"))
-        self.ledger = Ledger(self.history, self.timeline.note)
-        self.ensemble.on_commit = self.ledger.follow
+        self.ledger = Ledger(self.history, self.timeline.trace_fact)
+        self.ensemble.on_commit = self.ledger.follow_changes
         self.nodes = self._make_nodes()
         self.workload = self._make_workload()
         self.inspector = Inspector(self.nodes, self.ledger, self.catalog, self.history)

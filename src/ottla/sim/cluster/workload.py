@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ottla.sim.catalog import Catalog, Role, log_name
 from ottla.sim.cluster.admin import ClusterAdmin
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.cluster.history import ClusterHistory, Led
 from ottla.sim.cluster.readers import ClusterReader
 from ottla.sim.entropy import Stream, Streams
-from ottla.sim.network import Network
-from ottla.sim.producers import Producer
-from ottla.sim.workload import PRODUCERS, READERS
+from ottla.sim.networks.network import Network
+from ottla.sim.workload.catalog import Catalog, Role, log_name
+from ottla.sim.workload.producers import Producer
+from ottla.sim.workload.workload import PRODUCERS, READERS
 from ottla.types import ZERO_UUID
 from ottla.wire.messages import MetadataResponse
 

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from ottla.sim import checkers
+from ottla.sim.cluster.checkers import CHECKERS as OF_CLUSTERS
+from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.runner import (
     ELECTIONS_MIN,
     FAULTS_MIN,
@@ -20,9 +23,18 @@ from ottla.sim.cluster.runner import (
     cluster_properties,
 )
 from ottla.sim.cluster.workload import ClusterWorkload
-from ottla.sim.compaction.checkers import violations
 from ottla.sim.compaction.workload import CompactionNemesis, CompactionWorkload
 from ottla.sim.world import SECOND
+
+# What must hold of compacted topics. What holds of a cluster holds of the other topic.
+
+CHECKERS: Final = (*OF_CLUSTERS, checkers.latest_is_shown)
+
+
+def violations(history: ClusterHistory, at_most: int = 5) -> list[tuple[str, str]]:
+    """What is wrong with a history: (property, sentence), at most so many per property."""
+    return checkers.wrong_with(history, CHECKERS, at_most)
+
 
 WRITTEN_MIN: Final = 500
 """Records of compacted topics that were acknowledged."""

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from ottla.sim.catalog import Role
 from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.faults import Deed
 from ottla.sim.cluster.nemesis import Nemesis
-from ottla.sim.cluster.strikes import Deed
 from ottla.sim.cluster.workload import ClusterWorkload
-from ottla.sim.keyed import KeyedProducer, Scan
-from ottla.sim.producers import Producer
+from ottla.sim.workload.catalog import Role
+from ottla.sim.workload.compacted_clients import KeyedProducer, Scan
+from ottla.sim.workload.producers import Producer
 
 KEYED = "keyed"
 
@@ -92,4 +92,4 @@ class CompactionWorkload(ClusterWorkload):
     def note_scans(self) -> None:
         """Put what was read into the history."""
         for scan in self.scans:
-            scan.note()
+            scan.record_result()

@@ -8,16 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from ottla.coordinator.shard import Ticket
+from ottla.coordinator.shard import Completion
 from ottla.errors import ApiError
 from ottla.groups.commands import FetchOffsets
 from ottla.record.batch import batches_of, records_of
 from ottla.record.control import parse_marker
 from ottla.sim.reorder.client import GROUP, NAME, Entry, Producer
-from ottla.sim.reorder.stage import DATA, OFFSETS, PLACES, STATE, Stage
+from ottla.sim.reorder.harness import DATA, OFFSETS, PLACES, STATE, Harness
 from ottla.transactions.codec import TransactionCodec
 from ottla.transactions.commands import DescribeTransaction
-from ottla.transactions.state import Identity, Transaction
+from ottla.transactions.state import ProducerIdentity, Transaction
 from ottla.types import TopicPartition
 
 _MAX: Final = 1 << 20
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
     """A batch of a log: values, or what a marker says."""
 
     offset: int
-    identity: Identity
+    identity: ProducerIdentity
     values: tuple[bytes, ...]
     commit: bool | None
 
@@ -48,13 +48,13 @@ class Found(NamedTuple):
     """What the group has committed, -1 for nothing; or the error."""
     transaction: Transaction | str
     """What the coordinator says; or the error."""
-    decided: frozenset[tuple[Identity, bool]]
+    decided: frozenset[tuple[ProducerIdentity, bool]]
     """Whose transactions were to end, and how, as it stands in the coordinator's log."""
-    marked: frozenset[tuple[Identity, bool]]
+    marked: frozenset[tuple[ProducerIdentity, bool]]
     """The markers of all partitions."""
 
 
-def found(stage: Stage, producer: Producer) -> Found:
+def found(stage: Harness, producer: Producer) -> Found:
     """Gather it."""
     batches = _batches(stage, DATA)
     ends = {}
@@ -75,12 +75,12 @@ def found(stage: Stage, producer: Producer) -> Found:
     )
 
 
-def _batches(stage: Stage, place: TopicPartition) -> list[Batch]:
+def _batches(stage: Harness, place: TopicPartition) -> list[Batch]:
     view = _content(stage, place)
     return [_batch(view, pos, header) for pos, header in batches_of(view)]
 
 
-def _content(stage: Stage, place: TopicPartition) -> memoryview:
+def _content(stage: Harness, place: TopicPartition) -> memoryview:
     """What stands in a log below its last stable offset."""
     partition = stage.partition(place)
     region = partition.read(0, _MAX, partition.last_stable_offset, True, warmed=True)
@@ -90,11 +90,11 @@ def _content(stage: Stage, place: TopicPartition) -> memoryview:
     return memoryview(content)
 
 
-def _marked(batches: Sequence[Batch]) -> Iterator[tuple[Identity, bool]]:
+def _marked(batches: Sequence[Batch]) -> Iterator[tuple[ProducerIdentity, bool]]:
     return ((batch.identity, batch.commit) for batch in batches if batch.commit is not None)
 
 
-def _decided(stage: Stage) -> Iterator[tuple[Identity, bool]]:
+def _decided(stage: Harness) -> Iterator[tuple[ProducerIdentity, bool]]:
     codec, view = TransactionCodec(), _content(stage, STATE)
     for pos, _ in batches_of(view):
         for record in records_of(view, pos, max_bytes=_MAX):
@@ -105,14 +105,14 @@ def _decided(stage: Stage) -> Iterator[tuple[Identity, bool]]:
 
 def _batch(view: memoryview, pos: int, header: Any) -> Batch:
     records = list(records_of(view, pos, max_bytes=_MAX))
-    identity = Identity(header.producer_id, header.producer_epoch)
+    identity = ProducerIdentity(header.producer_id, header.producer_epoch)
     if not header.is_control:
         return Batch(header.base_offset, identity, tuple(record.value or b"" for record in records), None)
     marker = parse_marker(records[0].key, records[0].value)
     return Batch(header.base_offset, identity, (), marker is not None and marker.commit)
 
 
-def _visible(stage: Stage, batches: Sequence[Batch]) -> list[bytes]:
+def _visible(stage: Harness, batches: Sequence[Batch]) -> list[bytes]:
     """As a consumer does it: the aborted drop out, from their first offset up to their marker (KIP-98)."""
     log = stage.partition(DATA).log
     waiting = sorted((each.first_offset, each.producer_id) for each in log.aborted_transactions(0, log.end_offset))
@@ -128,7 +128,7 @@ def _visible(stage: Stage, batches: Sequence[Batch]) -> list[bytes]:
     return values
 
 
-def _asked(stage: Stage, submit: Callable[[Ticket[Any]], None]) -> Any:
+def _asked(stage: Harness, submit: Callable[[Completion[Any]], None]) -> Any:
     answers: list[Any] = []
     stage.turn(lambda: submit(answers.append))
     stage.pass_ms(100)
@@ -136,7 +136,7 @@ def _asked(stage: Stage, submit: Callable[[Ticket[Any]], None]) -> Any:
     return answer
 
 
-def _position(stage: Stage) -> int | str:
+def _position(stage: Harness) -> int | str:
     wanted = [("t", [0])]
     groups = stage.coordinators.groups
     answer = _asked(stage, lambda ticket: groups.submit(FetchOffsets(ticket, GROUP, wanted, require_stable=True)))
@@ -148,7 +148,7 @@ def _position(stage: Stage) -> int | str:
     return -1 if row.position is None else int(row.position.offset)
 
 
-def _described(stage: Stage) -> Transaction | str:
+def _described(stage: Harness) -> Transaction | str:
     transactions = stage.coordinators.transactions
     answer = _asked(stage, lambda ticket: transactions.submit(DescribeTransaction(NAME, ticket)))
     return answer.code.name if isinstance(answer, ApiError) else answer

@@ -147,34 +147,34 @@ class Producer:
     def _start(self) -> Life:
         request = InitProducerIdRequest(transactional_id=NAME, transaction_timeout_ms=TIMEOUT_MS)
         say = Say("InitProducerId", request, 5, lambda answer: answer.error_code)
-        answer = yield from self._ask(say)
+        answer = yield from self._send_checked(say)
         self._goes_on_as(answer.producer_id, answer.producer_epoch)
         self._excused = False
 
     def _transaction(self, entry: Entry, commit: bool) -> Life:
         self._began = False
         try:
-            yield from self._write(entry)
+            yield from self._write_entry(entry)
         except Aborts:
             commit = False
         if self._began:
             yield from self._end(entry, commit)
 
-    def _write(self, entry: Entry) -> Life:
+    def _write_entry(self, entry: Entry) -> Life:
         if self._version < 2:
-            yield from self._ask(self._add_partitions())
+            yield from self._send_checked(self._add_partitions())
         self._began = True
-        yield from self._ask(self._produce(entry))
+        yield from self._send_checked(self._produce_entry(entry))
         entry.record = True
         self._sequence += 1
         if self._version < 2:
-            yield from self._ask(self._add_offsets())
-        yield from self._ask(self._commit_offset(entry))
+            yield from self._send_checked(self._add_offsets())
+        yield from self._send_checked(self._commit_offset(entry))
         entry.offset = True
 
     def _end(self, entry: Entry, commit: bool) -> Life:
         entry.asked = commit
-        answer = yield from self._ask(self._end_txn(commit))
+        answer = yield from self._send_checked(self._end_txn(commit))
         entry.told = commit
         if self._version >= 2:
             self._goes_on_as(answer.producer_id, answer.producer_epoch)
@@ -186,7 +186,7 @@ class Producer:
 
     # -- asking --------------------------------------------------------------------------------------------------------
 
-    def _ask(self, say: Say) -> Generator[Say | Sleep, Any, Any]:
+    def _send_checked(self, say: Say) -> Generator[Say | Sleep, Any, Any]:
         """The answer without an error. Raises Aborts, Dies."""
         code = ErrorCode.REQUEST_TIMED_OUT
         self._saying = say.name
@@ -233,7 +233,7 @@ class Producer:
         request = AddPartitionsToTxnRequest(**who, v3_and_below_topics=[topic])
         return Say("AddPartitionsToTxn", request, 3, _code_of_added, tuple(Reaction))
 
-    def _produce(self, entry: Entry) -> Say:
+    def _produce_entry(self, entry: Entry) -> Say:
         batch = encode_batch(
             [Record(0, _WALL_MS, None, entry.value, ())],
             producer_id=self._id,

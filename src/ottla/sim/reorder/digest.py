@@ -10,15 +10,15 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ottla.replication.partition import Partition
+from ottla.replication.partition.partition import Partition
 from ottla.sim.reorder.client import Producer
-from ottla.sim.reorder.stage import PLACES, Sent, Stage
+from ottla.sim.reorder.harness import PLACES, Harness, Sent
 
 _CORRELATION = slice(4, 8)
 """Of a frame: differs from one path to another, and means nothing."""
 
 
-def digest(stage: Stage, producer: Producer, more: Iterable[object]) -> bytes:
+def digest(stage: Harness, producer: Producer, more: Iterable[object]) -> bytes:
     """16 bytes. `more`: what the play itself knows."""
     sha = hashlib.blake2b(digest_size=16)
     for content in _contents(stage):
@@ -33,7 +33,7 @@ def said(sent: Sent) -> object:
     return sent.peer.listener, sent.lane, sent.frame[: _CORRELATION.start], sent.frame[_CORRELATION.stop :]
 
 
-def _contents(stage: Stage) -> Iterator[bytes]:
+def _contents(stage: Harness) -> Iterator[bytes]:
     for place in PLACES:
         log = stage.partition(place).log
         start, end = 0, log.end_offset
@@ -46,7 +46,7 @@ def _contents(stage: Stage) -> Iterator[bytes]:
             start = end
 
 
-def _facts(stage: Stage) -> Iterator[object]:
+def _facts(stage: Harness) -> Iterator[object]:
     yield stage.timeline.now_ns, stage.held, [said(sent) for sent in stage.outbox]
     for place in PLACES:
         yield _of_partition(stage.partition(place))
@@ -73,7 +73,7 @@ def _of_question(question: Any) -> object:
     return question.transactional_id, question.producer_id, question.epoch, question.partitions, question.since_ns
 
 
-def _of_coordinators(stage: Stage) -> Iterator[object]:
+def _of_coordinators(stage: Harness) -> Iterator[object]:
     transactions: Any = stage.coordinators.transactions
     queue = transactions._markers
     yield queue._busy

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ottla.sim.reorder.checker import found, violations
 from ottla.sim.reorder.choices import Choices, Path
-from ottla.sim.reorder.play import Bounds, Play, Redundant
+from ottla.sim.reorder.schedule import Bounds, Play, Redundant
 
 
 class Broken(NamedTuple):
@@ -44,7 +44,7 @@ class Tally:
                 self.examples += [each for each in other.examples if name in dict(each.violations)][:1]
             self.by_property[name] = self.by_property.get(name, 0) + count
 
-    def note(self, path: Path, seen: list[tuple[str, str]]) -> None:
+    def add_schedule(self, path: Path, seen: list[tuple[str, str]]) -> None:
         """One schedule."""
         self.schedules += 1
         if not seen:
@@ -85,18 +85,18 @@ def walk(
         choices = Choices(path)
         try:
             seen = play(bounds, choices, None, known if prune else None)
-            tally.note(choices.path, seen)
+            tally.add_schedule(choices.path, seen)
         except Redundant:
             tally.redundant += 1
         path = choices.next_path(len(root))
     return tally
 
 
-def one(bounds: Bounds, path: Path) -> Tally:
+def run_schedule(bounds: Bounds, path: Path) -> Tally:
     """A single schedule."""
     tally = Tally()
     try:
-        tally.note(path, play(bounds, Choices(path)))
+        tally.add_schedule(path, play(bounds, Choices(path)))
     except Redundant:
         tally.redundant += 1
     return tally

@@ -12,8 +12,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import cache
 
 from ottla.sim.reorder.choices import Path
-from ottla.sim.reorder.play import Bounds
-from ottla.sim.reorder.search import Tally, branches, one, walk
+from ottla.sim.reorder.schedule import Bounds
+from ottla.sim.reorder.search import Tally, branches, run_schedule, walk
 
 
 @cache
@@ -35,5 +35,5 @@ def search(bounds: Bounds, jobs: int | None = None) -> Iterator[Tally]:
 
 def _part(bounds: Bounds, root: Path, alone: bool) -> Tally:
     if alone:
-        return one(bounds, root)
+        return run_schedule(bounds, root)
     return walk(bounds, root, known=_known(bounds))

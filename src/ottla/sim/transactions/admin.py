@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import ClassVar, Final
 
-from ottla.sim.catalog import Role, Topic
 from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.faults import Deed, Victims
 from ottla.sim.cluster.ledger import Ledger
 from ottla.sim.cluster.nemesis import Nemesis
 from ottla.sim.cluster.node import ClusterNode
-from ottla.sim.cluster.strikes import Deed, Victims
 from ottla.sim.entropy import Stream
-from ottla.sim.node_network import NodeNetwork
+from ottla.sim.networks.node_network import NodeNetwork
+from ottla.sim.workload.catalog import Role, Topic
 from ottla.sim.world import MS, SECOND
 from ottla.transactions.service import MARKERS_LANE
 
@@ -53,7 +53,7 @@ class TransactionAdmin(ClusterAdmin):
 class CoordinatorVictims(Victims):
     """Every other time whoever coordinates something."""
 
-    def one(self, random: Stream) -> ClusterNode:
+    def choose_broker(self, random: Stream) -> ClusterNode:
         """One broker."""
         if random.chance(0.5):
             leaders = [state.leader for route, state in self.ledger.partitions.items() if route[0] in INTERNAL]
@@ -61,7 +61,7 @@ class CoordinatorVictims(Victims):
                 found = self.by_number.get(random.choice(leaders))
                 if found is not None:
                     return found
-        return super().one(random)
+        return super().choose_broker(random)
 
 
 class TransactionNemesis(Nemesis):
@@ -99,5 +99,5 @@ class TransactionNemesis(Nemesis):
         shell = self.network.listening.get(leader)
         if others and isinstance(shell, NodeNetwork):
             moves_ns = self.timeline.now_ns + random.between(200, 900) * MS
-            shell.stall(MARKERS_LANE, moves_ns + random.between(400, 2500) * MS)
-            self.timeline.at(moves_ns, "coordinator moves", admin.hand_over, route, [*others, leader])
+            shell.stall_queue(MARKERS_LANE, moves_ns + random.between(400, 2500) * MS)
+            self.timeline.schedule_at(moves_ns, "coordinator moves", admin.hand_over, route, [*others, leader])

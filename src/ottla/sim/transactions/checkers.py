@@ -7,13 +7,67 @@ The input of the copiers is judged by the properties of a cluster (`ottla.sim.cl
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, Generic, TypeVar
 
 from ottla.sim.checkers import wrong_with
 from ottla.sim.cluster import checkers as cluster
-from ottla.sim.transactions.graph import rings
 from ottla.sim.transactions.history import Fate, SeenMarker, SeenRecord, TransactionHistory, Txn
+
+# Rings in a graph (Tarjan's strongly connected components, without recursion).
+
+N = TypeVar("N")
+
+
+def rings(edges: Mapping[N, Sequence[N]]) -> Iterator[list[N]]:
+    """Sets of nodes that can all reach each other, with more than one member. Every node is a key of `edges`."""
+    search = _Search(edges)
+    for node in edges:
+        if node not in search.index:
+            yield from search.walk(node)
+
+
+class _Search(Generic[N]):
+    def __init__(self, edges: Mapping[N, Sequence[N]]) -> None:
+        self._edges = edges
+        self.index: dict[N, int] = {}
+        self._low: dict[N, int] = {}
+        self._stack: dict[N, None] = {}
+
+    def _enter(self, node: N) -> tuple[N, Iterator[N]]:
+        self.index[node] = self._low[node] = len(self.index)
+        self._stack[node] = None
+        return node, iter(self._edges[node])
+
+    def walk(self, root: N) -> Iterator[list[N]]:
+        """Components that can be reached from a node."""
+        path = [self._enter(root)]
+        while path:
+            node, targets = path[-1]
+            for target in targets:
+                if target not in self.index:
+                    path.append(self._enter(target))
+                    break
+                if target in self._stack:
+                    self._low[node] = min(self._low[node], self.index[target])
+            else:
+                path.pop()
+                if path:
+                    above = path[-1][0]
+                    self._low[above] = min(self._low[above], self._low[node])
+                if self._low[node] == self.index[node]:
+                    component = self._leave(node)
+                    if len(component) > 1:
+                        yield component
+
+    def _leave(self, node: N) -> list[N]:
+        component = []
+        while True:
+            member, _ = self._stack.popitem()
+            component.append(member)
+            if member == node:
+                return component[::-1]
+
 
 # ---- what was committed ----------------------------------------------------------------------------------------------
 
@@ -270,7 +324,7 @@ def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
 
     Positions only rise here. What a transaction committed counts for those who ask for stable positions.
     """
-    told = _told(history)
+    told = _told_positions(history)
     for asked in history.positions:
         for offset, at_ns, why, always in told.get((asked.group, asked.source), ()):
             if at_ns <= asked.asked_ns and offset > max(0, asked.offset) and (always or asked.stable):
@@ -278,7 +332,7 @@ def positions_never_go_back(history: TransactionHistory) -> Iterator[str]:
                 break
 
 
-def _told(history: TransactionHistory) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
+def _told_positions(history: TransactionHistory) -> dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]]:
     """By group and partition: (position, when it was told, by what, whether it counts for unstable answers, too)."""
     told: dict[tuple[str, tuple[str, int]], list[tuple[int, int, str, bool]]] = {}
     for one in history.commits:

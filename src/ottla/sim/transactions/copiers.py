@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from ottla.sim.catalog import Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
-from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.transactions.finding import CoordinatorFinder
 from ottla.sim.transactions.history import Copied, Fate, SeenRecord, TransactionHistory
 from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
 from ottla.sim.transactions.polling import HURRIED_BYTES, MAX_BYTES, poll
 from ottla.sim.transactions.producers import Abortable, Evicted, Fenced, Membership, TransactionalProducer
 from ottla.sim.transactions.steps import Actor, Steps, pause
-from ottla.sim.wire_client import Route
+from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS, SECOND
 
 RECORDS_MAX: Final = 12
@@ -67,7 +67,7 @@ class Copier(Actor):
                 yield from pause(self.random.between(300, 4000) * MS)
 
     def _live(self) -> Steps[None]:
-        coordinators = Coordinators(self.client, self.random)
+        coordinators = CoordinatorFinder(self.client, self.random)
         producer = TransactionalProducer(
             self.client, coordinators, self.random, self.history, self.transactional_id, self.version
         )
@@ -88,7 +88,7 @@ class Copier(Actor):
 class _Life:
     """What a copier is from its start to its death."""
 
-    def __init__(self, copier: Copier, producer: TransactionalProducer, coordinators: Coordinators) -> None:
+    def __init__(self, copier: Copier, producer: TransactionalProducer, coordinators: CoordinatorFinder) -> None:
         self._copier = copier
         self._client = copier.client
         self._random = copier.random
@@ -162,7 +162,7 @@ class _Life:
         records = polled.records
         if not self._copier.hurried:
             records = records[: 1 + self._random.below(RECORDS_MAX)]
-        txn = self._producer.begin()
+        txn = self._producer.begin_transaction()
         after = {route: records[-1].offset + 1}
         try:
             yield from self._write(route, records, after)

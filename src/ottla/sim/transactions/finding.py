@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 from ottla.errors import ErrorCode
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
-from ottla.sim.transactions.steps import RETRY_NS, Steps, ask, pause
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker
 from ottla.wire.messages import FindCoordinatorRequest, FindCoordinatorResponse
 from ottla.wire.schema import Message
 
@@ -24,7 +24,7 @@ LATER: Final = MOVED | {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS}
 """The coordinator is another one, or needs time."""
 
 
-class Coordinators:
+class CoordinatorFinder:
     """The coordinators that one client knows."""
 
     def __init__(self, client: ClusterClient, random: Stream) -> None:
@@ -36,14 +36,14 @@ class Coordinators:
         """The broker that coordinates a group or a transactional id."""
         known = self._known.get((kind, key))
         while known is None:
-            known = yield from self._look(kind, key)
+            known = yield from self._find_coordinator(kind, key)
             if known is None:
                 yield from pause(RETRY_NS)
             else:
                 self._known[kind, key] = known
         return known
 
-    def _look(self, kind: int, key: str) -> Steps[int | None]:
+    def _find_coordinator(self, kind: int, key: str) -> Steps[int | None]:
         version = self._random.choice(VERSIONS)
         request = FindCoordinatorRequest(key_type=kind)
         if version < 4:
@@ -51,26 +51,28 @@ class Coordinators:
         else:
             request.coordinator_keys = [key]
         node = self._random.choice(self._client.nodes)
-        answer = yield from ask(node, request, version, FindCoordinatorResponse)
+        answer = yield from request_broker(node, request, version, FindCoordinatorResponse)
         if answer is None:
             return None
         found = answer if version < 4 else answer.coordinators[0]
         return None if found.error_code else found.node_id
 
-    def forget(self, kind: int, key: str) -> None:
+    def forget_coordinator(self, kind: int, key: str) -> None:
         """It was the wrong one, or does not answer."""
         self._known.pop((kind, key), None)
 
-    def ask(self, kind: int, key: str, message: Message, version: int, response: type[M]) -> Steps[M | None]:
+    def send_to_coordinator(
+        self, kind: int, key: str, message: Message, version: int, response: type[M]
+    ) -> Steps[M | None]:
         """Ask the coordinator once."""
         node = yield from self.find(kind, key)
-        answer = yield from ask(node, message, version, response)
+        answer = yield from request_broker(node, message, version, response)
         if answer is None:
-            self.forget(kind, key)
+            self.forget_coordinator(kind, key)
         return answer
 
-    def again(self, kind: int, key: str, code: ErrorCode) -> Steps[None]:
+    def wait_to_retry(self, kind: int, key: str, code: ErrorCode) -> Steps[None]:
         """Wait a little before asking again."""
         if code in MOVED:
-            self.forget(kind, key)
+            self.forget_coordinator(kind, key)
         yield from pause(RETRY_NS)

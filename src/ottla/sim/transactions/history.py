@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from ottla.sim.catalog import log_name
 from ottla.sim.cluster.history import ClusterHistory
-from ottla.sim.wire_client import Route
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.workload.catalog import log_name
 from ottla.types import INTERNAL_TOPICS
 
 

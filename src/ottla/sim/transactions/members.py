@@ -12,14 +12,14 @@ from typing import Final
 
 from ottla.errors import ErrorCode
 from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment, ConsumerProtocolSubscription
-from ottla.sim.catalog import Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
-from ottla.sim.transactions.finding import GROUP, Coordinators
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.transactions.finding import GROUP, CoordinatorFinder
 from ottla.sim.transactions.history import Committed, Owned, Position, TransactionHistory
 from ottla.sim.transactions.producers import EVICTED, Evicted, Membership
 from ottla.sim.transactions.steps import RETRY_NS, Steps, pause
-from ottla.sim.wire_client import Route
+from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS
 from ottla.wire.codec import decode, encode_bytes
 from ottla.wire.messages import (
@@ -50,7 +50,7 @@ class Member(Membership):
     def __init__(
         self,
         client: ClusterClient,
-        coordinators: Coordinators,
+        coordinators: CoordinatorFinder,
         random: Stream,
         history: TransactionHistory,
         group: str,
@@ -68,7 +68,7 @@ class Member(Membership):
         self._beat_ns = 0
         self._commits = 0
 
-    def forget(self) -> None:
+    def reset_identity(self) -> None:
         """Be somebody new."""
         self.member_id, self.generation = "", -1
 
@@ -107,7 +107,9 @@ class Member(Membership):
             protocols=[protocol],
         )
         version = self._random.choice((5, 7, 9) if self.instance_id else (2, 4, 5, 9))
-        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, JoinGroupResponse)
+        answer = yield from self._coordinators.send_to_coordinator(
+            GROUP, self.group, request, version, JoinGroupResponse
+        )
         code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
         if answer is not None and code is ErrorCode.NONE:
             self.member_id, self.generation = answer.member_id, answer.generation_id
@@ -115,8 +117,8 @@ class Member(Membership):
         if answer is not None and code is ErrorCode.MEMBER_ID_REQUIRED:
             self.member_id = answer.member_id
         elif code in _FORGOTTEN:
-            self.forget()
-        yield from self._coordinators.again(GROUP, self.group, code)
+            self.reset_identity()
+        yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         return None
 
     def _sync(self, joined: JoinGroupResponse) -> Steps[tuple[Route, ...] | None]:
@@ -128,13 +130,15 @@ class Member(Membership):
             assignments=self._plan(joined) if joined.leader == self.member_id else [],
         )
         version = 5 if self.instance_id else self._random.choice((1, 3, 5))
-        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, SyncGroupResponse)
+        answer = yield from self._coordinators.send_to_coordinator(
+            GROUP, self.group, request, version, SyncGroupResponse
+        )
         code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
         if answer is not None and code is ErrorCode.NONE:
             return _assigned(answer.assignment)
         if code in _FORGOTTEN:
-            self.forget()
-        yield from self._coordinators.again(GROUP, self.group, code)
+            self.reset_identity()
+        yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         return None
 
     def _plan(self, joined: JoinGroupResponse) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
@@ -162,17 +166,19 @@ class Member(Membership):
             group_instance_id=self.instance_id,
         )
         version = self._random.choice((3, 4)) if self.instance_id else self._random.below(5)
-        answer = yield from self._coordinators.ask(GROUP, self.group, request, version, HeartbeatResponse)
+        answer = yield from self._coordinators.send_to_coordinator(
+            GROUP, self.group, request, version, HeartbeatResponse
+        )
         code = ErrorCode.NETWORK_EXCEPTION if answer is None else ErrorCode(answer.error_code)
         if code in EVICTED:
             raise Evicted(code)
         if code:
-            yield from self._coordinators.again(GROUP, self.group, code)
+            yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
 
     def evicted(self, code: ErrorCode) -> None:
         """What Evicted has said: whether it is still known."""
         if code in _FORGOTTEN:
-            self.forget()
+            self.reset_identity()
 
     def leave(self) -> Steps[None]:
         """Leave in good order; nobody waits long for those who do."""
@@ -183,12 +189,12 @@ class Member(Membership):
         else:
             row = LeaveGroupRequest.MemberIdentity
             request.members = [row(member_id=self.member_id, group_instance_id=self.instance_id)]
-        yield from self._coordinators.ask(GROUP, self.group, request, version, LeaveGroupResponse)
-        self.forget()
+        yield from self._coordinators.send_to_coordinator(GROUP, self.group, request, version, LeaveGroupResponse)
+        self.reset_identity()
 
     # ---- positions ----
 
-    def commit(self, positions: Mapping[Route, int]) -> Steps[None]:
+    def commit_positions(self, positions: Mapping[Route, int]) -> Steps[None]:
         """Commit positions. Raises Evicted; when there is no answer, too."""
         self._commits += 1
         name = f"{self.client.name} commit {self._commits}"
@@ -196,7 +202,9 @@ class Member(Membership):
         version = self._random.choice((7, 8, 9) if self.instance_id else (1, 2, 5, 6, 8, 9))
         while True:
             asked_ns = self.client.timeline.now_ns
-            answer = yield from self._coordinators.ask(GROUP, self.group, request, version, OffsetCommitResponse)
+            answer = yield from self._coordinators.send_to_coordinator(
+                GROUP, self.group, request, version, OffsetCommitResponse
+            )
             code = ErrorCode.NETWORK_EXCEPTION if answer is None else _first(answer)
             if code is ErrorCode.NONE:
                 break
@@ -204,7 +212,7 @@ class Member(Membership):
                 raise Evicted(code)
             if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
                 raise Evicted(ErrorCode.UNKNOWN_MEMBER_ID)  # it may have been done, or will be
-            yield from self._coordinators.again(GROUP, self.group, code)
+            yield from self._coordinators.wait_to_retry(GROUP, self.group, code)
         now_ns = self.client.timeline.now_ns
         for route, offset in positions.items():
             self._history.commits.append(Committed(self.group, route, offset, name, self.generation, asked_ns, now_ns))
@@ -242,7 +250,7 @@ def _assigned(data: bytes) -> tuple[Route, ...]:
 
 def fetch_positions(
     client: ClusterClient,
-    coordinators: Coordinators,
+    coordinators: CoordinatorFinder,
     random: Stream,
     history: TransactionHistory,
     group: str,
@@ -257,11 +265,11 @@ def fetch_positions(
         version = random.choice((7, 8, 9))
         request = _fetch_request(version, group, topics, stable)
         asked_ns = client.timeline.now_ns
-        answer = yield from coordinators.ask(GROUP, group, request, version, OffsetFetchResponse)
+        answer = yield from coordinators.send_to_coordinator(GROUP, group, request, version, OffsetFetchResponse)
         code, rows = (ErrorCode.NETWORK_EXCEPTION, []) if answer is None else _rows(version, answer)
         if code is ErrorCode.NONE:
             break
-        yield from coordinators.again(GROUP, group, code)
+        yield from coordinators.wait_to_retry(GROUP, group, code)
     found = {}
     for route, offset, metadata in rows:
         now_ns = client.timeline.now_ns

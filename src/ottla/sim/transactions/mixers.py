@@ -5,16 +5,16 @@ Zone: deterministic. What a transaction reads before it ends ties it to those wh
 
 from __future__ import annotations
 
-from ottla.sim.catalog import Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
+from ottla.sim.networks.wire_client import Route
 from ottla.sim.transactions.copiers import Died
-from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.finding import CoordinatorFinder
 from ottla.sim.transactions.history import TransactionHistory, Txn
 from ottla.sim.transactions.polling import poll
 from ottla.sim.transactions.producers import Abortable, Fenced, TransactionalProducer
 from ottla.sim.transactions.steps import Actor, Steps, pause
-from ottla.sim.wire_client import Route
+from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS, SECOND
 
 
@@ -40,7 +40,7 @@ class Mixer(Actor):
     def steps(self) -> Steps[None]:
         """Life after life."""
         while self.working:
-            coordinators = Coordinators(self.client, self.random)
+            coordinators = CoordinatorFinder(self.client, self.random)
             producer = TransactionalProducer(
                 self.client, coordinators, self.random, self.history, self.transactional_id, self.version
             )
@@ -68,7 +68,7 @@ class Mixer(Actor):
             yield from producer.init()
 
     def _mix(self, producer: TransactionalProducer) -> Steps[None]:
-        txn = producer.begin()
+        txn = producer.begin_transaction()
         try:
             yield from self._write(producer, txn)
         except Abortable:

@@ -12,11 +12,11 @@ from typing import Final, NamedTuple, Protocol
 from ottla.record.batch import BatchHeader, batches_of, crc_ok, records_of
 from ottla.record.control import parse_marker
 from ottla.record.errors import CorruptRecord
-from ottla.sim.catalog import Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
 from ottla.sim.transactions.history import SeenMarker, SeenRecord, View
-from ottla.sim.transactions.steps import RETRY_NS, Steps, ask, pause
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker
+from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import Timeline
 from ottla.wire.messages import FetchRequest, FetchResponse
 
@@ -135,7 +135,7 @@ def poll(
         isolation_level=1,
         topics=[FetchRequest.FetchTopic(topic=topic.name, partitions=[row])],
     )
-    answer = yield from ask(seen.leader, request, random.choice(VERSIONS), FetchResponse)
+    answer = yield from request_broker(seen.leader, request, random.choice(VERSIONS), FetchResponse)
     if answer is None or answer.error_code or answer.responses[0].partitions[0].error_code:
         client.stale()
         yield from pause(RETRY_NS)

@@ -14,10 +14,10 @@ from ottla.errors import ErrorCode
 from ottla.record.batch import Record, encode_batch
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
-from ottla.sim.transactions.finding import GROUP, LATER, TRANSACTION, Coordinators
+from ottla.sim.networks.wire_client import Route
+from ottla.sim.transactions.finding import GROUP, LATER, TRANSACTION, CoordinatorFinder
 from ottla.sim.transactions.history import Committed, Fate, TransactionHistory, Txn
-from ottla.sim.transactions.steps import RETRY_NS, Steps, ask, pause, send
-from ottla.sim.wire_client import Route
+from ottla.sim.transactions.steps import RETRY_NS, Steps, pause, request_broker, send
 from ottla.sim.world import MS, WALL_START_MS
 from ottla.wire.messages import (
     AddOffsetsToTxnRequest,
@@ -112,7 +112,7 @@ class TransactionalProducer:
     def __init__(
         self,
         client: ClusterClient,
-        coordinators: Coordinators,
+        coordinators: CoordinatorFinder,
         random: Stream,
         history: TransactionHistory,
         transactional_id: str,
@@ -149,14 +149,14 @@ class TransactionalProducer:
             if code in FENCED:
                 self.identity = None
                 raise Fenced
-            yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+            yield from self._coordinators.wait_to_retry(TRANSACTION, self.transactional_id, code)
 
     def _init_once(self) -> Steps[ErrorCode]:
         version = self._random.choice((3, 4, 5) if self.identity else (0, 1, 2, 4, 5))
         request = InitProducerIdRequest(transactional_id=self.transactional_id, transaction_timeout_ms=self.timeout_ms)
         if self.identity is not None:
             request.producer_id, request.producer_epoch = self.identity
-        answer = yield from self._coordinators.ask(
+        answer = yield from self._coordinators.send_to_coordinator(
             TRANSACTION, self.transactional_id, request, version, InitProducerIdResponse
         )
         if answer is None:
@@ -178,7 +178,7 @@ class TransactionalProducer:
 
     # ---- a transaction ----
 
-    def begin(self) -> Txn:
+    def begin_transaction(self) -> Txn:
         """Begin a transaction, which the cluster learns of with its first partition."""
         assert self.identity is not None, "only who was initialised begins"
         number = len(self._history.txns)
@@ -208,10 +208,10 @@ class TransactionalProducer:
         for value in values:
             txn.values[value] = self._history.log(route)
         if self.version == 1:
-            yield from self._add(route)
+            yield from self._add_route(route)
         request = self._produce_request(route, values)
         if wait:
-            yield from self._produce(route, request, values)
+            yield from self._produce_route(route, request, values)
         else:
             self.doubtful = True
             seen = self.client.view.get(route)
@@ -222,13 +222,15 @@ class TransactionalProducer:
         """How late something comes that nobody waits for."""
         return self._random.below(2000 * MS) if self._random.chance(0.7) else 0
 
-    def _ask(self, kind: int, key: str, message: Message, version: int, response: type[M]) -> Steps[M | None]:
+    def _send_to_coordinator(
+        self, kind: int, key: str, message: Message, version: int, response: type[M]
+    ) -> Steps[M | None]:
         """Ask a coordinator; now and then the same arrives once more, much later."""
         if self._random.chance(LATE):
             self.doubtful = True
             node = yield from self._coordinators.find(kind, key)
             yield from send(node, message, version, response, self._random.below(3000 * MS))
-        return (yield from self._coordinators.ask(kind, key, message, version, response))
+        return (yield from self._coordinators.send_to_coordinator(kind, key, message, version, response))
 
     def _own(self) -> Txn:
         assert self.txn is not None, "no transaction"
@@ -238,7 +240,7 @@ class TransactionalProducer:
         assert self.identity is not None, "no identity"
         return self.identity
 
-    def _add(self, route: Route) -> Steps[None]:
+    def _add_route(self, route: Route) -> Steps[None]:
         if route in self._added:
             return
         producer_id, epoch = self._who()
@@ -251,7 +253,7 @@ class TransactionalProducer:
         )
         while True:
             version = self._random.below(4)
-            answer = yield from self._ask(
+            answer = yield from self._send_to_coordinator(
                 TRANSACTION, self.transactional_id, request, version, AddPartitionsToTxnResponse
             )
             number = (
@@ -274,7 +276,7 @@ class TransactionalProducer:
             raise Abortable
         # An answer that did not come, or not in time, may belong to something that will be done yet.
         self.doubtful = self.doubtful or code not in REFUSED
-        yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+        yield from self._coordinators.wait_to_retry(TRANSACTION, self.transactional_id, code)
         return False
 
     # ---- Produce ----
@@ -300,7 +302,7 @@ class TransactionalProducer:
             transactional_id=self.transactional_id, acks=-1, timeout_ms=TIMEOUT_MS, topic_data=[topic]
         )
 
-    def _produce(self, route: Route, request: ProduceRequest, values: Sequence[bytes]) -> Steps[None]:
+    def _produce_route(self, route: Route, request: ProduceRequest, values: Sequence[bytes]) -> Steps[None]:
         for _ in range(ATTEMPTS):
             seen = self.client.view.get(route)
             answer = None
@@ -309,18 +311,18 @@ class TransactionalProducer:
                 if self._random.chance(LATE):
                     self.doubtful = True
                     yield from send(seen.leader, request, version, ProduceResponse, self._random.below(3000 * MS))
-                answer = yield from ask(seen.leader, request, version, ProduceResponse)
+                answer = yield from request_broker(seen.leader, request, version, ProduceResponse)
                 self.doubtful = self.doubtful or answer is None
             if answer is not None:
                 row = answer.responses[0].partition_responses[0]
-                if self._taken(ErrorCode(row.error_code), values, row.base_offset):
+                if self._note_sent(ErrorCode(row.error_code), values, row.base_offset):
                     return
             self.client.stale()
             yield from pause(RETRY_NS)
         self.doubtful = True
         raise Abortable
 
-    def _taken(self, code: ErrorCode, values: Sequence[bytes], offset: int) -> bool:
+    def _note_sent(self, code: ErrorCode, values: Sequence[bytes], offset: int) -> bool:
         txn = self._own()
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             for at, value in enumerate(values):
@@ -371,7 +373,7 @@ class TransactionalProducer:
 
     def _committed(self, group: str, request: TxnOffsetCommitRequest) -> Steps[bool]:
         version = 5 if self.version == 2 else self._random.choice((3, 4))
-        answer = yield from self._ask(GROUP, group, request, version, TxnOffsetCommitResponse)
+        answer = yield from self._send_to_coordinator(GROUP, group, request, version, TxnOffsetCommitResponse)
         if answer is None:
             self.doubtful = True
             yield from pause(RETRY_NS)
@@ -386,7 +388,7 @@ class TransactionalProducer:
             raise Abortable
         if codes[0] in EVICTED:
             raise Evicted(codes[0])
-        yield from self._coordinators.again(GROUP, group, codes[0])
+        yield from self._coordinators.wait_to_retry(GROUP, group, codes[0])
         return False
 
     def _add_group(self, group: str) -> Steps[None]:
@@ -396,7 +398,9 @@ class TransactionalProducer:
         )
         while group not in self._groups:
             version = self._random.below(5)
-            answer = yield from self._ask(TRANSACTION, self.transactional_id, request, version, AddOffsetsToTxnResponse)
+            answer = yield from self._send_to_coordinator(
+                TRANSACTION, self.transactional_id, request, version, AddOffsetsToTxnResponse
+            )
             number = ErrorCode.NETWORK_EXCEPTION if answer is None else answer.error_code
             if (yield from self._accepted(ErrorCode(number))):
                 self._groups[group] = None
@@ -424,7 +428,7 @@ class TransactionalProducer:
                 raise Fenced
             if code not in (ErrorCode.CONCURRENT_TRANSACTIONS, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS):
                 unsure = self.doubtful = True
-            yield from self._coordinators.again(TRANSACTION, self.transactional_id, code)
+            yield from self._coordinators.wait_to_retry(TRANSACTION, self.transactional_id, code)
 
     def end_request(self, commit: bool) -> EndTxnRequest:
         """EndTxn of the present transaction."""
@@ -436,7 +440,9 @@ class TransactionalProducer:
     def _end_once(self, commit: bool) -> Steps[ErrorCode]:
         version = 5 if self.version == 2 else self._random.below(5)
         request = self.end_request(commit)
-        answer = yield from self._ask(TRANSACTION, self.transactional_id, request, version, EndTxnResponse)
+        answer = yield from self._send_to_coordinator(
+            TRANSACTION, self.transactional_id, request, version, EndTxnResponse
+        )
         if answer is None:
             return ErrorCode.NETWORK_EXCEPTION
         if not answer.error_code and version == 5:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from ottla.sim.catalog import Catalog, Role, Topic
 from ottla.sim.cluster.history import ClusterHistory
 from ottla.sim.cluster.inspection import Inspector
 from ottla.sim.cluster.runner import (
@@ -27,6 +26,7 @@ from ottla.sim.transactions.admin import INTERNAL, TransactionAdmin, Transaction
 from ottla.sim.transactions.checkers import violations
 from ottla.sim.transactions.history import Fate, TransactionHistory
 from ottla.sim.transactions.workload import TransactionWorkload
+from ottla.sim.workload.catalog import Catalog, Role, Topic
 from ottla.sim.world import SECOND
 
 COMMITS_MIN: Final = 200

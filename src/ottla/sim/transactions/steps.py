@@ -47,7 +47,7 @@ Steps = Generator[Step, "Message | None", T]
 """A client's steps, which end with a T."""
 
 
-def ask(node: int, message: Message, version: int, response: type[M]) -> Steps[M | None]:
+def request_broker(node: int, message: Message, version: int, response: type[M]) -> Steps[M | None]:
     """Ask a broker."""
     answer = yield Ask(node, message, version, response)
     return answer if isinstance(answer, response) else None
@@ -89,7 +89,7 @@ class Actor:
         """Begin."""
         self.client.stale()
         self._steps = self.steps()
-        self.timeline.after(self.random.below(500 * MS), "actor", self._resume, None)
+        self.timeline.after(self.random.below(500 * MS), "actor", self._resume_with_response, None)
 
     def steps(self) -> Steps[None]:
         """What it does, from its start to its end."""
@@ -100,7 +100,7 @@ class Actor:
         """Whether it has come to its end."""
         return self._steps is None
 
-    def _resume(self, answer: Message | None) -> None:
+    def _resume_with_response(self, answer: Message | None) -> None:
         assert self._steps is not None
         try:
             step = self._steps.send(answer)
@@ -111,13 +111,13 @@ class Actor:
             self._steps = None
             return
         if isinstance(step, Pause):
-            self.timeline.after(step.ns, "actor", self._resume, None)
+            self.timeline.after(step.ns, "actor", self._resume_with_response, None)
         else:
             self._request(step, True)
 
     def _request(self, step: Ask, waiting: bool) -> None:
-        def answered(answer: Message | None, _life: int) -> None:
+        def on_response(answer: Message | None, _life: int) -> None:
             if waiting:
-                self._resume(answer)
+                self._resume_with_response(answer)
 
-        self.client.wire(step.node).request(step.message, step.version, step.response, answered)
+        self.client.wire(step.node).request(step.message, step.version, step.response, on_response)

@@ -5,17 +5,17 @@ Zone: deterministic. At least once: nothing that is below the group's position w
 
 from __future__ import annotations
 
-from ottla.sim.catalog import Topic
 from ottla.sim.cluster.client import ClusterClient
 from ottla.sim.entropy import Stream
+from ottla.sim.networks.wire_client import Route
 from ottla.sim.transactions.copiers import Died
-from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.finding import CoordinatorFinder
 from ottla.sim.transactions.history import Processed, TransactionHistory
 from ottla.sim.transactions.members import Member, fetch_positions, pause_a_moment
 from ottla.sim.transactions.polling import HURRIED_BYTES, MAX_BYTES, poll
 from ottla.sim.transactions.producers import Evicted
 from ottla.sim.transactions.steps import Actor, Steps, pause
-from ottla.sim.wire_client import Route
+from ottla.sim.workload.catalog import Topic
 from ottla.sim.world import MS, SECOND
 
 
@@ -40,7 +40,7 @@ class Watcher(Actor):
     def steps(self) -> Steps[None]:
         """Life after life."""
         while self.working:
-            coordinators = Coordinators(self.client, self.random)
+            coordinators = CoordinatorFinder(self.client, self.random)
             member = Member(
                 self.client, coordinators, self.random, self.history, self.group, self.topic, self._instance_id
             )
@@ -49,7 +49,7 @@ class Watcher(Actor):
             except Died:
                 yield from pause(self.random.between(300, 4000) * MS)
 
-    def _live(self, member: Member, coordinators: Coordinators) -> Steps[None]:
+    def _live(self, member: Member, coordinators: CoordinatorFinder) -> Steps[None]:
         while self.working:
             routes = yield from member.join()
             try:
@@ -58,7 +58,7 @@ class Watcher(Actor):
                 member.evicted(evicted.code)
         yield from member.leave()
 
-    def _watch(self, member: Member, coordinators: Coordinators, routes: tuple[Route, ...]) -> Steps[None]:
+    def _watch(self, member: Member, coordinators: CoordinatorFinder, routes: tuple[Route, ...]) -> Steps[None]:
         """One generation. Raises Evicted, Died."""
         positions: dict[Route, int] = {}
         if routes:
@@ -86,7 +86,7 @@ class Watcher(Actor):
         end = polled.records[-1].offset + 1
         self.history.processed.append(Processed(self.group, route, first, end))
         yield from self._hesitate()
-        yield from member.commit({route: end})
+        yield from member.commit_positions({route: end})
         positions[route] = end
         yield from pause(self.random.below(300 * MS))
 

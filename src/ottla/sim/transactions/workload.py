@@ -8,21 +8,56 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
-from ottla.sim.catalog import Role, Topic
 from ottla.sim.cluster.admin import ClusterAdmin
+from ottla.sim.cluster.readers import ClusterReader, NodeReader
 from ottla.sim.cluster.workload import RACKS, ClusterWorkload
-from ottla.sim.readers import Cursor
+from ottla.sim.networks.wire_client import Route
 from ottla.sim.transactions.admin import COPIES, INPUT, MIX, SINGLE, TransactionAdmin
 from ottla.sim.transactions.copiers import Copier, Pipeline
-from ottla.sim.transactions.finding import Coordinators
+from ottla.sim.transactions.finding import CoordinatorFinder
 from ottla.sim.transactions.history import SeenMarker, SeenRecord, TransactionHistory
 from ottla.sim.transactions.members import fetch_positions
 from ottla.sim.transactions.mixers import Mixer
-from ottla.sim.transactions.readers import TransactionReader
+from ottla.sim.transactions.polling import parsed, view_of
 from ottla.sim.transactions.steps import Actor, Steps
 from ottla.sim.transactions.watchers import Watcher
-from ottla.sim.wire_client import Route
+from ottla.sim.workload.catalog import Role, Topic
+from ottla.sim.workload.readers import Cursor
 from ottla.sim.world import MS
+from ottla.wire.messages import FetchResponse
+
+# Readers of what transactions write, with read_committed and with read_uncommitted. They find leaders and followers
+# as all readers of a cluster; what an answer means is `polling`'s.
+
+PAUSE_NS: Final = 150 * MS
+
+
+class TransactionNodeReader(NodeReader):
+    """What such a reader has with one broker."""
+
+    def _note_records(self, cursor: Cursor, row: FetchResponse.PartitionData, life: int) -> bool:  # noqa: ARG002  views have no lives
+        found = parsed(row, cursor.position, self.isolation == 1)
+        history = self.history
+        assert isinstance(history, TransactionHistory), "only runs with transactions have such readers"
+        if found.end > cursor.position or found.damage:
+            history.views.append(view_of(self._group.client, cursor.log, found, row, self.isolation == 1))
+        cursor.high_watermark, cursor.fresh, cursor.broken = row.high_watermark, False, bool(found.damage)
+        moved = found.end > cursor.position
+        cursor.position = found.end
+        return moved
+
+
+class TransactionReader(ClusterReader):
+    """Follows all partitions of the topics that transactions write."""
+
+    part_type: ClassVar[type[NodeReader]] = TransactionNodeReader
+
+    def read(self, committed: bool) -> None:
+        """Choose the isolation level, before the start. Like other readers it looks a few times a second."""
+        for part in self.parts:
+            part.isolation = int(committed)
+            part.max_wait_ms, part.pause_ns = 500, max(part.pause_ns, PAUSE_NS)
+
 
 GROUPS: Final = ("copying", "alone", "watching")
 COPYING, ALONE, WATCHING = GROUPS
@@ -50,7 +85,7 @@ def unread(cursors: Iterable[tuple[str, Cursor]]) -> list[str]:
     ]
 
 
-class Judge(Actor):
+class HistoryJudge(Actor):
     """Asks for the positions of all groups at the end."""
 
     def __init__(self, workload: TransactionWorkload) -> None:
@@ -60,7 +95,7 @@ class Judge(Actor):
 
     def steps(self) -> Steps[None]:
         """Ask each group."""
-        coordinators = Coordinators(self.client, self.random)
+        coordinators = CoordinatorFinder(self.client, self.random)
         for group in GROUPS:
             found = yield from fetch_positions(
                 self.client, coordinators, self.random, self._history, group, self._routes
@@ -80,7 +115,7 @@ class TransactionWorkload(ClusterWorkload):
     copiers: Sequence[Copier] = ()
     mixers: Sequence[Mixer] = ()
     watchers: Sequence[Watcher] = ()
-    judge: Judge | None = None
+    judge: HistoryJudge | None = None
     output_readers: Sequence[TransactionReader] = ()
     last_output_readers: Sequence[TransactionReader] = ()
 
@@ -104,11 +139,11 @@ class TransactionWorkload(ClusterWorkload):
         for producer in self.producers:
             producer.interval_ns = INPUT_NS
         super().start()
-        self._look()
+        self._check_progress()
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         if not self.admin.complete():
-            self.network.timeline.after(LOOK_NS, "are there topics", self._look)
+            self.network.timeline.after(LOOK_NS, "are there topics", self._check_progress)
             return
         for topic in self.catalog.of(Role.OUTPUT):
             self.facts.ids[topic.name] = topic.topic_id
@@ -201,7 +236,7 @@ class TransactionWorkload(ClusterWorkload):
 
     def ask_positions(self) -> None:
         """Ask for the positions of all groups."""
-        self.judge = Judge(self)
+        self.judge = HistoryJudge(self)
         self.judge.start()
 
     def unasked(self) -> list[str]:

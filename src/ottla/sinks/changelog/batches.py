@@ -39,9 +39,9 @@ class Batches:
         batch.persist()  # it is looked at twice
         try:
             positions = self._changelog.positions
-            ends = {where: end for where, end in _ends(batch).items() if end > positions.get(where, 0)}
+            ends = {tp: end for tp, end in _ends(batch).items() if end > positions.get(tp, 0)}
             if ends:
-                fresh = batch.where(_behind({where: positions.get(where, 0) for where in ends}))
+                fresh = batch.where(_behind({tp: positions.get(tp, 0) for tp in ends}))
                 self._changelog.change(_keyed(self._aggregate(fresh)), self._merge, ends)
         finally:
             batch.unpersist()
@@ -55,8 +55,8 @@ def _ends(batch: Any) -> dict[TopicPartition, int]:
 def _behind(positions: dict[TopicPartition, int]) -> str:
     """SQL: whether a row is new. Names of topics hold no quotes."""
     return " OR ".join(
-        f"(topic = '{where.topic}' AND partition = {where.partition} AND offset >= {offset})"
-        for where, offset in positions.items()
+        f"(topic = '{tp.topic}' AND partition = {tp.partition} AND offset >= {offset})"
+        for tp, offset in positions.items()
     )
 
 

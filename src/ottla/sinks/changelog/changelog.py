@@ -106,8 +106,8 @@ class Changelog:
         """
         self._need()
         found: dict[str, dict[str, int]] = {}
-        for where in self._topics.source_partitions(topics):
-            found.setdefault(where.topic, {})[str(where.partition)] = self._positions.get(where, -2)
+        for tp in self._topics.source_partitions(topics):
+            found.setdefault(tp.topic, {})[str(tp.partition)] = self._positions.get(tp, -2)
         return json.dumps(found)
 
     def batches(self, aggregate: Aggregate, merge: Merge[Any]) -> Batches:
@@ -132,9 +132,9 @@ class Changelog:
         self.change(((each.key, each) for each in fresh), merge, ends)
         return len(fresh)
 
-    def is_new(self, where: TopicPartition, offset: int) -> bool:
+    def is_new(self, tp: TopicPartition, offset: int) -> bool:
         """Whether the state has not seen the record."""
-        return offset >= self._positions.get(where, 0)
+        return offset >= self._positions.get(tp, 0)
 
     def change(
         self, rows: Iterable[tuple[bytes | None, R]], merge: Merge[R], ends: Mapping[TopicPartition, int]
@@ -157,8 +157,8 @@ class Changelog:
             producer.begin_transaction()
             for key, value in changes.items():
                 producer.send(self.topic, value, key=key)
-            for where, offset in ends.items():
-                key, value = self._topics.position_record(where, offset)
+            for tp, offset in ends.items():
+                key, value = self._topics.position_record(tp, offset)
                 producer.send(self._topics.positions, value, key=key)
             producer.commit_transaction()
         except ClientError as error:

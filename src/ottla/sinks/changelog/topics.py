@@ -9,9 +9,9 @@ import json
 from collections.abc import Mapping
 from contextlib import closing
 
-from ottla.client.admin import Admin
-from ottla.client.admin_configs import ConfigAdmin
-from ottla.client.admin_types import NewTopic, Resource, ResourceType
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.configs import ConfigAdmin
+from ottla.client.admin.types import NewTopic, Resource, ResourceType
 from ottla.client.cluster import Cluster
 from ottla.client.consumer.consumer import Consumer
 from ottla.client.errors import ClientError, RefusedError
@@ -49,11 +49,11 @@ class Topics:
                 exists = isinstance(answer, RefusedError) and answer.code is ErrorCode.TOPIC_ALREADY_EXISTS
                 if isinstance(answer, ClientError) and not exists:
                     raise answer
-            self._check(cluster)
+            self._check_cluster(cluster)
             self.id = cluster.topic(self.state, create=True).topic_id.hex()
             cluster.topic(self.positions, create=True)
 
-    def _check(self, cluster: Cluster) -> None:
+    def _check_cluster(self, cluster: Cluster) -> None:
         resources = [Resource(ResourceType.TOPIC, name) for name in (self.state, self.positions)]
         for resource, answer in ConfigAdmin(cluster).describe_configs(resources).items():
             if isinstance(answer, ClientError):
@@ -77,9 +77,9 @@ class Topics:
             found[TopicPartition(topic, partition)] = int(position["offset"])
         return found
 
-    def position_record(self, where: TopicPartition, offset: int) -> tuple[bytes, bytes]:
+    def position_record(self, tp: TopicPartition, offset: int) -> tuple[bytes, bytes]:
         """Key and value of a position."""
-        return json.dumps(list(where)).encode(), json.dumps({"offset": offset, "changelog": self.id}).encode()
+        return json.dumps(list(tp)).encode(), json.dumps({"offset": offset, "changelog": self.id}).encode()
 
     def source_partitions(self, topics: tuple[str, ...]) -> list[TopicPartition]:
         """The partitions of topics that are read. Raises RefusedError."""
@@ -89,10 +89,10 @@ class Topics:
     def _last_values(self, topic: str) -> dict[bytes, bytes]:
         values: dict[bytes, bytes] = {}
         with Consumer({**self._settings, **_READING}) as consumer:
-            places = consumer.partitions_for(topic)
+            places = consumer.partitions_for_topic(topic)
             consumer.assign(places)
             ends = consumer.end_offsets(places)
-            while any(consumer.position(where) < ends[where] for where in places):
+            while any(consumer.position(tp) < ends[tp] for tp in places):
                 for record in consumer.poll(1.0):
                     if record.value is None:
                         values.pop(record.key, None)

@@ -5,6 +5,7 @@ Zone: pure. Errors of the database about a user's own statements (psycopg.Error)
 
 from __future__ import annotations
 
+from ottla.renamed import warn_renamed
 from ottla.sinks.errors import SinkError, UsageError
 from ottla.types import TopicPartition
 
@@ -12,23 +13,35 @@ from ottla.types import TopicPartition
 class Superseded(SinkError):
     """Another consumer has claimed the partition since: this one is a zombie, and wrote nothing."""
 
-    def __init__(self, where: TopicPartition, mine: int, theirs: int) -> None:
+    def __init__(self, tp: TopicPartition, mine: int, theirs: int) -> None:
         super().__init__(
-            f"{where} was claimed by another consumer (epoch {theirs}, ours is {mine}); nothing was written",
+            f"{tp} was claimed by another consumer (epoch {theirs}, ours is {mine}); nothing was written",
             "Stop this consumer; or, if it should take over again, make a new claim, which begins at the stored offset",
         )
-        self.where = where
+        self.tp = tp
+
+    @property
+    def where(self) -> TopicPartition:
+        """The old name of `tp`."""
+        warn_renamed("where", "tp")
+        return self.tp
 
 
 class OffsetsMoved(SinkError):
     """The stored offset is not the one that this consumer has left, although nobody else claimed the partition."""
 
-    def __init__(self, where: TopicPartition, mine: int | None, stored: int | None) -> None:
+    def __init__(self, tp: TopicPartition, mine: int | None, stored: int | None) -> None:
         super().__init__(
-            f"the stored offset of {where} is {stored}, and this consumer left it at {mine}; nothing was written",
+            f"the stored offset of {tp} is {stored}, and this consumer left it at {mine}; nothing was written",
             "Somebody changed or restored the table of offsets: see which is right, then claim the partition anew",
         )
-        self.where = where
+        self.tp = tp
+
+    @property
+    def where(self) -> TopicPartition:
+        """The old name of `tp`."""
+        warn_renamed("where", "tp")
+        return self.tp
 
 
 class DatabaseGone(SinkError):

@@ -51,7 +51,7 @@ class Feed:
     @property
     def positions(self) -> dict[TopicPartition, int | None]:
         """The next offset of each claimed partition; None where nothing has been written yet."""
-        return {where: each.next_offset for where, each in self._mine.items()}
+        return {tp: each.next_offset for tp, each in self._mine.items()}
 
     def claim(self, partitions: Iterable[TopicPartition]) -> None:
         """Take these partitions over; whoever had them can write nothing any more. Raises DatabaseGone."""
@@ -75,47 +75,49 @@ class Feed:
             return 0
         ends: dict[TopicPartition, int] = {}
         for each in fresh:
-            where = TopicPartition(each.topic, each.partition)
-            ends[where] = max(ends.get(where, 0), each.offset + 1)
+            tp = TopicPartition(each.topic, each.partition)
+            ends[tp] = max(ends.get(tp, 0), each.offset + 1)
         self.write_to(ends, lambda cursor: store(cursor, fresh))
         return len(fresh)
 
     def write_to(self, offsets: Mapping[TopicPartition, int], store: Callable[[Cursor], object]) -> None:
         """As `write`, for any client: `offsets` are the next ones to read, as in a commit. They must not go back."""
-        for where, offset in offsets.items():
-            if where not in self._mine:
+        for tp, offset in offsets.items():
+            if tp not in self._mine:
                 raise UsageError(
-                    f"{where} was not claimed",
+                    f"{tp} was not claimed",
                     "Write records of partitions that this feed has; after an error in a rebalance, start again",
                 )
-            if offset < (self._mine[where].next_offset or 0):
-                raise UsageError(f"offset {offset} of {where} is in already", "Write what comes behind `positions`")
+            if offset < (self._mine[tp].next_offset or 0):
+                raise UsageError(f"offset {offset} of {tp} is in already", "Write what comes behind `positions`")
         while True:
             try:
-                self._database.run(lambda cursor: self._write(cursor, offsets, store))
+                self._database.run(lambda cursor: self._write_rows(cursor, offsets, store))
             except _Changed:
                 continue
             break
-        self._mine |= {where: self._mine[where]._replace(next_offset=offset) for where, offset in offsets.items()}
+        self._mine |= {tp: self._mine[tp]._replace(next_offset=offset) for tp, offset in offsets.items()}
 
-    def _write(self, cursor: Cursor, after: Mapping[TopicPartition, int], store: Callable[[Cursor], object]) -> None:
+    def _write_rows(
+        self, cursor: Cursor, after: Mapping[TopicPartition, int], store: Callable[[Cursor], object]
+    ) -> None:
         stored = self._tables.offsets(cursor, list(after))
-        if all(stored.get(where) == (offset, self._mine[where].epoch) for where, offset in after.items()):
+        if all(stored.get(tp) == (offset, self._mine[tp].epoch) for tp, offset in after.items()):
             return  # a commit whose answer was lost had come through
-        for where in after:
-            self._check(where, stored.get(where))
+        for tp in after:
+            self._check_partition(tp, stored.get(tp))
         store(cursor)
         if not self._tables.move(cursor, self._mine, after):
             raise _Changed
 
-    def _check(self, where: TopicPartition, stored: Stored | None) -> None:
-        mine = self._mine[where]
+    def _check_partition(self, tp: TopicPartition, stored: Stored | None) -> None:
+        mine = self._mine[tp]
         if stored is None:
-            raise OffsetsMoved(where, mine.next_offset, None)
+            raise OffsetsMoved(tp, mine.next_offset, None)
         if stored.epoch > mine.epoch:
-            raise Superseded(where, mine.epoch, stored.epoch)
+            raise Superseded(tp, mine.epoch, stored.epoch)
         if stored != mine:
-            raise OffsetsMoved(where, mine.next_offset, stored.next_offset)
+            raise OffsetsMoved(tp, mine.next_offset, stored.next_offset)
 
     def _is_new(self, record: HasPlace) -> bool:
         mine = self._mine.get(TopicPartition(record.topic, record.partition))
@@ -126,6 +128,6 @@ def claim_and_seek(feed: Feed, consumer: Consumer, partitions: Sequence[TopicPar
     """Claim partitions of a consumer, and have it go on behind what is stored."""
     feed.claim(partitions)
     positions = feed.positions
-    for where in partitions:
-        if (offset := positions[where]) is not None:
-            consumer.seek(where, offset)
+    for tp in partitions:
+        if (offset := positions[tp]) is not None:
+            consumer.seek(tp, offset)

@@ -53,8 +53,8 @@ class Rows(NamedTuple):
             raise UsageError(f"the key column {missing[0]} is not among the columns", "Select it too")
         try:
             if not self.key:
-                return _copy(cursor, table_name(self.table), columns, rows)
-            return self._merge(cursor, columns, rows)
+                return _copy_rows(cursor, table_name(self.table), columns, rows)
+            return self._merge_rows(cursor, columns, rows)
         except tuple(kind for kind, _ in _ADVICE) as error:
             step = next(text for kind, text in _ADVICE if isinstance(error, kind))
             raise BadResults(f"table {self.table}: {' '.join(str(error).split())}", step) from error
@@ -63,34 +63,34 @@ class Rows(NamedTuple):
         """Write the rows of a Spark DataFrame, partition by partition through the driver."""
         self.write(cursor, batch.columns, spark_rows(batch))
 
-    def _merge(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-        table, names = table_name(self.table), _list(columns)
+    def _merge_rows(self, cursor: Cursor, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+        table, names = table_name(self.table), _list_columns(columns)
         cursor.execute(
             sql.SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WITH NO DATA").format(
                 _TEMPORARY, names, table
             )
         )
-        _copy(cursor, _TEMPORARY, columns, rows)
+        _copy_rows(cursor, _TEMPORARY, columns, rows)
         others = [sql.Identifier(each) for each in columns if each not in self.key]
         change = sql.SQL("NOTHING")
         if self.conflict == "update" and others:
             sets = sql.SQL(", ").join([sql.SQL("{0} = EXCLUDED.{0}").format(each) for each in others])
             change = sql.SQL("UPDATE SET {}").format(sets)  # type: ignore[assignment]
         statement = sql.SQL("INSERT INTO {} ({}) SELECT {} FROM {} ON CONFLICT ({}) DO {}")
-        cursor.execute(statement.format(table, names, names, _TEMPORARY, _list(self.key), change))
+        cursor.execute(statement.format(table, names, names, _TEMPORARY, _list_columns(self.key), change))
         written = cursor.rowcount
         cursor.execute(sql.SQL("DROP TABLE {}").format(_TEMPORARY))  # there may be another write in this transaction
         return written
 
 
-def _copy(cursor: Cursor, table: sql.Identifier, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
-    with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, _list(columns))) as copy:
+def _copy_rows(cursor: Cursor, table: sql.Identifier, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> int:
+    with cursor.copy(sql.SQL("COPY {} ({}) FROM STDIN").format(table, _list_columns(columns))) as copy:
         for row in rows:
             copy.write_row(row)
     return cursor.rowcount
 
 
-def _list(columns: Sequence[str]) -> sql.Composed:
+def _list_columns(columns: Sequence[str]) -> sql.Composed:
     return sql.SQL(", ").join([sql.Identifier(each) for each in columns])
 
 

@@ -76,10 +76,10 @@ class Tables:
     def claim(self, cursor: Cursor, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Stored]:
         """Take over: from now on writes of earlier claims fail."""
         claimed = {}
-        for where in sorted(partitions):  # always in this order, so that two claims cannot wait for each other
-            row = cursor.execute(self._sql(_CLAIM), (self._sink, where.topic, where.partition)).fetchone()
+        for tp in sorted(partitions):  # always in this order, so that two claims cannot wait for each other
+            row = cursor.execute(self._sql(_CLAIM), (self._sink, tp.topic, tp.partition)).fetchone()
             assert row is not None
-            claimed[where] = _stored(row[0], row[1])
+            claimed[tp] = _stored(row[0], row[1])
         return claimed
 
     def offsets(
@@ -97,8 +97,8 @@ class Tables:
         self, cursor: Cursor, before: Mapping[TopicPartition, Stored], after: Mapping[TopicPartition, int]
     ) -> bool:
         """The optimistic lock: move offsets that still are as in `before`. False when one is not; then roll back."""
-        for where in sorted(after):
-            values = (after[where], self._sink, *where, before[where].epoch, before[where].next_offset)
+        for tp in sorted(after):
+            values = (after[tp], self._sink, *tp, before[tp].epoch, before[tp].next_offset)
             if cursor.execute(self._sql(_MOVE), values).rowcount != 1:
                 return False
         return True
@@ -117,7 +117,7 @@ class Tables:
             cursor.execute(self._sql(_NEXT_BATCH), values)
         return cursor.rowcount == 1
 
-    def forget(self, cursor: Cursor) -> None:
+    def delete_positions(self, cursor: Cursor) -> None:
         """Remove what is stored of this sink."""
         for text in _FORGET:
             cursor.execute(self._sql(text), (self._sink,))

@@ -15,16 +15,39 @@ from ottla.config.broker import BrokerConfig
 from ottla.config.topic import TopicConfig
 from ottla.record.validation import EXPANDED_MAX
 from ottla.seams import Clock, Failure, Kind, Workers
-from ottla.storage.cleaning.choice import Cleanable, Rules, SegmentFacts, cleanable, filthiest
-from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, Damaged, Task, WorkerLost
-from ottla.storage.cleaning.judge import Bounds, LastBatch
+from ottla.storage.cleaning.batch_retention import LastBatch, RetentionBounds
+from ottla.storage.cleaning.cleanable_logs import CleanableRange, CompactionRules, SegmentFacts, cleanable, dirtiest
+from ottla.storage.cleaning.cleaning_pass import Cleaned, CleaningPass, CleaningTask, Damaged, WorkerLost
 from ottla.storage.cleaning.steps import Steps, Wait, go
-from ottla.storage.cleaning.throttle import Throttle
-from ottla.storage.home import Home
 from ottla.storage.log import Log
 from ottla.storage.log_dir import LogDir
-from ottla.storage.producer_state import ProducerState
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.producers.producer_state import ProducerState
 from ottla.types import TopicPartition
+
+# How long compaction has to wait after it has read or written: log.cleaner.io.max.bytes.per.second. Arithmetic;
+# whoever asks tells the time.
+
+_SECOND_NS: Final = 1_000_000_000
+
+
+class CleaningThrottle:
+    """Bytes per second of all passes together; time that nobody used is lost."""
+
+    __slots__ = ("_free_ns", "rate")
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate
+        """Bytes per second."""
+        self._free_ns = 0
+
+    def charge(self, size: int, now_ns: int) -> int:
+        """So many bytes have moved; the nanoseconds to wait before more do."""
+        if self.rate <= 0:
+            return _SECOND_NS
+        self._free_ns = max(self._free_ns, now_ns) + int(size * _SECOND_NS / self.rate)
+        return self._free_ns - now_ns
+
 
 _logger = logging.getLogger(__name__)
 LOGS_PER_TURN: Final = 64
@@ -39,7 +62,7 @@ _MS: Final = 1_000_000
 _UNPACED: Final = 1e18
 
 
-class Run(NamedTuple):
+class CleaningRun(NamedTuple):
     """The last pass, in numbers."""
 
     cleaned: Cleaned
@@ -66,13 +89,18 @@ class Cleaner:
     """The compaction of one broker."""
 
     def __init__(
-        self, homes: Sequence[Home], dirs: Sequence[LogDir], workers: Workers, clock: Clock, config: BrokerConfig
+        self,
+        homes: Sequence[LogDirContext],
+        dirs: Sequence[LogDir],
+        workers: Workers,
+        clock: Clock,
+        config: BrokerConfig,
     ) -> None:
         self._places = list(zip(homes, dirs, strict=True))
         self._workers = workers
         self._clock = clock
         self._config = config
-        self._throttle = Throttle(config.log_cleaner_io_max_bytes_per_second)
+        self._throttle = CleaningThrottle(config.log_cleaner_io_max_bytes_per_second)
         self._running: dict[int, Steps[None]] = {}
         """By number: what goes on beside each other."""
         self._busy: dict[int, tuple[Log, CleaningPass]] = {}
@@ -88,7 +116,7 @@ class Cleaner:
         """By how much a record is older than max.compaction.lag.ms and not compacted, at the last look."""
         self.ended = 0
         """Of those that go on beside each other, how many have come to an end that they should not have."""
-        self.last: dict[int, Run] = {}
+        self.last: dict[int, CleaningRun] = {}
         """The last pass of each of those that run beside each other."""
         self._started = self.stopped = False
 
@@ -157,10 +185,10 @@ class Cleaner:
             else:
                 yield from self._clean(number, *chosen)
 
-    def _choose(self) -> Steps[tuple[Home, LogDir, Log, Cleanable] | None]:
+    def _choose(self) -> Steps[tuple[LogDirContext, LogDir, Log, CleanableRange] | None]:
         """The log that needs it most. A few logs a turn."""
-        due: list[tuple[int, Cleanable | None, Rules]] = []
-        found: list[tuple[Home, LogDir, Log, Cleanable | None]] = []
+        due: list[tuple[int, CleanableRange | None, CompactionRules]] = []
+        found: list[tuple[LogDirContext, LogDir, Log, CleanableRange | None]] = []
         for looked, (place, log) in enumerate(self._candidates(), 1):
             facts = self._facts(place[0], log)
             due.append((len(found), facts, _rules(log.config)))
@@ -171,13 +199,13 @@ class Cleaner:
         seen = [facts for _, facts, _ in due if facts is not None]
         self.max_dirty_ratio = max((facts.ratio for facts in seen), default=0.0)
         self.max_delay_ms = max((facts.delay_ms for facts in seen), default=0)
-        slot = filthiest(due)
+        slot = dirtiest(due)
         if slot is None:
             return None
         home, directory, log, facts = found[slot]
         return (home, directory, log, facts) if facts is not None and self._may(home, log) else None
 
-    def _candidates(self) -> list[tuple[tuple[Home, LogDir], Log]]:
+    def _candidates(self) -> list[tuple[tuple[LogDirContext, LogDir], Log]]:
         self._wake()
         return [
             (place, log)
@@ -186,7 +214,7 @@ class Cleaner:
             if len(log.segments) > 1 and self._may(place[0], log)
         ]
 
-    def _compacted_in(self, home: Home, directory: LogDir) -> Collection[Log]:
+    def _compacted_in(self, home: LogDirContext, directory: LogDir) -> Collection[Log]:
         """The logs of a directory whose topics are compacted; only what is new since the last look is looked at."""
         found = self._compacted.setdefault(id(directory), {})
         for tp in home.renewed:
@@ -198,7 +226,7 @@ class Cleaner:
         home.renewed.clear()
         return found.values()
 
-    def _may(self, home: Home, log: Log) -> bool:
+    def _may(self, home: LogDirContext, log: Log) -> bool:
         """Whether somebody may begin with it."""
         free = all(log is not other for other, _ in self._busy.values()) and id(log) not in self._resting
         stays = not log.closed and not self._moves(log)
@@ -214,14 +242,14 @@ class Cleaner:
         now = self._clock.now().mono_ns
         self._resting = {key: (log, until) for key, (log, until) in self._resting.items() if until > now}
 
-    def _facts(self, home: Home, log: Log) -> Cleanable | None:
+    def _facts(self, home: LogDirContext, log: Log) -> CleanableRange | None:
         try:
             return self._cleanable(home, log)
         except Failure as failure:
-            self._failed(home, log, failure.as_value())
+            self._on_failed(home, log, failure.as_value())
             return None
 
-    def _cleanable(self, home: Home, log: Log) -> Cleanable | None:
+    def _cleanable(self, home: LogDirContext, log: Log) -> CleanableRange | None:
         segments = [
             SegmentFacts(segment.base_offset, segment.size, segment.largest_timestamp) for segment in log.segments
         ]
@@ -229,7 +257,9 @@ class Cleaner:
         stable = log.high_watermark if unstable is None else min(unstable, log.high_watermark)
         return cleanable(segments, log.cleaned_until, stable, self._clock.now().wall_ms, _rules(log.config))
 
-    def _clean(self, number: int, home: Home, directory: LogDir, log: Log, facts: Cleanable) -> Steps[None]:
+    def _clean(
+        self, number: int, home: LogDirContext, directory: LogDir, log: Log, facts: CleanableRange
+    ) -> Steps[None]:
         began = self._clock.now().mono_ns
         try:
             task = self._task(home, log, facts, lambda: self._secure(home, directory, log))
@@ -237,7 +267,7 @@ class Cleaner:
             self._busy[number] = log, work
             cleaned = yield from work.steps()
         except Failure as failure:
-            self._failed(home, log, failure.as_value())
+            self._on_failed(home, log, failure.as_value())
             return
         finally:
             self._busy.pop(number, None)
@@ -245,14 +275,14 @@ class Cleaner:
         log.cleaning.losses = 0
         directory.checkpoint_cleaned(log.tp)
         seconds = (self._clock.now().mono_ns - began) / 1e9
-        self.last[number] = Run(cleaned, seconds)
+        self.last[number] = CleaningRun(cleaned, seconds)
         _logger.info(
             "%s is clean up to offset %d: %d bytes of %d are left, %.1f s",
             log.tp, cleaned.end_offset, cleaned.bytes_after, cleaned.bytes_before, seconds,
         )  # fmt: skip
 
     @staticmethod
-    def _secure(home: Home, directory: LogDir, log: Log) -> Steps[None]:
+    def _secure(home: LogDirContext, directory: LogDir, log: Log) -> Steps[None]:
         """Nothing goes for the sake of what a power cut may take: later records of a key, markers. And that there may
         be holes between segments from now on, and how far, stands beside the log before the first one is there: beyond
         that a hole is a loss."""
@@ -263,9 +293,11 @@ class Cleaner:
             log.cleaning.checkpoint = log.cleaned_until
             yield partial(directory.save_cleaned, log.tp)
 
-    def _task(self, home: Home, log: Log, facts: Cleanable, secure: Callable[[], Steps[None]]) -> Task:
+    def _task(
+        self, home: LogDirContext, log: Log, facts: CleanableRange, secure: Callable[[], Steps[None]]
+    ) -> CleaningTask:
         now_ms = self._clock.now().wall_ms
-        return Task(
+        return CleaningTask(
             log.tp,
             log.directory,
             log.config,
@@ -275,7 +307,9 @@ class Cleaner:
             facts.dirty_from,
             facts.until,
             LastBatches(log.producers),
-            Bounds(now_ms, log.config.delete_retention_ms, log.removable_below, home.safeguards.tombstones_stay),
+            RetentionBounds(
+                now_ms, log.config.delete_retention_ms, log.removable_below, home.safeguards.tombstones_stay
+            ),
             self._room,
             EXPANDED_MAX,
             secure,
@@ -288,7 +322,7 @@ class Cleaner:
         share = config.log_cleaner_io_buffer_load_factor / max(1, config.log_cleaner_threads)
         return int(config.log_cleaner_dedupe_buffer_size * share)
 
-    def _failed(self, home: Home, log: Log, failure: Failure) -> None:
+    def _on_failed(self, home: LogDirContext, log: Log, failure: Failure) -> None:
         """The log stays as it is; whatever else is to be cleaned comes next."""
         why = _final(log, failure)
         if why is not None:
@@ -297,7 +331,7 @@ class Cleaner:
             return
         self._resting[id(log)] = log, self._clock.now().mono_ns + REST_NS
         if failure.kind is not Kind.CONFLICT:
-            home.failed(failure)
+            home.on_failed(failure)
             _logger.warning("compaction of %s: %s", log.tp, failure)
 
     # -- time ----------------------------------------------------------------------------------------------------------
@@ -327,5 +361,5 @@ def _final(log: Log, failure: Failure) -> str | None:
     return None
 
 
-def _rules(config: TopicConfig) -> Rules:
-    return Rules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)
+def _rules(config: TopicConfig) -> CompactionRules:
+    return CompactionRules(config.min_cleanable_dirty_ratio, config.min_compaction_lag_ms, config.max_compaction_lag_ms)

@@ -14,29 +14,65 @@ from typing import Any, Final, NamedTuple
 
 from ottla.config.topic import TopicConfig
 from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, BatchHeader, batches_of, header_at
-from ottla.record.compaction import Keys, Place, Rewrite
-from ottla.record.entries import entries_of, entry_at
+from ottla.record.compaction import Keys, ReadPosition, Rewrite
 from ottla.record.errors import CorruptRecord
+from ottla.record.log_entries import entries_of, entry_at
 from ottla.seams import Failure, Kind, Workers
-from ottla.storage.cleaning.alive import Alive
-from ottla.storage.cleaning.exchange import SegmentExchange
-from ottla.storage.cleaning.grouping import Extent, groups
-from ottla.storage.cleaning.judge import DROP, Bounds, Fate, Judge, Producers, Verdict
-from ottla.storage.cleaning.latest import PIECE, LatestOffsets
+from ottla.storage.cleaning.batch_retention import (
+    DROP,
+    BatchRetention,
+    RetentionBounds,
+    RetentionDecision,
+    RetentionFate,
+    RetentionProducers,
+)
+from ottla.storage.cleaning.live_offsets import LiveOffsets
+from ottla.storage.cleaning.offset_map import PIECE, OffsetMap
 from ottla.storage.cleaning.output import CleanedFiles
+from ottla.storage.cleaning.segment_swap import SegmentSwap
 from ottla.storage.cleaning.state import CleaningState
 from ottla.storage.cleaning.steps import Steps, Wait
 from ottla.storage.cleaning.transactions import CleanedTransactions
-from ottla.storage.home import Home
-from ottla.storage.index import MAX_RELATIVE_OFFSET
-from ottla.storage.producer_state import marker_of
-from ottla.storage.segment import Segment
-from ottla.storage.segments import Segments
+from ottla.storage.indexes.index import MAX_RELATIVE_OFFSET
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.producers.producer_state import marker_of
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segments import SegmentList
 from ottla.types import TopicPartition
+
+# Which neighbouring segments are rewritten into one. Arithmetic on plain numbers.
+
+
+class Extent(NamedTuple):
+    """A segment, as far as grouping asks."""
+
+    base_offset: int
+    end_offset: int
+    """Where the next one begins."""
+    size: int
+    """Bytes of its log file."""
+    index_size: int
+    """Bytes of the larger of its indexes."""
+
+
+def groups(segments: Sequence[Extent], segment_bytes: int, index_bytes: int) -> list[list[Extent]]:
+    """Runs of neighbours that fit one segment in bytes, in bytes of index and in relative offsets, in order."""
+    found: list[list[Extent]] = []
+    size = index_size = 0
+    for segment in segments:
+        size, index_size = size + segment.size, index_size + segment.index_size
+        fits = found and size <= segment_bytes and index_size <= index_bytes
+        if fits and segment.end_offset - 1 - found[-1][0].base_offset <= MAX_RELATIVE_OFFSET:
+            found[-1].append(segment)
+        else:
+            found.append([segment])
+            size, index_size = segment.size, segment.index_size
+    return found
+
 
 CHUNK: Final = 256 * 1024
 """Bytes that are read at a time; one batch may be larger."""
-MODERNIZE_JOB: Final = "ottla.record.modernizing:modernized"
+MODERNIZE_JOB: Final = "ottla.record.up_conversion:modernized"
 LOT: Final = 256
 """Batches that are given to a worker, and decided upon, at a time."""
 
@@ -48,13 +84,13 @@ def _nothing() -> Steps[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CleaningTask:
     """What a pass is to do."""
 
     tp: TopicPartition
     directory: str
     config: TopicConfig
-    segments: Segments
+    segments: SegmentList
     state: CleaningState
     start_offset: int
     """The log start: nothing below it is looked at."""
@@ -62,8 +98,8 @@ class Task:
     """Where the last pass ended."""
     until: int
     """Where this one must end: a segment's base offset, at or below the last stable offset and the active segment."""
-    producers: Producers
-    bounds: Bounds
+    producers: RetentionProducers
+    bounds: RetentionBounds
     dedupe_bytes: int
     max_batch_bytes: int
     """What a batch may expand to."""
@@ -103,7 +139,9 @@ def unpaced(_: int) -> Wait | None:
 class CleaningPass:
     """The work on one log; `steps` once."""
 
-    def __init__(self, home: Home, workers: Workers, task: Task, pace: Callable[[int], Wait | None] = unpaced) -> None:
+    def __init__(
+        self, home: LogDirContext, workers: Workers, task: CleaningTask, pace: Callable[[int], Wait | None] = unpaced
+    ) -> None:
         """`pace` is told the bytes that were read or written, and may name something to be waited for."""
         self._home = home
         self._workers = workers
@@ -135,24 +173,24 @@ class CleaningPass:
     def _both(self) -> Steps[Cleaned]:
         task = self._task
         yield from task.secure()
-        latest = LatestOffsets(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
+        latest = OffsetMap(max(task.dirty_from, task.start_offset), task.dedupe_bytes)
         yield from self._gather(latest)
         alive = yield from self._alive(latest)
-        judge = Judge(latest, alive, self._transactions, task.producers, task.bounds)
+        judge = BatchRetention(latest, alive, self._transactions, task.producers, task.bounds)
         before = after = 0
         for group in self._groups(latest.end_offset):
             before += sum(segment.size for segment in group)
-            fresh = yield from self._rewrite(group, judge)
+            fresh = yield from self._rewrite_group(group, judge)
             after += fresh.size
         cleaned = Cleaned(latest.end_offset, before, after, self._bytes_read, latest.used)
-        while latest.forget():
+        while latest.release_memory():
             yield self._breathe
-        self._check(())
+        self._check_segments(())
         return cleaned
 
     # -- first pass ----------------------------------------------------------------------------------------------------
 
-    def _gather(self, latest: LatestOffsets) -> Steps[None]:
+    def _gather(self, latest: OffsetMap) -> Steps[None]:
         start = latest.start_offset
         seen = CleanedTransactions([txn for txn in self._aborted if txn.last_offset >= start])
         first = self._task.segments.floor(start)
@@ -161,17 +199,17 @@ class CleaningPass:
             while pos < segment.size:
                 chunk, size = yield from self._chunk(segment, pos)
                 for lot in _lots(chunk):
-                    yield from self._note(lot, seen, latest)
+                    yield from self._map_keys(lot, seen, latest)
                     if latest.full:
                         return
                 pos += size
         latest.skip(self._task.until - 1)
 
-    def _note(self, lot: list[Batch], seen: CleanedTransactions, latest: LatestOffsets) -> Steps[None]:
+    def _map_keys(self, lot: list[Batch], seen: CleanedTransactions, latest: OffsetMap) -> Steps[None]:
         """Take the keys of some batches into the map, as far as there is room."""
         counting = [batch for batch in lot if not self._counts_for_nothing(*batch, seen)]
         fresh = [batch for batch in counting if batch[1].last_offset >= latest.end_offset]
-        at, begin = 0, Place()
+        at, begin = 0, ReadPosition()
         while at < len(fresh):
             pieces = yield from self._keys([batch for batch, _ in fresh[at:]], begin)
             for (_, header), keys in zip(fresh[at:], pieces, strict=False):
@@ -187,7 +225,7 @@ class CleaningPass:
             return True
         return seen.is_aborted(header) or not header.record_count
 
-    def _add(self, latest: LatestOffsets, header: BatchHeader, keys: Keys) -> Steps[None]:
+    def _add(self, latest: OffsetMap, header: BatchHeader, keys: Keys) -> Steps[None]:
         for start in range(0, len(keys.keys), PIECE):
             piece = keys.piece(start, start + PIECE)
             yield from self._rest_before(len(piece.keys))
@@ -197,14 +235,14 @@ class CleaningPass:
         if keys.rest is None:
             latest.skip(header.last_offset)
 
-    def _alive(self, latest: LatestOffsets) -> Steps[Alive]:
+    def _alive(self, latest: OffsetMap) -> Steps[LiveOffsets]:
         """What of the part that was gone through stays, now that all of it is known."""
         pieces = []
         for piece in latest.packed():
             pieces.append(piece)
             yield self._breathe
         offsets, tombstones = yield from self._work("sorted_offsets", b"".join(pieces))
-        return Alive(latest.start_offset, latest.end_offset, offsets, tombstones)
+        return LiveOffsets(latest.start_offset, latest.end_offset, offsets, tombstones)
 
     # -- second pass ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +262,7 @@ class CleaningPass:
             for group in groups(extents, config.segment_bytes, config.segment_index_bytes)
         ]
 
-    def _rewrite(self, group: Sequence[Segment], judge: Judge) -> Steps[Segment]:
+    def _rewrite_group(self, group: Sequence[Segment], judge: BatchRetention) -> Steps[Segment]:
         task = self._task
         files = self._files = CleanedFiles(self._home.disk, task.directory, group[0].base_offset, task.config)
         kept = len(self._transactions.kept)
@@ -232,18 +270,18 @@ class CleaningPass:
             for segment in group:
                 yield from self._rewrite_segment(segment, judge, files)
             yield from files.finish(self._transactions.kept[kept:])
-            self._check(group)
+            self._check_segments(group)
         except Failure:
             files.close()
             if not task.state.closed:
                 files.discard(self._home)
             raise
-        exchange = SegmentExchange(
+        exchange = SegmentSwap(
             self._home, task.directory, task.segments, task.state, files, group, task.config
         )  # fmt: skip
         return (yield from exchange.steps())
 
-    def _rewrite_segment(self, segment: Segment, judge: Judge, files: CleanedFiles) -> Steps[None]:
+    def _rewrite_segment(self, segment: Segment, judge: BatchRetention, files: CleanedFiles) -> Steps[None]:
         pos = 0
         while pos < segment.size:
             chunk, size = yield from self._chunk(segment, pos)
@@ -254,12 +292,12 @@ class CleaningPass:
                 yield from self._pay(sum(len(batch) for batch, _ in written))
             pos += size
 
-    def _judged(self, lot: list[Batch], judge: Judge) -> Steps[list[Verdict]]:
+    def _judged(self, lot: list[Batch], judge: BatchRetention) -> Steps[list[RetentionDecision]]:
         """What becomes of each of some batches."""
         verdicts = [self._at_once(judge, *batch) for batch in lot]
         asked = [slot for slot, verdict in enumerate(verdicts) if verdict is None]
         keep, has_tombstones = bytearray(), False
-        at, begin = 0, Place()
+        at, begin = 0, ReadPosition()
         while at < len(asked):
             pieces = yield from self._keys([lot[slot][0] for slot in asked[at:]], begin)
             for slot, keys in zip(asked[at:], pieces, strict=False):
@@ -276,13 +314,13 @@ class CleaningPass:
             at, begin = _after(at, pieces)
         return [verdict for verdict in verdicts if verdict is not None]
 
-    def _at_once(self, judge: Judge, batch: bytes, header: BatchHeader) -> Verdict | None:
+    def _at_once(self, judge: BatchRetention, batch: bytes, header: BatchHeader) -> RetentionDecision | None:
         """The verdict on a batch where no keys are needed for it."""
         if header.is_control:
             return judge.control(header, marker_of(memoryview(batch), 0))
         return judge.without_keys(header)
 
-    def _changed(self, lot: list[Batch], verdicts: list[Verdict]) -> Steps[list[Batch]]:
+    def _changed(self, lot: list[Batch], verdicts: list[RetentionDecision]) -> Steps[list[Batch]]:
         """The batches as they are to be, in their order."""
         rewrites = [
             rewrite
@@ -292,7 +330,9 @@ class CleaningPass:
         again = yield from self._work("rewritten", rewrites, self._task.max_batch_bytes)
         fresh = iter(again)
         return [
-            (new := next(fresh), header_at(new)) if verdict.fate in (Fate.REWRITE, Fate.BARE) else batch
+            (new := next(fresh), header_at(new))
+            if verdict.fate in (RetentionFate.REWRITE, RetentionFate.BARE)
+            else batch
             for batch, verdict in zip(lot, verdicts, strict=True)
             if verdict is not DROP
         ]
@@ -304,7 +344,7 @@ class CleaningPass:
         found = [segments[slot] for slot in range(first, len(segments))]
         return [segment for segment in found if segment.base_offset < offset and not segment.active]
 
-    def _keys(self, batches: list[bytes], begin: Place) -> Steps[list[Keys]]:
+    def _keys(self, batches: list[bytes], begin: ReadPosition) -> Steps[list[Keys]]:
         found: list[Keys] = yield from self._work("keys_of", batches, self._task.max_batch_bytes, begin)
         return found
 
@@ -331,13 +371,13 @@ class CleaningPass:
 
         Messages of formats v0 and v1 come as the batches that they would be today.
         """
-        self._check([segment])
+        self._check_segments([segment])
         size = min(CHUNK, segment.size - pos)
-        data = yield from self._read(segment, pos, size)
+        data = yield from self._read_segment(segment, pos, size)
         try:
             size, is_old = _extent(data)
             if not size and (first := entry_at(data, 0, len(data))) is not None:
-                data = yield from self._read(segment, pos, first[1] + LOG_OVERHEAD)
+                data = yield from self._read_segment(segment, pos, first[1] + LOG_OVERHEAD)
                 size, is_old = _extent(data)
             if is_old:
                 data = yield from self._job(MODERNIZE_JOB, data[:size], self._task.max_batch_bytes)
@@ -361,7 +401,7 @@ class CleaningPass:
         far = header.last_offset - segment.base_offset
         return header.last_offset_delta >= 0 and far <= MAX_RELATIVE_OFFSET and 0 <= header.record_count * 7 <= room
 
-    def _read(self, segment: Segment, pos: int, size: int) -> Steps[bytes]:
+    def _read_segment(self, segment: Segment, pos: int, size: int) -> Steps[bytes]:
         data = bytes((yield lambda done: segment.file.read(pos, size, done)))
         self._looked_at = 0
         self._bytes_read += len(data)
@@ -383,7 +423,7 @@ class CleaningPass:
         """Let others come in between."""
         self._task.segments.active.file.read(0, 0, done)
 
-    def _check(self, segments: Sequence[Segment]) -> None:
+    def _check_segments(self, segments: Sequence[Segment]) -> None:
         """Retention, truncation or deletion may have been here meanwhile."""
         task = self._task
         present = {id(segment) for segment in task.segments} if segments else set()
@@ -396,16 +436,16 @@ def _lots(chunk: list[Batch]) -> list[list[Batch]]:
     return [chunk[at : at + LOT] for at in range(0, len(chunk), LOT)]
 
 
-def _after(at: int, pieces: list[Keys]) -> tuple[int, Place]:
+def _after(at: int, pieces: list[Keys]) -> tuple[int, ReadPosition]:
     """Where asking for keys goes on: the batch, and the place in it."""
     rest = pieces[-1].rest
-    return (at + len(pieces), Place()) if rest is None else (at + len(pieces) - 1, rest)
+    return (at + len(pieces), ReadPosition()) if rest is None else (at + len(pieces) - 1, rest)
 
 
-def _rewrite_of(batch: bytes, verdict: Verdict) -> Rewrite | None:
-    if verdict.fate is Fate.REWRITE:
+def _rewrite_of(batch: bytes, verdict: RetentionDecision) -> Rewrite | None:
+    if verdict.fate is RetentionFate.REWRITE:
         return Rewrite(batch, verdict.keep, verdict.delete_horizon_ms)
-    return Rewrite(batch, b"", None) if verdict.fate is Fate.BARE else None
+    return Rewrite(batch, b"", None) if verdict.fate is RetentionFate.BARE else None
 
 
 def _extent(data: bytes) -> tuple[int, bool]:

@@ -1,7 +1,7 @@
 """The segment that several are rewritten into: its files while they are written.
 
 Zone: deterministic. `.cleaned` while it is written, `.swap` when it is complete, and its own name when what it replaces
-is gone for good (`exchange`): after a stop at any moment `leftovers` finds either the old segments or the new one.
+is gone for good (`segment_swap`): after a stop at any moment `leftovers` finds either the old segments or the new one.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ottla.config.topic import TopicConfig
 from ottla.record.batch import BatchHeader
 from ottla.seams import Disk, Failure, Kind
 from ottla.storage.cleaning.steps import Steps
-from ottla.storage.home import Home
-from ottla.storage.index import OffsetIndex, TimeIndex
+from ottla.storage.indexes.index import OffsetIndex, TimeIndex
+from ottla.storage.indexes.txn_index import AbortedTransaction, TxnIndex
 from ottla.storage.layout import (
     CLEANED,
     INDEX,
@@ -24,7 +24,7 @@ from ottla.storage.layout import (
     TXN_INDEX,
     file_name,
 )
-from ottla.storage.txn_index import AbortedTransaction, TxnIndex
+from ottla.storage.log_dir_context import LogDirContext
 from ottla.types import NO_TIMESTAMP
 
 MAX_BYTES: Final = 2**31 - 1
@@ -60,11 +60,11 @@ class CleanedFiles:
             raise Failure(Kind.NOT_DONE, f"{self._path(LOG)} would be larger than {MAX_BYTES} bytes")
         position = self.log.append([batch for batch, _ in batches]) if batches else 0
         for batch, header in batches:
-            self._note(position, header)
+            self._index_batch(position, header)
             self._since += len(batch)
             position += len(batch)
 
-    def _note(self, position: int, header: BatchHeader) -> None:
+    def _index_batch(self, position: int, header: BatchHeader) -> None:
         if header.max_timestamp > self._latest:
             self._latest, self._offset_of_latest = header.max_timestamp, header.last_offset
         if self._since > self._interval and not self._index.full and not self._time_index.full:
@@ -97,7 +97,7 @@ class CleanedFiles:
         for each in (self.log, self._index, self._time_index, self._txn_index):
             each.close()
 
-    def discard(self, home: Home) -> None:
+    def discard(self, home: LogDirContext) -> None:
         """Remove the files, off the loop: they may be large."""
         for kind in SEGMENT_SUFFIXES:
             home.unlink(self._path(kind))

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from ottla.storage.segment import Segment
+from ottla.storage.segments.segment import Segment
 
 
-class Exchange(Protocol):
+class OngoingSwap(Protocol):
     """Segments whose place is being taken by another one."""
 
     def finish_now(self) -> None:
@@ -36,7 +36,7 @@ class CleaningState:
         """Where the pass that is under way has to end; None when none is."""
         self.closed = False
         """The log is out of service, or its directory has another name: no more of its files are touched."""
-        self.exchange: Exchange | None = None
+        self.exchange: OngoingSwap | None = None
         """While it is there, the names of some segments are neither the old ones nor the new ones."""
         self.uncleanable: str | None = None
         """Why this log is not compacted any more."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ottla.record.batch import BatchHeader
 from ottla.record.control import Marker
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.indexes.txn_index import AbortedTransaction
 
 
 class CleanedTransactions:

@@ -50,7 +50,7 @@ class Gaps:
         self.pairs = array("q")
         self._last = -1
 
-    def note(self, offset: int) -> None:
+    def check_offset(self, offset: int) -> None:
         """The next record's offset. Like Kafka's tool, a file begins after -1."""
         if offset != self._last + 1:
             self.pairs.extend((self._last, offset))
@@ -96,7 +96,7 @@ def _modern(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> I
     yield Batch(header, frame.position, file.checksum(frame) == header.crc)
     if options.deep:
         for record in records_of(file.batch(frame), 0, max_bytes=BATCH_MAX):
-            gaps.note(record.offset)
+            gaps.check_offset(record.offset)
             yield _record_line(header, record, options)
 
 
@@ -158,7 +158,7 @@ def _legacy(file: BatchFile, frame: Frame, options: LogOptions, gaps: Gaps) -> I
     )
     if options.deep:
         for inner in legacy.messages_in(message, BATCH_MAX):
-            gaps.note(inner.offset)
+            gaps.check_offset(inner.offset)
             content = options.decoder(inner.offset, inner.key, inner.value) if options.contents else None
             verdict = (("isValid", inner.valid), ("crc", inner.crc))
             yield RecordLine(

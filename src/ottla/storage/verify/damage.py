@@ -10,7 +10,7 @@ from typing import Final
 
 from ottla.record.batch import ATTRIBUTES_POS, HEADER_SIZE, LOG_OVERHEAD, MAGIC_V2, unpack_header
 from ottla.record.crc import crc32c
-from ottla.storage.scan import Readable
+from ottla.storage.segments.scan import Readable
 
 _CHUNK: Final = 4 << 20
 _SEARCHED_MAX: Final = 256 << 20

@@ -1,7 +1,7 @@
 """The two sparse indexes of a segment against its batches, while they pass by; and new ones in their place.
 
-Zone: deterministic. Entries are taken from the bytes of the files; `ottla.storage.index`, which serves look-ups, is not
-used, so that the check does not believe what it checks.
+Zone: deterministic. Entries are taken from the bytes of the files; `ottla.storage.indexes.index`, which serves
+look-ups, is not used, so that the check does not believe what it checks.
 """
 
 from __future__ import annotations

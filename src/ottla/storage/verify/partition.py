@@ -21,6 +21,8 @@ from ottla.storage.checkpoints import (
     parse_partition_metadata,
     parse_snapshot,
 )
+from ottla.storage.indexes.leader_epochs import EpochEntry
+from ottla.storage.indexes.txn_index import AbortedTransaction, IndexChecksum
 from ottla.storage.layout import (
     INCOMPLETE,
     INDEX,
@@ -36,11 +38,9 @@ from ottla.storage.layout import (
     file_name,
     parse_file_name,
 )
-from ottla.storage.leader_epochs import EpochEntry
-from ottla.storage.producer_state import ProducerState, SnapshotEntry, marker_of, replay
-from ottla.storage.scan import Readable
-from ottla.storage.txn_index import AbortedTransaction, Sum
-from ottla.storage.undamaged import valid_batches
+from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay
+from ottla.storage.recovery.valid_prefix import valid_batches
+from ottla.storage.segments.scan import Readable
 from ottla.storage.verify.damage import next_batch
 from ottla.storage.verify.findings import Action, Cut, Finding, Remove, Report, Write
 from ottla.storage.verify.indexes import NewIndexes, OffsetEntries, TimeEntries
@@ -87,7 +87,7 @@ class PartitionCheck:
         self.gaps = marks.compacted
         """Whether offsets are missing between batches: then compaction was here, and segments may begin later."""
         self.intact = True
-        self.sums: dict[str, Sum] = {}
+        self.sums: dict[str, IndexChecksum] = {}
         """What transaction indexes were when they were finished."""
 
     # -- the whole -----------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class PartitionCheck:
             self._find(PARTITION_METADATA, "metadata", f"{error}; {text}")
             return None
 
-    def _sums(self) -> dict[str, Sum]:
+    def _sums(self) -> dict[str, IndexChecksum]:
         content = self._content(TXN_SUMS)
         try:
             return {} if content is None else parse_checksums(content)
@@ -184,7 +184,7 @@ class PartitionCheck:
     def _segments(self, bases: list[int], live: dict[str, FileName]) -> int:
         """Every segment in order; returns the log's end."""
         start = self.snapshots.get(bases[0])
-        self.state.load(start or (), bases[0], 0)
+        self.state.load_entries(start or (), bases[0], 0)
         if 0 <= self.marks.start < bases[0]:
             lost = (self.marks.start, bases[0])
             self._find(file_name(bases[0], LOG), "hole", f"the log starts at {self.marks.start}", lost=lost)
@@ -242,7 +242,7 @@ class PartitionCheck:
 
     # -- what is known of producers and epochs -------------------------------------------------------------------------
 
-    def note(self, file: Readable, position: int, header: HeaderTuple) -> AbortedTransaction | None:
+    def check_batch(self, file: Readable, position: int, header: HeaderTuple) -> AbortedTransaction | None:
         """A batch passes by; an aborted transaction that ends with it."""
         if header[3] == MAGIC_V2 and header[2] >= 0 and (not self.epochs or header[2] > self.epochs[-1].epoch):
             self.epochs.append(EpochEntry(header[2], header[0]))
@@ -354,7 +354,7 @@ class _Walk:
         self.offset_entries.batch(position, header)
         self.time_entries.batch(header)
         self.new.batch(position, size, header)
-        aborted = self.check.note(self.file, position, header)
+        aborted = self.check.check_batch(self.file, position, header)
         if aborted is not None:
             self.aborted.append(aborted)
         self.check.counted(1, size)
@@ -382,7 +382,7 @@ class _Walk:
         if content is None:
             return
         wrong = aborted_in(content, self.aborted, self.base)
-        if not wrong and self.check.sums.get(name) not in (None, Sum(len(content), crc32c(content))):
+        if not wrong and self.check.sums.get(name) not in (None, IndexChecksum(len(content), crc32c(content))):
             wrong = f"it is not what it was when it was finished ({TXN_SUMS})"
         if wrong and (self.sealed or self.check.marks.clean):
             fresh = Write(self.check._path(name), b"".join(map(entry_bytes, self.aborted)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from ottla.storage.scan import Readable
+from ottla.storage.segments.scan import Readable
 
 _SMALL_MAX: Final = 1 << 28
 

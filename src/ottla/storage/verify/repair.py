@@ -20,7 +20,7 @@ def repair(root: str, findings: Iterable[Finding]) -> list[Finding]:
     """
     done = [finding for finding in findings if finding.actions]
     if any(isinstance(action, Cut) for finding in done for action in finding.actions):
-        _remove(os.path.join(root, CLEAN_SHUTDOWN))
+        _remove_path(os.path.join(root, CLEAN_SHUTDOWN))
     for finding in done:
         for action in finding.actions:
             _do(root, action)
@@ -30,15 +30,15 @@ def repair(root: str, findings: Iterable[Finding]) -> list[Finding]:
 def _do(root: str, action: Action) -> None:
     path = os.path.join(root, action.path)
     if isinstance(action, Cut):
-        _cut(path, action.size)
+        _cut_path(path, action.size)
     elif isinstance(action, Write):
         _write(path, action.content)
     else:
         assert isinstance(action, Remove)
-        _remove(path)
+        _remove_path(path)
 
 
-def _cut(path: str, size: int) -> None:
+def _cut_path(path: str, size: int) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         os.ftruncate(descriptor, size)
@@ -57,7 +57,7 @@ def _write(path: str, content: bytes) -> None:
     _sync_directory_of(path)
 
 
-def _remove(path: str) -> None:
+def _remove_path(path: str) -> None:
     if os.path.exists(path):
         os.unlink(path)
         _sync_directory_of(path)

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
-from ottla.storage.producer_state import SnapshotEntry
-from ottla.storage.txn_index import AbortedTransaction
+from ottla.storage.indexes.txn_index import AbortedTransaction
+from ottla.storage.producers.producer_state import SnapshotEntry
 
 TXN_ENTRY: Final = Struct(">hqqqq")
 

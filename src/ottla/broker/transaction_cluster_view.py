@@ -1,0 +1,89 @@
+"""The cluster as transactions see it: which partition is in charge of an id, who leads what, where offsets are.
+
+Zone: deterministic. Looks things up in the image of the cluster; what follows from it stands in `ottla.transactions`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.coordinators import PartitionOf, partition_for
+from ottla.cluster.image import CONSUMER_OFFSETS, INTERNAL_TOPICS, NO_LEADER, TRANSACTION_STATE, TopicImage
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.seams import Clock
+from ottla.types import TopicPartition
+
+SETTLED_MS: Final = 5000
+"""A coordinator younger than this may not have been told yet of topics that its predecessor knew."""
+_NS_PER_MS: Final = 1_000_000
+
+
+class TransactionClusterView:
+    """Implements `ClusterView` and `Topics` of `ottla.transactions`."""
+
+    def __init__(self, cluster: Cluster, hosted: PartitionRegistry, topics: TopicRequests, clock: Clock) -> None:
+        self._cluster = cluster
+        self._hosted = hosted
+        self._topics = topics
+        self._clock = clock
+        self._settled_ns = 0
+        self._partition_of = PartitionOf()
+
+    def took_over(self) -> None:
+        """This broker leads a partition of `__transaction_state` that another led before."""
+        self._settled_ns = self._clock.now().mono_ns + SETTLED_MS * _NS_PER_MS
+
+    # -- for the coordinator -----------------------------------------------------------------------------------------
+
+    def index_of(self, transactional_id: str) -> int:
+        """The partition of `__transaction_state` that is in charge; -1 without the topic."""
+        topic = self._cluster.image.topics.get(TRANSACTION_STATE)
+        return -1 if topic is None else self._partition_of(transactional_id, len(topic.partitions))
+
+    def is_to_lead(self, index: int) -> bool:
+        """Whether the cluster expects this broker to lead a partition of `__transaction_state`."""
+        found = self._cluster.image.partition(TRANSACTION_STATE, index)
+        return found is not None and found.leader == self._cluster.node_id
+
+    def epoch_of(self, index: int) -> int:
+        """The leader epoch of a partition of `__transaction_state` that is led here."""
+        partition = self._hosted.find(TRANSACTION_STATE, index)
+        assert partition is not None, f"{TRANSACTION_STATE}-{index} is led here"
+        return partition.leader_epoch
+
+    def leader_of(self, tp: TopicPartition) -> int | None:
+        """The broker that leads a partition; None while nobody does. Raises KeyError for a partition that is gone.
+
+        What is believed gone gets no marker. So what this broker does not know is only believed gone when it has been
+        the coordinator for a while: until then it may be news that has not come yet.
+        """
+        found = self._cluster.image.partition(*tp)
+        if found is not None:
+            return None if found.leader == NO_LEADER else found.leader
+        if self._clock.now().mono_ns < self._settled_ns:
+            return None
+        raise KeyError(tp)
+
+    # -- for the handlers --------------------------------------------------------------------------------------------
+
+    def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
+        """Why a partition cannot be part of a transaction; NONE when it can. Clients name no internal topics."""
+        if by_client and tp.topic in INTERNAL_TOPICS:
+            return ErrorCode.INVALID_TOPIC_EXCEPTION
+        known = self._cluster.image.partition(*tp) is not None
+        return ErrorCode.NONE if known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+    def offsets_of(self, group_id: str, done: Callable[[TopicPartition | ApiError], None]) -> None:
+        """The partition of `__consumer_offsets` that holds a group's offsets; the topic is made on first need."""
+
+        def found(outcome: TopicImage | ApiError) -> None:
+            if isinstance(outcome, ApiError):
+                done(ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message))
+            else:
+                done(TopicPartition(CONSUMER_OFFSETS, partition_for(group_id, len(outcome.partitions))))
+
+        self._topics.internal(CONSUMER_OFFSETS, found)

@@ -1,0 +1,4 @@
+"""The commands: a module per command, with a click command of the same name.
+
+Zone: real.
+"""

@@ -1,0 +1,42 @@
+"""`ottla broker`: the brokers of a cluster.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import click
+
+from ottla.cli.log_dirs import log_dirs, move
+from ottla.cli.options import common_options, connect, output_option
+from ottla.cli.views.output import write, write_json, write_jsonl, write_table
+
+
+@click.group()
+def broker() -> None:
+    """Look at the brokers and their log directories."""
+
+
+broker.add_command(log_dirs)
+broker.add_command(move)
+
+
+@broker.command("list")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def list_(output: str) -> None:
+    """List the live brokers: where they are, and how many partitions they lead and hold."""
+    from ottla.cli.views.cluster_views import read_cluster
+    from ottla.client import Admin
+
+    with connect() as client:
+        state = read_cluster(Admin(client))
+    if output == "name":
+        for each in state.brokers():
+            write(str(each.node.node_id))
+    elif output == "json":
+        write_json([each.document() for each in state.brokers()])
+    elif output == "jsonl":
+        write_jsonl(each.document() for each in state.brokers())
+    else:
+        write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

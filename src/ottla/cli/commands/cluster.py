@@ -1,0 +1,51 @@
+"""`ottla cluster`: what state the cluster is in, at one look.
+
+Zone: real. Counts what metadata tells; changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.options import common_options, connect, output_option
+from ottla.cli.views.output import write, write_json, write_jsonl, write_table
+
+if TYPE_CHECKING:
+    from ottla.cli.views.cluster_views import ClusterState
+
+
+@click.group()
+def cluster() -> None:
+    """Look at a cluster as a whole."""
+
+
+@cluster.command()
+@output_option("table", "json", "jsonl")
+@common_options
+def describe(output: str) -> None:
+    """Show the brokers, and how many partitions are in which state. Exit code 0 even when some are not well."""
+    from ottla.cli.views.cluster_views import read_cluster
+    from ottla.client import Admin
+
+    with connect() as client:
+        state = read_cluster(Admin(client))
+    if output == "json":
+        write_json(state.document())
+    elif output == "jsonl":
+        write_jsonl([state.document()])
+    else:
+        _write_state(state)
+
+
+def _write_state(state: ClusterState) -> None:
+    document = state.document()
+    for label, key in (("Cluster", "cluster_id"), ("Controller", "controller")):
+        write(f"{label + ':':14}{document[key] if document[key] is not None else 'none'}")
+    write(f"{'Topics:':14}{document['topics']} ({document['internal_topics']} internal)")
+    write(f"{'Partitions:':14}{document['partitions']}")
+    for name in ("under_replicated", "under_min_isr", "offline", "not_preferred", "reassigning"):
+        write(f"  {name.replace('_', ' ') + ':':18}{document[name] if document[name] is not None else 'unknown'}")
+    write("")
+    write_table(("ID", "ADDRESS", "RACK", "CONTROLLER", "LEADS", "REPLICAS", "OUT OF SYNC"), state.broker_rows())

@@ -1,0 +1,190 @@
+"""`ottla consume`: records of a topic to stdout.
+
+Zone: real. Which records, in which form; reading them is `range_reading`'s, or `group_reading`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.name_options import groups, named_topic, topic_words
+from ottla.cli.options import ClientSettings, common_options, given, remember_output
+from ottla.cli.reading.outage import outage_settings
+from ottla.cli.views.printer import Printer
+
+if TYPE_CHECKING:
+    from ottla.cli.reading.filters import Filter
+    from ottla.cli.reading.offset_grammar import OffsetRange
+    from ottla.cli.views.record_text import Piece, Placed
+
+_RECORDS = 1_000
+"""So many are taken at a time, unless `max.poll.records` is set."""
+
+
+@click.command()
+@topic_words
+@click.option("-g", "--group", metavar="GROUP", shell_complete=groups, help="Share the partitions with this group.")
+@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Only this one.")
+@click.option("--offset", metavar="OFFSETS", help="start, end, N, +N, -N, @TIME, or FROM:TO of these; end by default.")
+@click.option("--from-beginning", is_flag=True, help="The same as --offset start.")
+@click.option("-n", "--count", "--max-messages", "count", type=click.IntRange(min=0), help="Stop after so many.")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end that the partitions have now.")
+@click.option("--follow", is_flag=True, help="Wait for more at the end; the default without an upper bound.")
+@click.option("-f", "--format", "format_text", metavar="TEXT", help="As kcat: %s value, %k key, %o offset, %T …")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["value", "wide", "json", "jsonl"]),
+    default="value",
+    show_default=True,
+    callback=remember_output,
+    help="wide: partition, offset, timestamp, key and value, with tabs.",
+)
+@click.option("--formatter", metavar="NAME", help="Of internal topics: offsets, groups, transactions, offsets-1.0.")
+@click.option("--isolation", type=click.Choice(["read_uncommitted", "read_committed"]), help="Of transactions.")
+@click.option("--key", "keys", multiple=True, metavar="TEXT", help="Only records whose key contains this.")
+@click.option("--value", "values", multiple=True, metavar="TEXT", help="Only records whose value contains this.")
+@click.option("--header", "headers", multiple=True, metavar="NAME[=TEXT]", help="Only records with such a header.")
+@click.option("--key-regex", "key_regexes", multiple=True, metavar="REGEX", help="The same with a pattern.")
+@click.option("--value-regex", "value_regexes", multiple=True, metavar="REGEX", help="The same with a pattern.")
+@click.option("--header-regex", "header_regexes", multiple=True, metavar="NAME=REGEX", help="The same with a pattern.")
+@common_options
+def consume(
+    topic: str | None,
+    topic_option: str | None,
+    group: str | None,
+    partitions: tuple[int, ...],
+    offset: str | None,
+    from_beginning: bool,
+    count: int | None,
+    exit_at_end: bool,
+    follow: bool,
+    format_text: str | None,
+    output: str,
+    formatter: str | None,
+    isolation: str | None,
+    keys: tuple[str, ...],
+    values: tuple[str, ...],
+    headers: tuple[str, ...],
+    key_regexes: tuple[str, ...],
+    value_regexes: tuple[str, ...],
+    header_regexes: tuple[str, ...],
+) -> None:
+    """Read records of TOPIC: values only, a line each, unless -o or -f say otherwise.
+
+    All filters must hold. With --timeout, stops with exit code 5 when no record came for that long.
+    """
+    name = named_topic(topic, topic_option)
+    if offset is not None and from_beginning:
+        raise click.UsageError("--offset does not go with --from-beginning")
+    if follow and exit_at_end:
+        raise click.UsageError("--follow does not go with --exit-at-end")
+    bounds = _bounds("start" if from_beginning else offset or "end")
+    chosen = _filters(keys, values, headers, key_regexes, value_regexes, header_regexes)
+    render = _renderer(output, format_text, formatter)
+    settings: ClientSettings = {} if isolation is None else {"isolation.level": isolation}
+    printer = Printer(count, chosen, render)
+    if group is None:
+        _run(name, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
+    else:
+        _run_in_group(name, group, partitions, bounds, settings, printer, exit_at_end=exit_at_end)
+
+
+def _bounds(text: str) -> OffsetRange:
+    from ottla.cli.reading.offset_grammar import parse_range
+    from ottla.client.retry import wall_ms
+
+    try:
+        return parse_range(text, wall_ms())
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _filters(
+    keys: Sequence[str],
+    values: Sequence[str],
+    headers: Sequence[str],
+    key_regexes: Sequence[str],
+    value_regexes: Sequence[str],
+    header_regexes: Sequence[str],
+) -> Filter:
+    from ottla.cli.reading.filters import all_of, contains, matches, on_header, on_key, on_value
+
+    try:
+        return all_of(
+            [
+                *(on_key(contains(text)) for text in keys),
+                *(on_value(contains(text)) for text in values),
+                *(on_header(text, contains) for text in headers),
+                *(on_key(matches(text)) for text in key_regexes),
+                *(on_value(matches(text)) for text in value_regexes),
+                *(on_header(text, matches) for text in header_regexes),
+            ]
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _renderer(output: str, format_text: str | None, formatter: str | None) -> Piece:
+    import json
+
+    from ottla.cli.views.record_text import compile_format, to_json
+
+    if format_text is not None or formatter is not None:
+        from ottla.cli.views import internal_records
+
+        try:
+            return compile_format(format_text or "") if formatter is None else internal_records.formatter(formatter)
+        except ValueError as error:
+            raise click.UsageError(str(error)) from error
+    if output in ("json", "jsonl"):
+        indent = 2 if output == "json" else None
+        separators = None if output == "json" else (",", ":")
+
+        def document(at: Placed) -> bytes:
+            fields = to_json(at.topic, at.partition, at.record)
+            return json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators).encode() + b"\n"
+
+        return document
+    return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")
+
+
+def _run(
+    topic: str,
+    partitions: Sequence[int],
+    bounds: OffsetRange,
+    settings: ClientSettings,
+    printer: Printer,
+    *,
+    exit_at_end: bool,
+) -> None:
+    from ottla.cli.clients import make_consumer
+    from ottla.cli.reading.range_reading import RangeReading
+
+    # What is gone below us is an error, not a jump; and whatever group a context names, nothing is committed here.
+    defaults: ClientSettings = {"auto.offset.reset": "none", "max.poll.records": _RECORDS, **outage_settings()}
+    with make_consumer(defaults, settings | {"enable.auto.commit": False}) as consumer:
+        RangeReading(consumer, printer, given("timeout_s", 0.0)).run(topic, partitions, bounds, exit_at_end=exit_at_end)
+
+
+def _run_in_group(
+    topic: str,
+    group: str,
+    partitions: Sequence[int],
+    bounds: OffsetRange,
+    settings: ClientSettings,
+    printer: Printer,
+    *,
+    exit_at_end: bool,
+) -> None:
+    from ottla.cli.reading.group_reading import GroupReading
+    from ottla.cli.reading.offset_grammar import END, START, OffsetRange
+
+    resets = {OffsetRange(START): "earliest", OffsetRange(END): "latest"}
+    if partitions or bounds not in resets:
+        raise click.UsageError("a group has its own partitions and offsets: see ottla group reset")
+    settings = {**settings, "group.id": group, "enable.auto.commit": False, "auto.offset.reset": resets[bounds]}
+    GroupReading(topic, settings, printer, given("timeout_s", 0.0), exit_at_end=exit_at_end).run()

@@ -1,0 +1,288 @@
+"""`ottla group`: look at consumer groups and their lag, reset and delete what they have committed.
+
+Zone: real. Command-line words to admin calls, and their results to stdout.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ottla.cli.commands.topic import confirm, exit_with_errors
+from ottla.cli.name_options import groups, topics
+from ottla.cli.options import common_options, connect, output_option, print_note
+from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+
+if TYPE_CHECKING:
+    from ottla.cli.reading.offset_grammar import Bound
+    from ottla.cli.views.group_views import GroupState
+    from ottla.types import TopicPartition
+
+F = TypeVar("F", bound=Callable[..., Any])
+_OFFSETS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "CURRENT-OFFSET",
+    "LOG-END-OFFSET",
+    "LAG",
+    "CONSUMER-ID",
+    "HOST",
+    "CLIENT-ID",
+)
+
+
+@click.group()
+def group() -> None:
+    """Look at consumer groups, their lag, and change their offsets."""
+
+
+@group.command("list")
+@click.option("--state", "states", multiple=True, metavar="STATE", help="Only groups in this state: Stable, Empty, …")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def list_(states: tuple[str, ...], output: str) -> None:
+    """List groups."""
+    from ottla.client.admin.groups import GroupAdmin
+
+    with connect() as cluster:
+        found, failed = GroupAdmin(cluster).list_groups(states)
+    if output == "name":
+        for each in found:
+            write(each.group_id)
+    elif output in ("json", "jsonl"):
+        _write_documents(output, [each._asdict() for each in found])
+    else:
+        rows = [(each.group_id, each.state, each.protocol_type or None, each.coordinator) for each in found]
+        write_table(("GROUP", "STATE", "PROTOCOL TYPE", "COORDINATOR"), rows)
+    exit_with_errors({str(node): error for node, error in failed.items()})
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=groups)
+@click.option("--members", "view", flag_value="members", help="Show the members instead of the offsets.")
+@click.option("--state", "view", flag_value="state", help="Show the state of the group only.")
+@click.option("--offsets", "view", flag_value="offsets", default=True, help="Show offsets and lag (the default).")
+@output_option("table", "json", "jsonl")
+@common_options
+def describe(names: tuple[str, ...], view: str, output: str) -> None:
+    """Show offsets, lag, owners, members of groups."""
+    results = _read_groups(names)
+    found = [result for result in results.values() if not isinstance(result, Exception)]
+    if output in ("json", "jsonl"):
+        _write_documents(output, [each.document() for each in found])
+    elif view == "state":
+        write_table(
+            ("GROUP", "COORDINATOR", "ASSIGNMENT-STRATEGY", "STATE", "#MEMBERS"),
+            [(each.view.group_id, each.view.coordinator, each.view.protocol or None, each.view.state,
+              len(each.view.members)) for each in found],
+        )  # fmt: skip
+    elif view == "members":
+        write_table(
+            ("GROUP", "CONSUMER-ID", "INSTANCE-ID", "HOST", "CLIENT-ID", "#PARTITIONS"),
+            [(each.view.group_id, member.member_id, member.instance_id, member.host, member.client_id,
+              len(member.assignment)) for each in found for member in each.view.members],
+        )  # fmt: skip
+    else:
+        for each in found:
+            if not each.view.members:
+                print_note(f"group {each.view.group_id} has no active members")
+        write_table(_OFFSETS, [row.row(each.view.group_id) for each in found for row in each.partitions])
+    exit_with_errors(results)
+
+
+@group.command()
+@click.argument("names", nargs=-1, shell_complete=groups)
+@output_option("table", "json", "jsonl")
+@common_options
+def lag(names: tuple[str, ...], output: str) -> None:
+    """Show how far groups are behind, the worst first; all groups when none is named."""
+    results = _read_groups(names or None)
+    found = sorted(
+        (result for result in results.values() if not isinstance(result, Exception)),
+        key=lambda each: (-each.lag, each.view.group_id),
+    )
+    if output in ("json", "jsonl"):
+        documents: list[Json] = [
+            {"group": each.view.group_id, "state": each.view.state, "members": len(each.view.members),
+             "partitions": len(each.partitions), "lag": each.lag, "worst_lag": each.worst}
+            for each in found
+        ]  # fmt: skip
+        _write_documents(output, documents)
+    else:
+        rows = [(e.view.group_id, e.view.state, len(e.view.members), len(e.partitions), e.lag, e.worst) for e in found]
+        write_table(("GROUP", "STATE", "MEMBERS", "PARTITIONS", "LAG", "WORST PARTITION"), rows)
+    exit_with_errors(results)
+
+
+def _read_groups(names: Sequence[str] | None) -> dict[str, GroupState | Exception]:
+    from ottla.cli.views.group_views import read_group
+    from ottla.client import Admin, ClientError
+    from ottla.client.admin.groups import GroupAdmin
+
+    results: dict[str, GroupState | Exception] = {}
+    with connect() as cluster:
+        groups, admin = GroupAdmin(cluster), Admin(cluster)
+        if names is None:
+            listed, failed = groups.list_groups()
+            names = [each.group_id for each in listed]
+            results |= {f"broker {node}": error for node, error in failed.items()}
+        for name in dict.fromkeys(names):
+            try:
+                results[name] = read_group(groups, admin, name)
+            except ClientError as error:
+                results[name] = error
+    return results
+
+
+# -- changing ----------------------------------------------------------------------------------------------------------
+
+
+def _where_to(command: F) -> F:
+    """The ways to say where offsets are to be, each as in Kafka's own tool, and one that says it all."""
+    for name, kind, text in reversed(
+        (
+            ("--to", str, "start, end, N, +N after the start, -N before the end, or @TIME."),
+            ("--to-offset", int, "This offset."),
+            ("--to-datetime", str, "The first record at or after this time: 2026-11-21T08:30:00Z."),
+            ("--by-duration", str, "The first record of so long ago: 90s, 5m, 1h, 2d."),
+            ("--shift-by", int, "So many records on (or back) from where the group is."),
+        )
+    ):
+        command = click.option(name, type=kind, help=text)(command)
+    for name, text in (
+        ("--to-current", "Where the group is now: to save that."),
+        ("--to-latest", "The end."),
+        ("--to-earliest", "The start."),
+    ):
+        command = click.option(name, is_flag=True, help=text)(command)
+    return command
+
+
+@group.command()
+@click.argument("name", shell_complete=groups)
+@click.option(
+    "-t", "--topic", "topics", multiple=True, metavar="TOPIC[:P,P]", shell_complete=topics,
+    help="Only these; else all it committed.",
+)  # fmt: skip
+@_where_to
+@click.option("--execute", is_flag=True, help="Do it; without this the new offsets are only shown.")
+@output_option("table", "json", "jsonl")
+@common_options
+def reset(name: str, topics: tuple[str, ...], execute: bool, output: str, **where_to: Any) -> None:
+    """Set the offsets of a group that has no members. Shows the new offsets, and with --execute commits them."""
+    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of, targets
+    from ottla.client import Admin, ClientError
+    from ottla.client.admin.groups import GroupAdmin
+
+    bound, shift = _parse_where(where_to)
+    try:
+        wanted = parse_topics(topics)
+    except ValueError as wrong:
+        raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+    with connect() as cluster:
+        groups, admin = GroupAdmin(cluster), Admin(cluster)
+        offsets = groups.group_offsets(name)
+        current = {tp: each.offset for tp, each in offsets.items() if not isinstance(each, ClientError)}
+        places = partitions_of(admin, wanted, current)
+        new = targets(admin, dict.fromkeys(places, bound), current, shift)
+        results: Mapping[TopicPartition, Exception | None] = {}
+        if execute and new:
+            results = explain_use(groups, name, groups.alter_group_offsets(name, new))
+    done = {tp: offset for tp, offset in new.items() if results.get(tp) is None}
+    _write_offsets(output, name, current, done)
+    if not execute:
+        print_note("nothing was changed: --execute does it")
+    exit_with_errors({str(tp): error for tp, error in results.items()})
+
+
+def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
+    """Where offsets are to be: a bound, or (it is None otherwise) a shift."""
+    from ottla.cli.reading.offset_grammar import END, START, parse_range
+
+    said = {name: value for name, value in given.items() if value not in (None, False)}
+    if len(said) != 1:
+        raise click.UsageError("say once where to: --to, --to-earliest, --to-latest, --to-offset, --shift-by, …")
+    name, value = next(iter(said.items()))
+    if name in ("shift_by", "to_current"):
+        return START, value if name == "shift_by" else 0
+    if name in ("to_earliest", "to_latest"):
+        return START if name == "to_earliest" else END, None
+    text = {"to_datetime": f"@{value}", "by_duration": f"@-{value}"}.get(name, str(value))
+    try:
+        found = parse_range(text, int(time.time() * 1000))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if found.until is not None:
+        raise click.UsageError(f"{value!r} is a range, one place is wanted")
+    return found.first, None
+
+
+def _write_offsets(
+    output: str, name: str, current: Mapping[TopicPartition, int], new: Mapping[TopicPartition, int]
+) -> None:
+    if output == "table":
+        rows = [(name, tp.topic, tp.partition, current.get(tp), offset) for tp, offset in new.items()]
+        write_table(("GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"), rows)
+        return
+    documents: list[Json] = [
+        {"group": name, "topic": tp.topic, "partition": tp.partition, "old_offset": current.get(tp),
+         "new_offset": offset}
+        for tp, offset in new.items()
+    ]  # fmt: skip
+    _write_documents(output, documents)
+
+
+@group.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=groups)
+@common_options
+def delete(names: tuple[str, ...]) -> None:
+    """Delete groups without members, with all that they have committed. Asks first in a terminal, or wants --yes."""
+    from ottla.cli.views.group_views import explain_use
+    from ottla.client.admin.groups import GroupAdmin
+
+    confirm(f"Delete {', '.join(names)} with all committed offsets?")
+    with connect() as cluster:
+        admin = GroupAdmin(cluster)
+        results = {
+            name: explain_use(admin, name, {name: error})[name] for name, error in admin.delete_groups(names).items()
+        }
+    for name, error in results.items():
+        if error is None:
+            print_note(f"group {name} deleted")
+    exit_with_errors(results)
+
+
+@group.command("delete-offsets")
+@click.argument("name", shell_complete=groups)
+@click.option("-t", "--topic", "topics", multiple=True, required=True, metavar="TOPIC[:P,P]", shell_complete=topics,
+              help="Whose offsets.")  # fmt: skip
+@common_options
+def delete_offsets(name: str, topics: tuple[str, ...]) -> None:
+    """Delete what a group has committed for topics that no member consumes."""
+    from ottla.cli.views.group_views import explain_use, parse_topics, partitions_of
+    from ottla.client import Admin
+    from ottla.client.admin.groups import GroupAdmin
+
+    try:
+        wanted = parse_topics(topics)
+    except ValueError as wrong:
+        raise click.UsageError(f"--topic takes TOPIC or TOPIC:PARTITION,…: {wrong}") from wrong
+    with connect() as cluster:
+        places = partitions_of(Admin(cluster), wanted, ())
+        admin = GroupAdmin(cluster)
+        results = explain_use(admin, name, admin.delete_group_offsets(name, places))
+    for tp, error in results.items():
+        if error is None:
+            print_note(f"offset of {tp} deleted")
+    exit_with_errors({str(tp): error for tp, error in results.items()})
+
+
+def _write_documents(output: str, documents: Sequence[Json]) -> None:
+    if output == "json":
+        write_json(list(documents))
+    else:
+        write_jsonl(documents)

@@ -1,0 +1,294 @@
+"""`ottla produce`: lines or JSON from standard input to a topic.
+
+Zone: real. Input to records; batches, partitions, retries and transactions are the producer's.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+
+import click
+
+from ottla.cli.clients import make_producer
+from ottla.cli.name_options import topic_words
+from ottla.cli.options import ClientSettings, common_options, remember_output
+from ottla.client.errors import UsageError
+
+# Lines of standard input as they come in. Bytes in, lines out, and the moments in between when the writer of the pipe
+# pauses.
+
+_CHUNK = 1 << 16
+
+
+def lines_of(stream: BinaryIO, limit: int, on_pause: Callable[[], None]) -> Iterator[bytes]:
+    """Each line without its newline; a last line without one counts, too.
+
+    on_pause: called when no more input is there yet, so that what was read can be sent meanwhile.
+    Raises UsageError for a line longer than `limit` bytes, before it fills the memory.
+    """
+    parts: list[bytes] = []
+    size = 0
+    number = 1
+    while chunk := _read_stream(stream):
+        *whole, rest = chunk.split(b"\n")
+        for line in whole:
+            yield b"".join([*parts, line])
+            parts.clear()
+            size = 0
+            number += 1
+        parts.append(rest)
+        size += len(rest)
+        if size > limit:
+            raise UsageError(f"line {number} is longer than {limit} bytes", "Raise it with -X max.request.size=…")
+        if _pauses(stream):
+            on_pause()
+    if size:
+        yield b"".join(parts)
+
+
+def _read_stream(stream: BinaryIO) -> bytes:
+    """What is there, at least one byte; empty at the end."""
+    read1 = getattr(stream, "read1", stream.read)
+    chunk: bytes = read1(_CHUNK)
+    return chunk
+
+
+def _pauses(stream: BinaryIO) -> bool:
+    """Whether a read would block now. Files never pause, and neither does what has no descriptor."""
+    try:
+        return not select.select([stream], [], [], 0)[0]
+    except (OSError, ValueError):
+        return False
+
+
+if TYPE_CHECKING:
+    from ottla.cli.deliveries import Deliveries
+    from ottla.cli.views.progress import Progress
+    from ottla.cli.views.record_text import RecordLine
+    from ottla.client import Producer
+
+_BATCH_BYTES = 131_072
+"""Larger than Kafka's batch.size: a pipe has nobody waiting for single records, and -X batch.size=… changes it."""
+_LAST_WORDS_S = 1.0
+"""For what is on its way when Ctrl-C ends it."""
+
+
+class _Choice(NamedTuple):
+    """What the options say about every record."""
+
+    topic: str | None
+    key: bytes | None
+    separator: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    tombstone: bool
+    jsonl: bool
+    partition: int | None
+    repartition: bool
+    timestamp: int | None
+
+
+@click.command()
+@topic_words
+@click.option("-k", "--key", help="The key of every record.")
+@click.option("-K", "--key-separator", metavar="TEXT", help="What divides key and value in a line; \\t is a tab.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header of every record.")
+@click.option("--tombstone", is_flag=True, help="Null values: for the key given, or with each line as a key.")
+@click.option("--jsonl", is_flag=True, help="Lines are JSON, as `ottla consume -o jsonl` prints them.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Write to this partition only.")
+@click.option("--repartition", is_flag=True, help="With --jsonl: choose partitions by key, not as the lines say.")
+@click.option("--acks", type=click.Choice(["0", "1", "all"]), help="How safe a record must be; all by default.")
+@click.option("-z", "--compression", type=click.Choice(["none", "gzip", "snappy", "lz4", "zstd"]), help="The codec.")
+@click.option("--timestamp", metavar="TIME", help="Of every record: ms since 1970, a date and time, or -1h.")
+@click.option("--transactional-id", metavar="ID", help="Write all in one transaction, or not at all.")
+@click.option("--transaction-records", type=click.IntRange(min=1), metavar="N", help="… in one for every N records.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["none", "jsonl"]),
+    default="none",
+    callback=remember_output,
+    help="Print where records went.",
+)
+@common_options
+def produce(
+    topic: str | None,
+    topic_option: str | None,
+    key: str | None,
+    key_separator: str | None,
+    headers: tuple[str, ...],
+    tombstone: bool,
+    jsonl: bool,
+    partition: int | None,
+    repartition: bool,
+    acks: str | None,
+    compression: str | None,
+    timestamp: str | None,
+    transactional_id: str | None,
+    transaction_records: int | None,
+    output: str,
+) -> None:
+    """Write records to TOPIC: each line of standard input is one.
+
+    With --jsonl a line may name its own topic, and TOPIC, when given, wins.
+    """
+    choice = _Choice(
+        topic or topic_option,
+        None if key is None else os.fsencode(key),
+        _separator(key_separator),
+        tuple(_header(text) for text in headers),
+        tombstone,
+        jsonl,
+        partition,
+        repartition,
+        _timestamp(timestamp),
+    )
+    _check_choice(choice)
+    if transaction_records is not None and transactional_id is None:
+        raise click.UsageError("--transaction-records needs --transactional-id")
+    settings = {"acks": acks, "compression.type": compression, "transactional.id": transactional_id}
+    fixed: ClientSettings = {name: value for name, value in settings.items() if value is not None}
+    _run(choice, fixed, transaction_records, printing=output == "jsonl")
+
+
+def _run(choice: _Choice, settings: ClientSettings, per_transaction: int | None, *, printing: bool) -> None:
+    from ottla.cli.deliveries import Deliveries
+    from ottla.cli.failure import BadLine
+    from ottla.cli.views.progress import Progress
+    from ottla.client import ClientError
+
+    deliveries = Deliveries(printing=printing)
+    defaults: ClientSettings = {"batch.size": _BATCH_BYTES, "allow.auto.create.topics": True}
+    with make_producer(defaults, settings) as producer, Progress("written") as progress:
+        transactional = bool(producer.config.transactional_id)
+        write = _write_in_transactions if transactional else _write_all
+        try:
+            write(producer, choice, deliveries, progress, per_transaction)
+        except KeyboardInterrupt:
+            producer.close(_LAST_WORDS_S)
+            raise
+        except (ClientError, BadLine) as error:
+            producer.close()  # decides every record that was accepted
+            raise deliveries.as_failure(error, transactional=transactional) from error
+
+
+def _write_all(producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, _: int | None) -> None:
+    def on_pause() -> None:
+        producer.flush()
+        deliveries.settle()
+
+    for number, line in _records(choice, producer.config.client.max_request_size, on_pause):
+        deliveries.send_line(producer, number, line)
+        progress.add(1, len(line.value or b""))
+    on_pause()
+
+
+def _write_in_transactions(
+    producer: Producer, choice: _Choice, deliveries: Deliveries, progress: Progress, per_transaction: int | None
+) -> None:
+    """A bad line, or a record that fails, takes the open transaction back."""
+    lines = _records(choice, producer.config.client.max_request_size, lambda: None)
+    producer.init_transactions()
+    more = True
+    while more:
+        with producer.transaction():
+            more = False
+            for count, (number, line) in enumerate(lines, 1):
+                deliveries.send_line(producer, number, line)
+                progress.add(1, len(line.value or b""))
+                if count == per_transaction:
+                    more = True
+                    break
+            producer.flush()
+            deliveries.raise_failure()
+        deliveries.mark_committed()
+        deliveries.settle()
+
+
+def _records(choice: _Choice, limit: int, on_pause: Callable[[], None]) -> Iterator[tuple[int, RecordLine]]:
+    """The records to write with the numbers of their lines, options applied. Raises BadLine."""
+    from ottla.cli.failure import BadLine
+    from ottla.cli.views.record_text import RecordLine
+
+    if choice.tombstone and choice.key is not None:
+        yield 1, RecordLine(choice.topic, choice.partition, choice.timestamp, choice.key, None, choice.headers)
+        return
+    # JSON may be several times the size of the record in it: escapes, base64, field names.
+    longest = limit * 8 if choice.jsonl else limit
+    for number, line in enumerate(lines_of(sys.stdin.buffer, longest, on_pause), 1):
+        try:
+            record = _from_json(line, choice) if choice.jsonl else _from_text(line, choice)
+        except ValueError as error:
+            raise BadLine(number, str(error)) from error
+        yield number, record
+
+
+def _from_text(line: bytes, choice: _Choice) -> RecordLine:
+    from ottla.cli.views.record_text import RecordLine
+
+    key, value = choice.key, line
+    if choice.separator is not None:
+        key, found, value = line.partition(choice.separator)
+        if not found:
+            raise ValueError(f"there is no key separator {choice.separator.decode()!r} in it")
+    if choice.tombstone:
+        return RecordLine(choice.topic, choice.partition, choice.timestamp, line, None, choice.headers)
+    return RecordLine(choice.topic, choice.partition, choice.timestamp, key, value, choice.headers)
+
+
+def _from_json(line: bytes, choice: _Choice) -> RecordLine:
+    from ottla.cli.views.record_text import from_json
+
+    record = from_json(line)
+    topic = choice.topic or record.topic
+    if topic is None:
+        raise ValueError("it names no topic, and neither does the command line")
+    partition = choice.partition if choice.partition is not None or choice.repartition else record.partition
+    return record._replace(
+        topic=topic,
+        partition=partition,
+        timestamp=record.timestamp if choice.timestamp is None else choice.timestamp,
+        key=record.key if choice.key is None else choice.key,
+        headers=record.headers + choice.headers,
+    )
+
+
+def _check_choice(choice: _Choice) -> None:
+    """Raises click.UsageError for options that do not go together."""
+    if choice.topic is None and not choice.jsonl:
+        raise click.UsageError("name the topic")
+    if choice.separator is not None and (choice.jsonl or choice.tombstone or choice.key is not None):
+        raise click.UsageError("--key-separator does not go with --key, --tombstone or --jsonl")
+    if choice.tombstone and choice.jsonl:
+        raise click.UsageError("--tombstone does not go with --jsonl, where a null value is one")
+
+
+def _separator(text: str | None) -> bytes | None:
+    if text is None:
+        return None
+    if not text:
+        raise click.UsageError("the key separator is empty")
+    return os.fsencode(text.replace("\\t", "\t"))
+
+
+def _header(text: str) -> tuple[str, bytes | None]:
+    """`NAME=VALUE`; `NAME` alone is a header without a value."""
+    name, equals, value = text.partition("=")
+    if not name or not name.isprintable():
+        raise click.UsageError(f"{text!r} is not a header: write NAME=VALUE")
+    return name, os.fsencode(value) if equals else None
+
+
+def _timestamp(text: str | None) -> int | None:
+    if text is None:
+        return None
+    from ottla.cli.reading.offset_grammar import parse_time
+    from ottla.client.retry import wall_ms
+
+    time = parse_time(text, wall_ms())
+    if time is None:
+        raise click.UsageError(f"{text!r} is not a time: use ms since 1970, 2026-11-21T08:30:00Z, or -1h")
+    return time

@@ -1,0 +1,270 @@
+"""`ottla reassign`: move partitions to other brokers, or give them more or fewer replicas.
+
+Zone: real. Plans are files in the format of Kafka's own tool, so that either tool can go on with the other's.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import click
+
+from ottla.cli.name_options import topics
+from ottla.cli.options import common_options, connect, given, output_option, print_note
+from ottla.cli.partitions import assignment_text, parse_partition, read_assignment, write_results
+from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType, first_error
+from ottla.types import TopicPartition
+
+# The throttle of a reassignment: settings of brokers and topics, with Kafka's names, put on and taken off. KIP-73:
+# the rate stands at the brokers, which replicas it holds for at the topics.
+
+RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+"""Bytes a second, per broker."""
+REPLICAS: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+"""`partition:broker` pairs, per topic."""
+
+
+def set_throttle(
+    admin: Admin,
+    before: Mapping[TopicPartition, Sequence[int]],
+    after: Mapping[TopicPartition, Sequence[int]],
+    rate: int,
+) -> None:
+    """Hold the replicas that are read from and those that come to `rate` bytes a second on every broker.
+
+    Raises ClientError.
+    """
+    changes: dict[Resource, list[ConfigChange]] = {}
+    for topic in sorted({tp.topic for tp in after}):
+        own = [tp for tp in after if tp.topic == topic and tp in before]
+        leaders = [f"{tp.partition}:{node}" for tp in own for node in before[tp]]
+        followers = [f"{tp.partition}:{node}" for tp in own for node in after[tp] if node not in before[tp]]
+        pairs = zip(REPLICAS, (leaders, followers), strict=True)
+        changes[Resource(ResourceType.TOPIC, topic)] = [
+            ConfigChange(key, ",".join(replicas)) for key, replicas in pairs if replicas
+        ]
+    for node in admin.describe_cluster().nodes:
+        broker = Resource(ResourceType.BROKER, str(node.node_id))
+        changes[broker] = [ConfigChange(key, str(rate)) for key in RATES]
+    _apply(admin, changes)
+
+
+def clear_throttle(admin: Admin, topics: Sequence[str]) -> None:
+    """Take the throttle off these topics, and off the brokers. Fine when there is none. Raises ClientError."""
+    changes = {
+        Resource(ResourceType.TOPIC, topic): [ConfigChange(key, None, ConfigOp.DELETE) for key in REPLICAS]
+        for topic in topics
+    }
+    for node in admin.describe_cluster().nodes:
+        broker = Resource(ResourceType.BROKER, str(node.node_id))
+        changes[broker] = [ConfigChange(key, None, ConfigOp.DELETE) for key in RATES]
+    _apply(admin, changes)
+
+
+def _apply(admin: Admin, changes: Mapping[Resource, Sequence[ConfigChange]]) -> None:
+    error = first_error(admin.alter_configs({resource: each for resource, each in changes.items() if each}))
+    if error is not None:
+        raise error
+
+
+if TYPE_CHECKING:
+    from ottla.client import Admin, Reassignment
+    from ottla.types import TopicPartition
+
+_LOOK_S: Final = 0.5
+"""Between two looks at how far a reassignment is."""
+
+
+@click.group()
+def reassign() -> None:
+    """Move partitions between brokers."""
+
+
+@reassign.command()
+@click.option(
+    "-t",
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=topics,
+    help="A topic to move; all by default.",
+)
+@click.option(
+    "--to", "allowed", metavar="ID,ID,…", help="The brokers that may hold replicas; all live ones by default."
+)
+@click.option("-r", "--replication-factor", "factor", type=click.IntRange(min=1), help="Replicas; as now by default.")
+@output_option("json", "table")
+@common_options
+def plan(topics: tuple[str, ...], allowed: str | None, factor: int | None, output: str) -> None:
+    """Print a plan that moves as little as it can. Save it, look at it, and give it to `ottla reassign run`."""
+    from ottla.cli.reassign_plan import moved
+    from ottla.cli.reassign_plan import plan as make_plan
+    from ottla.client import Admin
+
+    with connect() as client:
+        admin = Admin(client)
+        present = _present(admin, topics)
+        racks = {node.node_id: node.rack for node in admin.describe_cluster().nodes}
+    if allowed is not None:
+        racks = _only(racks, allowed)
+    try:
+        changes = moved(present, make_plan(present, racks, factor))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
+    if not changes:
+        print_note("every partition is where it should be")
+    if output == "table":
+        rows = [(tp.topic, tp.partition, _ids(present[tp]), _ids(new)) for tp, new in changes.items()]
+        write_table(("TOPIC", "PARTITION", "NOW", "PLANNED"), rows)
+    elif changes:
+        write(assignment_text(changes))
+
+
+@reassign.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False))
+@click.option("--throttle", type=click.IntRange(min=1), metavar="BYTES/S", help="Most replication traffic per broker.")
+@click.option(
+    "--wait", is_flag=True, help="Return when all is moved (or --timeout has passed), and show how far it is."
+)
+@output_option("table", "json", "jsonl")
+@common_options
+def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
+    """Carry out a plan. What was before is printed to standard error, to be able to go back."""
+    from ottla.client import Admin
+
+    targets = read_assignment(file)
+    with connect() as client:
+        admin = Admin(client)
+        present = _present(admin, sorted({tp.topic for tp in targets}))
+        before = {tp: present[tp] for tp in targets if tp in present}
+        print_note(f"the assignment before, to go back:\n{assignment_text(before)}")
+        if throttle is not None:
+            set_throttle(admin, before, targets, throttle)
+        results = admin.alter_partition_reassignments(targets)
+        begun = [tp for tp, error in results.items() if error is None]
+        if wait and begun:
+            _wait(admin, begun)
+            if throttle is not None:
+                clear_throttle(admin, sorted({tp.topic for tp in targets}))
+        elif throttle is not None:
+            print_note("the throttle stays until `ottla reassign status FILE` has seen the end of it")
+    write_results(output, results, "is moved" if wait else "is being moved")
+
+
+def _wait(admin: Admin, partitions: Sequence[TopicPartition]) -> None:
+    """Until none of these is being moved. Raises DeadlineError."""
+    from ottla.client import Deadline, DeadlineError
+
+    deadline = Deadline.after_ms(int(given("timeout_s", 3600.0) * 1000))
+    last = -1
+    while left := len(admin.list_partition_reassignments(partitions)):
+        if left != last:
+            print_note(f"{len(partitions) - left} of {len(partitions)} partitions are moved")
+            last = left
+        if deadline.remaining_ms() <= 0:
+            raise DeadlineError(f"{left} partitions are still being moved; `ottla reassign status` tells how far")
+        time.sleep(_LOOK_S)
+
+
+@reassign.command()
+@click.argument("file", type=click.Path(exists=True, dir_okay=False), required=False)
+@output_option("table", "json", "jsonl")
+@common_options
+def status(file: str | None, output: str) -> None:
+    """Show what is being moved. With a plan's FILE: how far it is; when it is done, its throttle is taken away."""
+    from ottla.client import Admin
+
+    targets = None if file is None else read_assignment(file)
+    with connect() as client:
+        admin = Admin(client)
+        moving = admin.list_partition_reassignments(targets)
+        present = {} if targets is None else _present(admin, sorted({tp.topic for tp in targets}))
+        if targets is not None and not moving:
+            clear_throttle(admin, sorted({tp.topic for tp in targets}))
+    documents = [_moving(tp, each) for tp, each in moving.items()]
+    for tp in targets or ():
+        if tp not in moving:
+            done = list(present.get(tp, ())) == list((targets or {})[tp])
+            documents.append({**_where(tp), "state": "done" if done else "not as planned"})
+    if output == "json":
+        write_json(documents)
+    elif output == "jsonl":
+        write_jsonl(documents)
+    else:
+        keys = ("topic", "partition", "state", "replicas", "adding", "removing")
+        write_table([key.upper() for key in keys], [[_cell(each.get(key)) for key in keys] for each in documents])
+
+
+@reassign.command()
+@click.argument("partitions", nargs=-1, metavar="[TOPIC:PARTITION]…")
+@click.option("--file", type=click.Path(exists=True, dir_okay=False), help="All partitions of a plan.")
+@click.option("--all", "everything", is_flag=True, help="Everything that is being moved.")
+@output_option("table", "json", "jsonl")
+@common_options
+def cancel(partitions: tuple[str, ...], file: str | None, everything: bool, output: str) -> None:
+    """Stop moving: replicas that were being added go, those that were to go stay."""
+    from ottla.client import Admin
+
+    if [bool(partitions), file is not None, everything].count(True) != 1:
+        raise click.UsageError("name partitions (TOPIC:PARTITION), or a plan with --file, or say --all")
+    named = [parse_partition(word) for word in partitions] if file is None else list(read_assignment(file))
+    with connect() as client:
+        admin = Admin(client)
+        moving = admin.list_partition_reassignments(None if everything else named)
+        wanted = list(moving) if everything or file is not None else named
+        results = admin.alter_partition_reassignments(dict.fromkeys(wanted)) if wanted else {}
+        clear_throttle(admin, sorted({tp.topic for tp in wanted}))
+    if not wanted:
+        print_note("nothing is being moved")
+    write_results(output, results, "stays where it was")
+
+
+# -- words and values ------------------------------------------------------------------------------------------------
+
+
+def _present(admin: Admin, topics: Sequence[str]) -> dict[TopicPartition, tuple[int, ...]]:
+    """Replicas of every partition of these topics (none named: of all). Raises RefusedError for a missing topic."""
+    from ottla.client import TopicView
+    from ottla.types import TopicPartition
+
+    found: list[TopicView] = []
+    if topics:
+        for view in admin.describe_topics(topics).values():
+            if not isinstance(view, TopicView):
+                raise view
+            found.append(view)
+    else:
+        found = admin.list_topics(internal=True)
+    return {TopicPartition(t.name, p.partition): p.replicas for t in found for p in t.partitions.values()}
+
+
+def _only(racks: Mapping[int, str | None], words: str) -> dict[int, str | None]:
+    try:
+        wanted = [int(word) for word in words.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{words!r} is not a list of broker ids") from None
+    missing = [node for node in wanted if node not in racks]
+    if missing:
+        raise click.UsageError(f"broker {missing[0]} is not alive; these are: {_ids(sorted(racks))}")
+    return {node: racks[node] for node in wanted}
+
+
+def _ids(nodes: Sequence[int]) -> str:
+    return ",".join(map(str, nodes))
+
+
+def _where(tp: TopicPartition) -> dict[str, Json]:
+    return {"topic": tp.topic, "partition": tp.partition}
+
+
+def _moving(tp: TopicPartition, each: Reassignment) -> dict[str, Json]:
+    lists = {"replicas": list(each.replicas), "adding": list(each.adding), "removing": list(each.removing)}
+    return {**_where(tp), "state": "moving", **lists}
+
+
+def _cell(value: Json) -> object:
+    return ",".join(map(str, value)) if isinstance(value, list) else value

@@ -1,0 +1,155 @@
+"""`ottla reorder`: every late arrival of a transaction's requests, in a simulated world.
+
+Zone: real. Words and numbers of the command line; the search itself is `ottla.sim.reorder`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.commands.sim import silent_broker
+from ottla.cli.options import given, output_option
+from ottla.cli.views.output import Json, write, write_json
+from ottla.terminal import draw_status
+
+if TYPE_CHECKING:
+    from ottla.sim.reorder.schedule import Bounds
+    from ottla.sim.reorder.search import Broken, Tally
+
+SAFEGUARDS = (
+    "replication.verify_transactions",
+    "replication.verification_guard",
+    "replication.marker_epoch",
+    "transactions.bump_at_end",
+    "transactions.bump_at_abort",
+    "transactions.bump_at_start",
+    "transactions.decided_before_marked",
+    "transactions.marked_again",
+    "transactions.complete_when_marked",
+)
+
+
+@click.command("reorder", short_help="Simulate every late arrival of transactions' requests.")
+@click.option("--delays", type=click.IntRange(0, 4), default=2, show_default=True, help="Requests held back at most.")
+@click.option("--failovers", type=click.IntRange(0, 3), default=1, show_default=True, help="Of coordinators, at most.")
+@click.option("--brokers-too", is_flag=True, help="Hold back what brokers say to each other, too.")
+@click.option("--version", type=click.IntRange(1, 2), default=2, show_default=True, help="The transaction version.")
+@click.option("--plan", metavar="LETTERS", default="ca", show_default=True, help="One c (commit) or a (abort) each.")
+@click.option("--ablate", "without", type=click.Choice(SAFEGUARDS), help="Switch a safeguard off; then some must fail.")
+@click.option("--schedule", metavar="N,N", help="Tell what happens in this one schedule.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; one per processor by default.")
+@output_option("table", "json")
+def reorder(
+    delays: int,
+    failovers: int,
+    brokers_too: bool,
+    version: int,
+    plan: str,
+    without: str | None,
+    schedule: str | None,
+    jobs: int | None,
+    output: str,
+) -> int:
+    """Run transactions with every combination of requests that arrive late and coordinators that fail over.
+
+    The search has no chance in it: it ends when there is no other schedule. Exit code 1 when one of them left something
+    that must not be; the schedule is printed, and --schedule tells its story.
+    """
+    from ottla.sim.reorder.schedule import Bounds
+
+    if not plan or set(plan) - {"c", "a"}:
+        raise click.UsageError(f"--plan takes letters c and a, not {plan!r}")
+    commits = tuple(letter == "c" for letter in plan)
+    bounds = Bounds(version, commits, delays, failovers, brokers_too, without)
+    with silent_broker():
+        return _all(bounds, jobs, output) if schedule is None else _run_path(bounds, _numbers(schedule))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    numbers = [] if text == "none" else text.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise click.UsageError(f"--schedule takes numbers with commas between, or none, not {text!r}")
+    return tuple(map(int, numbers))
+
+
+def _run_path(bounds: Bounds, path: tuple[int, ...]) -> int:
+    from ottla.sim.reorder.choices import Choices, WrongPath
+    from ottla.sim.reorder.schedule import Redundant
+    from ottla.sim.reorder.search import play
+
+    try:
+        violations = play(bounds, Choices(path), write)
+    except WrongPath as wrong:
+        raise click.UsageError(f"there is no such schedule: {wrong}") from wrong
+    except Redundant:
+        write("the coordinator that fails over has written nothing: the schedule is another one")
+        return 0
+    write("\n".join(f"{name}: {text}" for name, text in violations) or "ok")
+    return 1 if violations else 0
+
+
+def _all(bounds: Bounds, jobs: int | None, output: str) -> int:
+    from ottla.sim.reorder.search import Tally
+    from ottla.sim.reorder.swarm import search
+
+    tally = Tally()
+    began = time.monotonic()
+    shown = sys.stderr.isatty() and not given("quiet", False)
+    for part in search(bounds, jobs):
+        tally.add(part)
+        if shown:
+            draw_status(f"{tally.schedules:,} schedules, {tally.broken:,} broken")
+    if shown:
+        sys.stderr.write("\n")
+    if output == "json":
+        write_json(_value(tally))
+    else:
+        write("\n".join(_lines(tally, bounds, time.monotonic() - began)))
+    return 1 if tally.broken else 0
+
+
+def _lines(tally: Tally, bounds: Bounds, elapsed: float) -> list[str]:
+    whose = "producer and brokers" if bounds.brokers_too else "producer"
+    bound = f"at most {bounds.delays} requests of the {whose} held back, {bounds.failovers} failovers of coordinators"
+    count = f"{tally.schedules:,} schedules, which is all, in {elapsed:.0f} s"
+    lines = [
+        f"transaction version {bounds.version}, {bound}",
+        f"  {count}; {tally.redundant:,} more went on like one of these",
+        f"  {tally.broken:,} are broken" if tally.broken else "  ok: none is broken",
+    ]
+    lines += [f"  {name}: {count:,}" for name, count in sorted(tally.by_property.items())]
+    for broken in tally.examples:
+        lines += [f"  {name}: {text}" for name, text in broken.violations]
+        lines.append(f"    again: {_rerun(bounds, broken)}")
+    return lines
+
+
+def _rerun(bounds: Bounds, broken: Broken) -> str:
+    plan = "".join("c" if commit else "a" for commit in bounds.plan)
+    words = ["ottla reorder", f"--delays {bounds.delays}", f"--failovers {bounds.failovers}", f"--plan {plan}"]
+    if bounds.version != 2:
+        words.append(f"--version {bounds.version}")
+    if bounds.brokers_too:
+        words.append("--brokers-too")
+    if bounds.without:
+        words.append(f"--ablate {bounds.without}")
+    words.append(f"--schedule {','.join(map(str, broken.path)) or 'none'}")
+    return " ".join(words)
+
+
+def _value(tally: Tally) -> Json:
+    return {
+        "ok": not tally.broken,
+        "schedules": tally.schedules,
+        "redundant": tally.redundant,
+        "broken": tally.broken,
+        "by_property": dict(tally.by_property),
+        "examples": [
+            {"schedule": list(each.path), "violations": [list(pair) for pair in each.violations]}
+            for each in tally.examples
+        ],
+    }

@@ -1,0 +1,146 @@
+"""`ottla retry`: the service that brings records back when it is time.
+
+Zone: real. Command-line words to a mover, its numbers to stdout. SIGTERM and Ctrl-C end it in order.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.name_options import topics
+from ottla.cli.options import client_settings, common_options, output_option, print_note
+from ottla.cli.views.output import Json, write, write_jsonl
+
+if TYPE_CHECKING:
+    from ottla.retry.mover import Mover
+    from ottla.retry.policy import RetryPolicy
+    from ottla.retry.scheduler import Scheduler
+
+
+@click.group()
+def retry() -> None:
+    """Bring records back that failed, when it is time."""
+
+
+@retry.command()
+@click.argument("names", nargs=-1, metavar="[RETRY-TOPIC]...", shell_complete=topics)
+@click.option("--group", default="ottla-retry", show_default=True, help="The group whose positions say what waits.")
+@click.option("--instance", default="1", show_default=True,
+              help="Services that run beside each other in a group have one each.")  # fmt: skip
+@click.option("--redis", metavar="URL", help="Keep what waits in Redis: redis://host:6379/0. Else in memory.")
+@click.option("--attempts", type=click.IntRange(min=1), metavar="N",
+              help="Deliveries after which a record is given up. [default: 100, or one more than delays]")  # fmt: skip
+@click.option("--delay", "delays", multiple=True, metavar="TIME",
+              help="How long records wait that do not say it, per level: --delay 30s --delay 5m.")  # fmt: skip
+@click.option("--dead", metavar="TOPIC", help="The dead-letter topic. [default: TOPIC.dead]")
+@click.option("--every", "every_s", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
+              help="How often numbers are printed.")  # fmt: skip
+@click.option("--idle-exit", "idle_s", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="End when nothing has waited for so long.")  # fmt: skip
+@output_option("text", "json")
+@common_options
+def run(
+    names: tuple[str, ...], group: str, instance: str, redis: str | None, attempts: int | None,
+    delays: tuple[str, ...], dead: str | None, every_s: float, idle_s: float | None, output: str,
+) -> None:  # fmt: skip
+    """Move records from retry topics to where they came from when they are due; all topics named so by default."""
+    from ottla.retry.mover import Mover
+    from ottla.retry.routing import Router
+
+    router = Router(_policy(attempts, delays, dead))
+    report = _Report(output, every_s, idle_s)
+    with Mover(
+        client_settings(), _scheduler(redis, group), topics=names, group=group, instance=instance, router=router
+    ) as mover, _until_told() as told:  # fmt: skip
+        print_note(f"retry service {group}-{instance} runs")
+        mover.run(lambda: bool(told) or report.is_idle(mover), lambda: report.turn(mover))
+        report.say(mover)
+
+
+def _policy(attempts: int | None, delays: tuple[str, ...], dead: str | None) -> RetryPolicy | None:
+    from ottla.retry.policy import PolicyError, RetryPolicy
+    from ottla.retry.routing import DEFAULT_ATTEMPTS
+
+    if attempts is None and not delays and dead is None:
+        return None
+    count = attempts or (len(delays) + 1 if delays else DEFAULT_ATTEMPTS)
+    try:
+        return RetryPolicy.fixed(delays or (0,), attempts=count, dead=dead)
+    except PolicyError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _scheduler(redis: str | None, group: str) -> Scheduler:
+    from ottla.retry.scheduler import EmbeddedScheduler
+
+    if redis is None:
+        return EmbeddedScheduler()
+    from ottla.retry.redis_scheduler import RedisScheduler
+
+    return RedisScheduler(redis, group)
+
+
+@contextmanager
+def _until_told() -> Iterator[list[int]]:
+    """Signals that asked for the end."""
+    told: list[int] = []
+
+    def end(number: int, _frame: object) -> None:
+        told.append(number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield told
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Report:
+    """Prints numbers from time to time, and news at once."""
+
+    def __init__(self, output: str, every_s: float, idle_s: float | None) -> None:
+        self._json = output == "json"
+        self._every_s = every_s
+        self._idle_s = idle_s
+        self._next = time.monotonic() + every_s
+        self._busy_at = time.monotonic()
+        self._seen = 0
+
+    def turn(self, mover: Mover) -> None:
+        """Behind every turn of the mover."""
+        now = time.monotonic()
+        handed = mover.stats.returned + mover.stats.dead
+        if mover.waiting or handed != self._seen:
+            self._busy_at, self._seen = now, handed
+        while mover.stats.news:
+            kind, text = mover.stats.news.popleft()
+            if self._json:
+                write_jsonl([{"event": kind.replace(" ", "_"), "text": text}])
+            else:
+                print_note(f"{kind}: {text}")
+        if now >= self._next:
+            self._next = now + self._every_s
+            self.say(mover)
+
+    def is_idle(self, mover: Mover) -> bool:
+        """Whether nothing has waited for long enough."""
+        return self._idle_s is not None and not mover.waiting and time.monotonic() - self._busy_at >= self._idle_s
+
+    def say(self, mover: Mover) -> None:
+        """The numbers now."""
+        stats = mover.stats
+        numbers: dict[str, Json] = {
+            "event": "numbers", "partitions": mover.partitions, "waiting": mover.waiting, **stats.counts(),
+            "late_ms_p50": stats.late_ms(0.5), "late_ms_p99": stats.late_ms(0.99),
+        }  # fmt: skip
+        if self._json:
+            write_jsonl([numbers])
+        else:
+            write("  ".join(f"{name} {value}" for name, value in numbers.items() if name != "event"))

@@ -1,0 +1,387 @@
+"""`ottla sim`: the broker in a simulated world, with faults.
+
+Zone: real. Words and numbers of the command line; the simulator itself is `ottla.sim`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.options import given, output_option
+from ottla.cli.views.output import write, write_json
+from ottla.sim.runner import Result
+from ottla.sim.swarm import Coverage
+from ottla.terminal import draw_status
+
+# What `ottla sim` says while many seeds run, and when it is stopped before the last one. Lines on standard error;
+# what the seeds covered is reported by `ottla.sim.report`.
+
+WIDTH = 24
+"""Characters of the bar."""
+LINE_EVERY_S = 60.0
+"""Where there is no terminal."""
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM ends it as Ctrl-C does: with KeyboardInterrupt, so that hours of work are told of."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class SwarmProgress:
+    """How far a range of seeds is."""
+
+    def __init__(self, seeds: range, quiet: bool) -> None:
+        self._seeds = seeds
+        self._quiet = quiet
+        self._draws = sys.stderr.isatty()
+        self._ran: set[int] = set()
+        self._began = self._said = time.monotonic()
+
+    def add_result(self, result: Result, coverage: Coverage) -> None:
+        """One more seed. A failure is told at once; in a terminal the line is drawn anew, elsewhere one a minute."""
+        self._ran.add(result.seed)
+        if self._quiet:
+            return
+        if not result.ok:
+            self._say_line(f"seed {result.seed} failed")
+        now = time.monotonic()
+        if self._draws:
+            draw_status(self._line(coverage, now))
+        elif now >= self._said + LINE_EVERY_S:
+            self._said = now
+            self._say_line(self._line(coverage, now))
+
+    def end(self) -> None:
+        """Leave the line of the terminal."""
+        if self._draws and not self._quiet:
+            sys.stderr.write("\n")
+
+    def stopped(self) -> str | None:
+        """Which seeds ran, when they are not all; None when they are."""
+        if len(self._ran) == len(self._seeds):
+            return None
+        first, last = self._seeds[0], self._seeds[-1]
+        missing = next(seed for seed in self._seeds if seed not in self._ran)
+        more = len(self._ran) - (missing - first)
+        whole = f"{first}..{missing - 1}" if missing > first else "none"
+        return f"stopped       of {first}..{last} ran {whole}" + (f" and {more} behind them" if more else "")
+
+    def _say_line(self, line: str) -> None:
+        if self._draws:
+            draw_status(line, end="\n")
+        else:
+            sys.stderr.write(f"{line}\n")
+            sys.stderr.flush()
+
+    def _line(self, coverage: Coverage, now: float) -> str:
+        full = WIDTH * coverage.seeds // len(self._seeds)
+        return (
+            f"{'█' * full}{'·' * (WIDTH - full)} {coverage.seeds}/{len(self._seeds)} seeds,"
+            f" {coverage.simulated_seconds / max(now - self._began, 0.001):,.0f}× real time,"
+            f" {sum(coverage.faults.values()):,} faults, {coverage.acknowledged:,} acknowledged,"
+            f" {len(coverage.failed)} failed"
+        )
+
+
+if TYPE_CHECKING:
+    from ottla.sim.cluster.runner import ClusterOptions
+    from ottla.sim.runner import Options, Result
+
+    AnyOptions = Options | ClusterOptions
+
+SAFEGUARDS = (
+    "recovery_scan",
+    "crc_check",
+    "clean_marker_order",
+    "dedupe",
+    "fsync_before_recovery_point",
+    "region_generation",
+    "flush_before_ack",
+    "producers_replayed",
+    "failed_sync_is_final",
+    "names_synced",
+    "recovery_point_goes_back",
+    "start_before_names",
+    "ghosts_forgotten",
+    "durable_before_cleaned",
+    "cleans_stable_only",
+    "tombstones_stay",
+    "exchange_in_order",
+    "exchange_finished",
+    "cleaner_checkpoint_cut",
+    "txn_indexes_vouched",
+    "holes_explained",
+    "losses_told",
+)
+"""Of the log. A single broker has these."""
+DEFECT_SAFEGUARDS = ("containment.contains", "containment.stops_when_half_changed")
+"""Of requests that meet a defect: only runs with `--defects` miss them."""
+CLUSTER_SAFEGUARDS = (
+    "replication.truncate_by_epoch",
+    "replication.divergence_in_fetch",
+    "replication.epoch_fencing",
+    "replication.maximal_isr",
+    "replication.min_isr_on_hw",
+    "replication.ack_needs_isr_min",
+    "replication.isr_epoch_start_rule",
+    "replication.broker_epoch_isr",
+    "replication.partition_epoch_check",
+    "replication.controller_epoch_fencing",
+    "replication.broker_epoch_fencing",
+    "replication.leader_epoch_check",
+    "replication.topic_id_check",
+    "replication.follower_sync_before_ack",
+    "replication.empty_epochs_cut",
+    "replication.standstill_steps_back",
+    "replication.marker_coordinator_epoch",
+    "replication.marker_epoch",
+    "replication.verify_transactions",
+    "replication.verification_guard",
+    "replication.aborted_in_order",
+    "replication.refused_comes_first",
+    "replication.gaps_confirmed",
+    "replication.replica_crc_check",
+    "replication.all_have_cleaned",
+    "replication.control_order",
+    "controller.controller_epoch_check",
+    "controller.isr_only_election",
+    "controller.last_isr_kept",
+    "controller.partition_epoch_check",
+    "controller.leader_epoch_check",
+    "controller.broker_epoch_in_isr",
+    "controller.live_replicas_in_isr",
+    "controller.bounced_brokers",
+    "controller.blank_brokers",
+    "controller.reassigned_when_in_sync",
+    "transactions.epoch_check",
+    "transactions.bump_at_end",
+    "transactions.bump_at_abort",
+    "transactions.bump_at_start",
+    "transactions.decided_before_marked",
+    "transactions.marked_again",
+    "transactions.complete_when_marked",
+    "groups.generation_check",
+    "groups.pending_positions",
+    "groups.stable_positions",
+    "groups.answer_when_committed",
+)
+"""Of replication, of the controller and of coordinators."""
+CLIENT_SAFEGUARDS = (
+    "client.sequences_kept",
+    "client.in_flight_cap",
+    "client.epoch_recovery",
+    "client.refusals_doubted",
+    "client.first_repeated",
+    "client.first_alone",
+    "client.doubtful_fail",
+)
+"""Of the product's producer."""
+STOPPED = 130
+"""Exit code when somebody stopped it, and nothing had failed."""
+SHRINK_RUNS = 60
+"""How many runs a failing one is made smaller with."""
+
+
+@click.command("sim", short_help="Run the broker in a simulated world, with faults.")
+@click.option("--seed", type=click.IntRange(min=0), help="Run this one seed; the same seed is the same run, exactly.")
+@click.option("--seeds", metavar="A..B", help="Run all seeds from A to B.")
+@click.option("--trace", is_flag=True, help="Print what happens in the run of --seed, event by event.")
+@click.option("--jobs", type=click.IntRange(min=1), help="Processes at a time; one per processor by default.")
+@click.option(
+    "--seconds", type=click.IntRange(min=1), default=60, show_default=True, help="Simulated time with faults."
+)
+@click.option("--defects", is_flag=True, help="Of one broker: its code raises exceptions while it serves requests.")
+@click.option("--cluster", is_flag=True, help="Three to five brokers and their metadata store instead of one broker.")
+@click.option("--transactions", is_flag=True, help="A cluster whose clients use transactions and groups.")
+@click.option("--clients", is_flag=True, help="A cluster whose clients are the product's own.")
+@click.option("--compaction", is_flag=True, help="A cluster with compacted topics; all replicas are read.")
+@click.option(
+    "--flush", is_flag=True, help="Of a cluster: acknowledged means durable, and all brokers lose power at once."
+)
+@click.option(
+    "--brokers", type=click.IntRange(min=1, max=9), help="How many in the cluster; by default the seed decides."
+)
+@click.option("--faults", metavar="N,N", help="Of a cluster: only these of the planned faults; 'none' for none.")
+@click.option("--kinds", metavar="KIND,KIND", help="Of a cluster: only these kinds of faults (a report names them).")
+@click.option("--shrink/--no-shrink", default=True, help="Make the first failing run of a cluster smaller.")
+@click.option(
+    "--ablate",
+    "--without",
+    "without",
+    type=click.Choice(SAFEGUARDS + DEFECT_SAFEGUARDS + CLUSTER_SAFEGUARDS + CLIENT_SAFEGUARDS),
+    help="Switch a safeguard off; then runs have to fail.",
+)
+@output_option("table", "json")
+def sim(
+    seed: int | None,
+    seeds: str | None,
+    trace: bool,
+    jobs: int | None,
+    seconds: int,
+    defects: bool,
+    cluster: bool,
+    transactions: bool,
+    clients: bool,
+    compaction: bool,
+    flush: bool,
+    brokers: int | None,
+    faults: str | None,
+    kinds: str | None,
+    shrink: bool,
+    without: str | None,
+    output: str,
+) -> int:
+    """Run brokers in a simulated world: clients, a network and disks with faults, and checks of what clients saw.
+
+    Exit code 1 when a property was violated; the command that replays the run is printed, and for a cluster the fewest
+    faults with which it still fails.
+    """
+    if (seed is None) == (seeds is None):
+        raise click.UsageError("give either --seed N or --seeds A..B")
+    if trace and seed is None:
+        raise click.UsageError("--trace needs --seed")
+    kinds_of_clients = {"transactions": transactions, "clients": clients, "compaction": compaction}
+    if sum(kinds_of_clients.values()) > 1:
+        raise click.UsageError("give one of --transactions, --clients and --compaction")
+    if without in CLIENT_SAFEGUARDS and not clients:
+        raise click.UsageError("the safeguards of a client need --clients")
+    kind = next((name for name, wanted in kinds_of_clients.items() if wanted), "cluster" if cluster else "")
+    of_clusters = (brokers, faults, kinds) != (None, None, None) or without in CLUSTER_SAFEGUARDS
+    if not kind and of_clusters:
+        raise click.UsageError(
+            "--brokers, --faults, --kinds and the safeguards of a cluster need a cluster: --cluster, --transactions …"
+        )
+    if kind and defects:
+        raise click.UsageError("--defects is for runs of one broker")
+    if without in DEFECT_SAFEGUARDS and not defects:
+        raise click.UsageError("the safeguards of containment need --defects")
+    if flush and kind not in ("cluster", "transactions"):
+        raise click.UsageError("--flush needs --cluster or --transactions")
+    options = _options(seconds, without, write if trace else None, kind, brokers, faults, kinds, flush, defects)
+    with silent_broker():
+        if seed is not None:
+            return _run_seed(seed, options, output, shrink)
+        assert seeds is not None
+        return _many(_range(seeds), options, jobs, output, shrink)
+
+
+def _options(
+    seconds: int,
+    without: str | None,
+    trace: Callable[[str], None] | None,
+    kind: str,
+    brokers: int | None,
+    faults: str | None,
+    kinds: str | None,
+    flush: bool,
+    defects: bool,
+) -> AnyOptions:
+    from ottla.sim.clients.runner import ClientOptions
+    from ottla.sim.cluster.runner import ClusterOptions
+    from ottla.sim.compaction.runner import CompactionOptions
+    from ottla.sim.runner import Options
+    from ottla.sim.transactions.runner import TransactionOptions
+
+    if kind:
+        by_kind = {"transactions": TransactionOptions, "clients": ClientOptions, "compaction": CompactionOptions}
+        chosen = by_kind.get(kind, ClusterOptions)
+        return chosen(seconds, without, brokers or 0, _numbers(faults), trace, _kinds(kinds), flush)
+    return Options(seconds=seconds, without=without, defects=defects, trace=trace)
+
+
+def _numbers(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    numbers = [] if text == "none" else text.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise click.UsageError(f"--faults takes numbers with commas between, or none, not {text!r}")
+    return tuple(map(int, numbers))
+
+
+def _kinds(text: str | None) -> tuple[str, ...]:
+    from ottla.sim.cluster.runner import fault_kinds
+
+    chosen = tuple(kind.strip() for kind in text.split(",")) if text else ()
+    unknown = [kind for kind in chosen if kind not in fault_kinds()]
+    if unknown:
+        raise click.UsageError(f"there is no kind of fault {unknown[0]!r}; there are: {', '.join(fault_kinds())}")
+    return chosen
+
+
+@contextlib.contextmanager
+def silent_broker() -> Iterator[None]:
+    """No log lines of the broker: they tell of faults that are planned here."""
+    logger = logging.getLogger("ottla")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _run_seed(seed: int, options: AnyOptions, output: str, shrink: bool) -> int:
+    from ottla.sim.report import result_lines, result_value
+    from ottla.sim.swarm import run_seed
+
+    result = run_seed(seed, options)
+    if output == "json":
+        write_json(result_value(result))
+    else:
+        write("\n".join(result_lines(result, options)))
+        if shrink:
+            _shrink_result(result, options)
+    return 0 if result.ok else 1
+
+
+def _shrink_result(result: Result, options: AnyOptions) -> None:
+    """Tell the fewest faults with which a failing cluster still fails."""
+    from ottla.sim.cluster.runner import ClusterOptions, ClusterResult
+    from ottla.sim.cluster.shrink import shrink
+    from ottla.sim.report import shrunk_lines
+
+    if isinstance(options, ClusterOptions) and isinstance(result, ClusterResult) and not result.ok:
+        write("\n".join(shrunk_lines(shrink(result, options, SHRINK_RUNS), options)))
+
+
+def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shrink: bool) -> int:
+    from ottla.sim.report import coverage_lines, coverage_value
+    from ottla.sim.swarm import Coverage, swarm
+
+    coverage = Coverage()
+    progress = SwarmProgress(seeds, given("quiet", False))
+    with contextlib.suppress(KeyboardInterrupt), stoppable():
+        for result in swarm(seeds, options, jobs):
+            coverage.add(result)
+            progress.add_result(result, coverage)
+    progress.end()
+    stopped = progress.stopped()
+    if output == "json":
+        write_json({**coverage_value(coverage), "stopped": stopped is not None})
+    else:
+        write("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
+        if shrink and coverage.failed and not stopped:
+            _shrink_result(min(coverage.failed, key=lambda result: result.seed), options)
+    if stopped and coverage.ok:
+        return STOPPED
+    return 0 if coverage.ok else 1
+
+
+def _range(text: str) -> range:
+    first, dots, last = text.partition("..")
+    if not dots or not first.isdecimal() or not last.isdecimal() or int(first) > int(last):
+        raise click.UsageError(f"--seeds takes A..B with A ≤ B, not {text!r}")
+    return range(int(first), int(last) + 1)

@@ -1,0 +1,294 @@
+"""`ottla topic`: list, describe, create, alter and delete topics.
+
+Zone: real. Command-line words to admin calls, and their results to stdout.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from ottla.cli.name_options import topics
+from ottla.cli.options import common_options, connect, given, output_option, parse_assignments
+from ottla.cli.views.output import Json, write, write_json, write_jsonl, write_table
+
+if TYPE_CHECKING:
+    from ottla.cli.views.topic_views import Described
+    from ottla.client import ClientError
+    from ottla.errors import ErrorCode
+
+V = TypeVar("V")
+_ANOTHER = "Another way to name a topic."
+
+
+@click.group()
+def topic() -> None:
+    """List, describe, create, alter and delete topics."""
+
+
+@topic.command("list")
+@click.option("--internal", is_flag=True, help="Include internal topics.")
+@output_option("table", "wide", "json", "jsonl", "name")
+@common_options
+def list_(internal: bool, output: str) -> None:
+    """List topics."""
+    from ottla.cli.views.topic_views import listed
+    from ottla.client import Admin
+
+    with connect() as cluster:
+        topics = Admin(cluster).list_topics(internal=internal)
+    if output == "name":
+        for view in topics:
+            write(view.name)
+    elif output in ("json", "jsonl"):
+        _write_documents(output, [listed(view) for view in topics])
+    else:
+        rows = [(d["name"], d["partitions"], d["replication_factor"], d["id"]) for d in map(listed, topics)]
+        columns = 4 if output == "wide" else 3
+        write_table(("NAME", "PARTITIONS", "REPLICAS", "ID")[:columns], [row[:columns] for row in rows])
+
+
+@topic.command()
+@click.argument("names", nargs=-1, shell_complete=topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.option(
+    "--under-replicated-partitions",
+    "--under-replicated",
+    "only",
+    flag_value="under_replicated",
+    help="Only partitions with a replica that is not in sync, of all topics when none is named.",
+)
+@click.option(
+    "--under-min-isr-partitions", "--under-min-isr", "only", flag_value="under_min_isr", help="… that refuse acks=all."
+)
+@click.option(
+    "--at-min-isr-partitions", "--at-min-isr", "only", flag_value="at_min_isr", help="… that may lose nobody more."
+)
+@click.option("--unavailable-partitions", "--offline", "only", flag_value="unavailable", help="… that have no leader.")
+@output_option("table", "wide", "json", "jsonl", "name")
+@common_options
+def describe(names: tuple[str, ...], more: tuple[str, ...], only: str | None, output: str) -> None:
+    """Show partitions, offsets and changed settings of topics (all settings with -o wide)."""
+    from ottla.cli.views.topic_views import all_names, describe_all, filtered
+    from ottla.client import Admin
+
+    with connect() as cluster:
+        admin = Admin(cluster)
+        wanted = all_names(admin) if only and not names + more else _named(names + more)
+        results = describe_all(admin, wanted)
+    found = [result for result in results.values() if not isinstance(result, Exception)]
+    if only is not None:
+        found = filtered(found, only)
+    if output == "name":
+        for described in found:
+            write(described.view.name)
+    elif output in ("json", "jsonl"):
+        _write_documents(output, [described.document() for described in found])
+    else:
+        for number, described in enumerate(found):
+            _write_described(described, everything=output == "wide", gap=number > 0)
+    exit_with_errors(results)
+
+
+@topic.command()
+@click.argument("names", nargs=-1)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", help=_ANOTHER)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="The broker's num.partitions by default.")
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(1, 32_767), help="default.replication.factor by default."
+)
+@click.option("-c", "--config", "configs", multiple=True, metavar="KEY=VALUE", help="A setting of the topic.")
+@click.option("--if-not-exists", is_flag=True, help="An existing topic is fine.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it could be created.")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def create(
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Create topics."""
+    from ottla.client import Admin, NewTopic
+    from ottla.errors import ErrorCode
+
+    settings = parse_assignments(configs)
+    new = [NewTopic(name, partitions or -1, replication_factor or -1, settings) for name in _named(names + more)]
+    with connect() as cluster:
+        results = Admin(cluster).create_topics(new, validate_only=dry_run)
+    if if_not_exists:
+        results = _without(results, ErrorCode.TOPIC_ALREADY_EXISTS)
+    created = [result for result in results.values() if not isinstance(result, Exception)]
+    done = "would be created" if dry_run else "created"
+    documents: list[Json] = [
+        {"name": made.name, "id": _id(made.topic_id), "partitions": made.partitions if made.partitions > 0 else None,
+         "replication_factor": made.replication_factor if made.replication_factor > 0 else None}
+        for made in created
+    ]  # fmt: skip
+    _write_done(output, [made.name for made in created], documents, done)
+    exit_with_errors(results)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, shell_complete=topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Raise the number of partitions to this.")
+@click.option("-c", "--config", "--add-config", "configs", multiple=True, metavar="KEY=VALUE", help="Set a setting.")
+@click.option("--delete-config", "deleted", multiple=True, metavar="KEY", help="Return a setting to its default.")
+@click.option("--dry-run", is_flag=True, help="Only check whether it could be done.")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def alter(
+    names: tuple[str, ...],
+    more: tuple[str, ...],
+    partitions: int | None,
+    configs: tuple[str, ...],
+    deleted: tuple[str, ...],
+    dry_run: bool,
+    output: str,
+) -> None:
+    """Change settings of topics, or add partitions."""
+    from ottla.cli.views.topic_views import unknown_keys
+    from ottla.client import Admin, ConfigChange, ConfigOp, Resource, ResourceType
+
+    wanted = _named(names + more)
+    changes = [ConfigChange(key, value) for key, value in parse_assignments(configs).items()]
+    changes += [ConfigChange(key, None, ConfigOp.DELETE) for key in deleted]
+    if not changes and partitions is None:
+        raise click.UsageError("nothing to change: give --partitions, --config or --delete-config")
+    results: dict[str, ClientError | None] = dict.fromkeys(wanted)
+    with connect() as cluster:
+        admin = Admin(cluster)
+        if partitions is not None:
+            results |= admin.create_partitions(dict.fromkeys(wanted, partitions), validate_only=dry_run)
+        if changes:
+            left = [Resource(ResourceType.TOPIC, name) for name, error in results.items() if error is None]
+            unknown = unknown_keys(admin, left, deleted) if deleted else {}
+            results |= {resource.name: error for resource, error in unknown.items()}
+            altered = admin.alter_configs(
+                {each: changes for each in left if each not in unknown}, validate_only=dry_run
+            )
+            results |= {resource.name: error for resource, error in altered.items()}
+    done = [name for name, error in results.items() if error is None]
+    _write_done(output, done, [{"name": name} for name in done], "could be altered" if dry_run else "altered")
+    exit_with_errors(results)
+
+
+@topic.command()
+@click.argument("names", nargs=-1, shell_complete=topics)
+@click.option("-t", "--topic", "more", multiple=True, metavar="NAME", shell_complete=topics, help=_ANOTHER)
+@click.option("--if-exists", is_flag=True, help="A missing topic is fine.")
+@output_option("table", "json", "jsonl", "name")
+@common_options
+def delete(names: tuple[str, ...], more: tuple[str, ...], if_exists: bool, output: str) -> None:
+    """Delete topics with all their records. Asks first in a terminal; elsewhere it wants --yes."""
+    from ottla.client import Admin
+    from ottla.errors import ErrorCode
+
+    wanted = _named(names + more)
+    confirm(f"Delete {', '.join(wanted)} with all records?")
+    with connect() as cluster:
+        results = Admin(cluster).delete_topics(wanted)
+    if if_exists:
+        results = _without(results, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    done = [name for name, error in results.items() if error is None]
+    _write_done(output, done, [{"name": name} for name in done], "deleted")
+    exit_with_errors(results)
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    if not names:
+        raise click.UsageError("name at least one topic")
+    return list(dict.fromkeys(names))
+
+
+def confirm(question: str) -> None:
+    """Ask before something is lost; elsewhere than in a terminal it wants --yes.
+
+    Raises CommandFailed when the answer is no, or the end of the input.
+    """
+    if given("yes", False):
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("not a terminal to ask in: add --yes to do it")
+    if not _ask_user(question):
+        from ottla.cli.failure import CommandFailed
+
+        raise CommandFailed("not confirmed: nothing was changed")
+
+
+def _ask_user(question: str) -> bool:
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as abort:
+        if not isinstance(abort.__context__, EOFError):
+            raise  # Ctrl-C
+        click.echo(err=True)
+        return False
+
+
+def _without(results: Mapping[str, V], code: ErrorCode) -> dict[str, V]:
+    from ottla.client import RefusedError
+
+    return {
+        name: result
+        for name, result in results.items()
+        if not (isinstance(result, RefusedError) and result.code is code)
+    }
+
+
+def _id(topic_id: bytes) -> str | None:
+    from ottla.cli.views.topic_views import id_text
+
+    return id_text(topic_id)
+
+
+def _write_documents(output: str, documents: Sequence[Json]) -> None:
+    if output == "json":
+        write_json(documents)
+    else:
+        write_jsonl(documents)
+
+
+def _write_done(output: str, names: Sequence[str], documents: Sequence[Json], done: str) -> None:
+    if output in ("json", "jsonl"):
+        _write_documents(output, documents)
+    else:
+        for name in names:
+            write(name if output == "name" else f"{name} {done}")
+
+
+def _write_described(described: Described, *, everything: bool, gap: bool) -> None:
+    document = described.document()
+    if gap:
+        write("")
+    for label, key in (("Topic", "name"), ("Id", "id"), ("Internal", "internal")):
+        value = document[key]
+        if value not in (None, False):
+            write(f"{label + ':':10}{value}")
+    write("")
+    write_table(
+        ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "ISR", "OFFLINE", "START", "END"), described.partition_rows()
+    )
+    settings = [c for c in described.configs if everything or not c.is_default]
+    if settings:
+        write("")
+        write_table(("SETTING", "VALUE", "SOURCE"), [(c.name, c.value, c.source.name) for c in settings])
+
+
+def exit_with_errors(results: Mapping[str, object]) -> None:
+    """Report every item that failed, and exit with the code of the first one."""
+    from ottla.cli.explain import exit_code, print_error
+
+    errors = [result for result in results.values() if isinstance(result, Exception)]
+    for error in errors:
+        print_error(error)
+    if errors:
+        raise click.exceptions.Exit(exit_code(errors[0]) or 1)

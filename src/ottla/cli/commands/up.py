@@ -1,0 +1,151 @@
+"""`ottla up`: brokers in this terminal, one in this process or several with a supervisor.
+
+Zone: real. Command-line words become a configuration here; running it is `ottla.server.main`'s and
+`ottla.server.supervisor.up`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+import click
+
+from ottla.cli.broker_options import broker_options, configured, overrides
+from ottla.cli.options import output_option
+
+if TYPE_CHECKING:  # so that help does not import the store
+    from ottla.server.supervisor.local_cluster_spec import Layout
+
+_DEFAULTS: Final = {"group.initial.rebalance.delay.ms": "0"}
+"""What suits a terminal better than Kafka's defaults: the first consumer of a group need not wait for others."""
+
+
+@click.command()
+@click.option("--data", type=click.Path(file_okay=False), help="Data directory, kept. Default: a temporary one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=9092, show_default=True, help="0 takes a free port.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on, and the one clients get.")
+@click.option(
+    "--brokers",
+    "count",
+    type=click.IntRange(1, 1000),
+    help="So many processes, which share --port; their own ports follow it. Default: one broker, in this process.",
+)
+@click.option("--roll", is_flag=True, help="Have the brokers that run on --data start anew, one by one, and wait.")
+@output_option("text", "json")
+@broker_options
+def up(
+    data: str | None,
+    port: int,
+    host: str,
+    count: int | None,
+    roll: bool,
+    output: str,
+    settings: tuple[str, ...],
+    ready_file: str | None,
+    log_level: str,
+    log_format: str,
+) -> int:
+    """Start a broker, or several, with sensible defaults, in this terminal.
+
+    When requests are answered, standard output gets a line, `ready bootstrap=host:port`; log lines go to standard
+    error. Ctrl-C stops everything, SIGHUP starts several brokers anew, one by one.
+    """
+    from ottla.config.rows import list_word, split_list
+    from ottla.server.logs import configure
+
+    given = {**_DEFAULTS, **overrides(settings)}
+    if roll:
+        return _roll(data)
+    configure(log_level, log_format, who="" if count is None else "supervisor")
+    if count is not None:
+        words = _Words(host, port, given, (log_level, log_format), output, ready_file)
+        return _in(data, lambda directory: _several(directory, count, words))
+    bracketed = f"[{host}]" if ":" in host else host
+    defaults = {"listeners": f"PLAINTEXT://{bracketed}:{port}"}
+    if dirs := split_list(given.get("log.dirs", given.get("log.dir", ""))):
+        return _run_one(dirs[0], {**defaults, **given}, ready_file)
+    return _in(
+        data, lambda directory: _run_one(directory, {**defaults, **given, "log.dirs": list_word(directory)}, ready_file)
+    )
+
+
+class _Words(NamedTuple):
+    """What was said about several brokers."""
+
+    host: str
+    port: int
+    settings: dict[str, str]
+    log: tuple[str, str]
+    output: str
+    ready_file: str | None
+
+
+def _in(data: str | None, serve: Callable[[str], int]) -> int:
+    """Serve in a directory; in a temporary one when none is named."""
+    import shutil
+    import tempfile
+
+    if data is not None:
+        return serve(data)
+    temporary = tempfile.mkdtemp(prefix="ottla-")
+    click.echo(f"data directory {temporary}, removed at the end; --data DIR keeps one", err=True)
+    try:
+        return serve(temporary)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _run_one(directory: str, properties: dict[str, str], ready_file: str | None) -> int:
+    from ottla.server.main import serve
+
+    if there := _layout(directory).brokers:
+        raise click.UsageError(f"{directory} holds the data of {len(there)} brokers: start them with --brokers")
+    return serve(configured(properties), ready_file)
+
+
+def _layout(directory: str) -> Layout:
+    import os
+
+    from ottla.server.supervisor.local_cluster_spec import layout_of
+
+    return layout_of(os.listdir(directory) if os.path.isdir(directory) else [])
+
+
+def _several(data: str, count: int, words: _Words) -> int:
+    import os
+    from importlib.util import find_spec
+
+    from ottla.server.supervisor.local_cluster_spec import (
+        InvalidClusterSpec,
+        LocalClusterSpec,
+        StoreSpec,
+        brokers_of,
+        properties_of,
+    )
+    from ottla.server.supervisor.status_report import StatusReport
+    from ottla.server.supervisor.up import supervise
+
+    if find_spec("kazoo") is None:
+        raise click.ClickException("several brokers need the package kazoo: pip install 'ottla[cluster]'")
+    try:
+        brokers = brokers_of(count, _layout(data), data)
+        fleet = LocalClusterSpec(os.path.abspath(data), words.host, words.port, brokers, words.settings, words.log)
+        configured(properties_of(fleet, brokers[0], 1, 2, StoreSpec("127.0.0.1:1", "ottla:none"), "localhost"))
+    except InvalidClusterSpec as wrong:
+        raise click.UsageError(str(wrong)) from None
+    return supervise(fleet, StatusReport(fleet.data, words.output), words.ready_file)
+
+
+def _roll(data: str | None) -> int:
+    from ottla.seams import Failure
+    from ottla.server.supervisor.up import roll
+
+    if data is None:
+        raise click.UsageError("--roll: name the directory of the running brokers with --data")
+    try:
+        roll(data, click.echo)
+    except Failure as failure:
+        raise click.ClickException(failure.message) from None
+    click.echo("rolled")
+    return 0

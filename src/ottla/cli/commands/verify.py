@@ -1,0 +1,303 @@
+"""`ottla verify`: write numbers and read them, an event per line, as Kafka's verifiable producer and consumer do.
+
+Zone: real. Names and fields of the events are those of `org.apache.kafka.tools.VerifiableProducer` and
+`VerifiableConsumer`, which Kafka's system tests read. SIGTERM and Ctrl-C end in order, with everything said.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ottla.cli.clients import make_consumer, make_producer
+from ottla.cli.failure import CommandFailed
+from ottla.cli.name_options import groups, named_topic, topic_words
+from ottla.cli.options import ClientSettings, common_options
+from ottla.cli.perf_stats import due_in_s
+from ottla.cli.views.output import Json
+
+if TYPE_CHECKING:
+    from ottla.client import ClientError, Consumer, ConsumerRecord, OffsetAndMetadata, TopicPartition
+
+_POLL_S = 0.5
+_PAUSE_S = 0.1
+_SESSION_TIMEOUT_MS = 30_000
+
+
+class Events:
+    """Writes events, from any thread, each at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def say(self, name: str, **fields: Json) -> None:
+        """One line."""
+        event = {"timestamp": int(time.time() * 1_000), "name": name, **fields}
+        line = json.dumps(event, ensure_ascii=False, separators=(",", ":"))
+        with self._lock:
+            sys.stdout.write(line + "\n")
+            sys.stdout.flush()
+
+
+@contextmanager
+def _ending(tell: Callable[[], None] = lambda: None) -> Iterator[threading.Event]:
+    """Set by SIGTERM and SIGINT, which then call `tell`."""
+    asked = threading.Event()
+
+    def end(*_: object) -> None:
+        asked.set()
+        tell()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@click.group()
+def verify() -> None:
+    """Write and read numbers, an event per line, as Kafka's verifiable clients."""
+
+
+# -- produce -----------------------------------------------------------------------------------------------------------
+
+
+@verify.command()
+@topic_words
+@click.option("--max-messages", type=int, default=-1, help="Write so many; -1: until it is ended.")
+@click.option("--throughput", type=float, default=-1, metavar="N", help="Records per second at most; -1: no limit.")
+@click.option("--acks", type=click.Choice(["0", "1", "-1", "all"]), default="-1", help="acks; all by default.")
+@click.option("--message-create-time", type=int, default=-1, metavar="MS", help="Timestamps begin with this one.")
+@click.option("--value-prefix", type=int, metavar="N", help="Values are N.0, N.1 …")
+@click.option("--repeating-keys", type=click.IntRange(min=1), metavar="N", help="Keys are 0 to N-1, again and again.")
+@common_options
+def produce(
+    topic: str | None,
+    topic_option: str | None,
+    max_messages: int,
+    throughput: float,
+    acks: str,
+    message_create_time: int,
+    value_prefix: int | None,
+    repeating_keys: int | None,
+) -> None:
+    """Write 0, 1, 2 … to TOPIC, and print what became of each."""
+    name = named_topic(topic, topic_option)
+    # As Kafka's: nothing is sent twice, so that every failure is seen. A setting may say otherwise.
+    defaults: ClientSettings = {"acks": acks, "retries": 0, "allow.auto.create.topics": True}
+    run = _Producing(name, value_prefix, repeating_keys, message_create_time)
+    with _ending() as asked:
+        run.run(defaults, max_messages, throughput, asked)
+
+
+class _Producing:
+    """One run of the producer."""
+
+    def __init__(self, topic: str, prefix: int | None, keys: int | None, create_time: int) -> None:
+        self._topic = topic
+        self._prefix = "" if prefix is None else f"{prefix}."
+        self._keys = keys
+        self._create_time = create_time
+        self._events = Events()
+        self._sent = 0
+        self._acked = 0
+
+    def run(self, defaults: ClientSettings, most: int, per_second: float, asked: threading.Event) -> None:
+        """Write until there are `most`, or until it is asked to end."""
+        began = time.monotonic()
+        with make_producer(defaults) as producer:
+            self._events.say("startup_complete")
+            while not asked.is_set() and (most < 0 or self._sent < most):
+                key = None if self._keys is None else str(self._sent % self._keys)
+                self._send(producer.send, key, f"{self._prefix}{self._sent}", time.monotonic() - began)
+                asked.wait(due_in_s(self._sent, per_second, time.monotonic() - began))
+        self._events.say("shutdown_complete")
+        average = self._acked / max(time.monotonic() - began, 1e-9)
+        self._events.say(
+            "tool_data", sent=self._sent, acked=self._acked, target_throughput=int(per_second), avg_throughput=average
+        )
+        if self._acked < self._sent:
+            raise CommandFailed(
+                f"{self._sent - self._acked:,} of {self._sent:,} records were not acknowledged: see producer_send_error"
+            )
+
+    def _send(self, send: Callable[..., object], key: str | None, value: str, elapsed_s: float) -> None:
+        from ottla.client import ClientError
+
+        def decided(metadata: object, error: ClientError | None) -> None:
+            self._on_decided(key, value, metadata, error)
+
+        stamp = None if self._create_time < 0 else self._create_time + int(elapsed_s * 1_000)
+        self._sent += 1
+        try:
+            encoded = None if key is None else key.encode()
+            send(self._topic, value.encode(), key=encoded, timestamp=stamp, on_delivery=decided)
+        except ClientError as error:
+            self._on_decided(key, value, None, error)
+
+    def _on_decided(self, key: str | None, value: str, metadata: object, error: ClientError | None) -> None:
+        from ottla.client.producer import RecordMetadata
+
+        if error is not None:
+            kind = f"class {type(error).__module__}.{type(error).__qualname__}"
+            fields = {"topic": self._topic, "key": key, "value": value, "exception": kind, "message": str(error)}
+            self._events.say("producer_send_error", **fields)
+            return
+        assert isinstance(metadata, RecordMetadata)
+        self._acked += 1
+        self._events.say(
+            "producer_send_success",
+            key=key,
+            value=value,
+            offset=metadata.offset,
+            topic=metadata.topic,
+            partition=metadata.partition,
+        )
+
+
+# -- consume -----------------------------------------------------------------------------------------------------------
+
+
+@verify.command()
+@topic_words
+@click.option("-g", "--group-id", required=True, shell_complete=groups, help="The group.")
+@click.option("--group-instance-id", metavar="ID", help="A static member of this name.")
+@click.option("--max-messages", type=int, default=-1, help="Read so many; -1: until it is ended.")
+@click.option("--session-timeout", type=click.IntRange(min=1), default=_SESSION_TIMEOUT_MS, metavar="MS",
+              show_default=True, help="session.timeout.ms.")  # fmt: skip
+@click.option("--verbose", is_flag=True, help="An event for every record, too.")
+@click.option("--enable-autocommit", is_flag=True, help="Commit from time to time, not behind every poll.")
+@click.option("--reset-policy", default="earliest", show_default=True, help="auto.offset.reset.")
+@click.option("--assignment-strategy", default="range", show_default=True, help="A name, or Kafka's class.")
+@common_options
+def consume(
+    topic: str | None,
+    topic_option: str | None,
+    group_id: str,
+    group_instance_id: str | None,
+    max_messages: int,
+    session_timeout: int,
+    verbose: bool,
+    enable_autocommit: bool,
+    reset_policy: str,
+    assignment_strategy: str,
+) -> None:
+    """Read TOPIC in a group, and print what is assigned, read and committed."""
+    overrides: ClientSettings = {
+        "group.id": group_id,
+        "session.timeout.ms": session_timeout,
+        "enable.auto.commit": enable_autocommit,
+        "auto.offset.reset": reset_policy,
+        "partition.assignment.strategy": assignment_strategy,
+    }
+    if group_instance_id is not None:
+        overrides["group.instance.id"] = group_instance_id
+    run = _Consuming(max_messages, verbose=verbose, commits=not enable_autocommit)
+    consumer = make_consumer(overrides=overrides)
+    with _ending(consumer.wakeup) as asked:
+        run.run(consumer, named_topic(topic, topic_option), asked)
+
+
+class _Consuming:
+    """One run of the consumer."""
+
+    def __init__(self, most: int, *, verbose: bool, commits: bool) -> None:
+        self._most = most
+        self._verbose = verbose
+        self._commits = commits
+        self._events = Events()
+        self._seen = 0
+
+    @property
+    def _finished(self) -> bool:
+        return 0 <= self._most <= self._seen
+
+    def run(self, consumer: Consumer, topic: str, asked: threading.Event) -> None:
+        """Read until there are enough, or until it is asked to end."""
+        from ottla.client import WakeupError
+
+        try:
+            with consumer:
+                self._events.say("startup_complete")
+                consumer.subscribe([topic], on_assigned=self._assigned, on_revoked=self._revoked)
+                while not asked.is_set() and not self._finished:
+                    records = consumer.poll(_POLL_S)
+                    if records:
+                        self._read(consumer, records)
+        except WakeupError:
+            if not asked.is_set():
+                raise
+        finally:
+            if asked.is_set():
+                self._events.say("shutdown_requested")
+            self._events.say("shutdown_complete")
+
+    def _assigned(self, partitions: list[TopicPartition]) -> None:
+        self._events.say("partitions_assigned", partitions=[_named(each) for each in partitions])
+
+    def _revoked(self, partitions: list[TopicPartition]) -> None:
+        self._events.say("partitions_revoked", partitions=[_named(each) for each in partitions])
+
+    def _read(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+        """Say what came, per partition, and commit it; no more than are wanted."""
+        from ottla.client import TopicPartition
+
+        wanted = records if self._most < 0 else records[: self._most - self._seen]
+        by_partition: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for each in wanted:
+            by_partition.setdefault(TopicPartition(each.topic, each.partition), []).append(each)
+        self._seen += len(wanted)
+        for found in by_partition.values() if self._verbose else ():
+            for each in found:
+                self._events.say("record_data", **_data(each))
+        summaries: list[Json] = [_summary(tp, found) for tp, found in by_partition.items()]
+        self._events.say("records_consumed", count=len(records), partitions=summaries)
+        if self._commits:
+            self._commit(consumer, {tp: found[-1].offset + 1 for tp, found in by_partition.items()})
+
+    def _commit(self, consumer: Consumer, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]) -> None:
+        from ottla.client import ClientError, WakeupError
+
+        failed: ClientError | None = None
+        try:
+            consumer.commit(offsets)
+        except WakeupError:  # it is told to end, once: what was read is committed nevertheless
+            consumer.commit(offsets)
+        except ClientError as error:
+            failed = error
+        committed: list[Json] = [{**_named(tp), "offset": offset} for tp, offset in offsets.items()]
+        said: dict[str, Json] = {} if failed is None else {"error": str(failed)}
+        self._events.say("offsets_committed", offsets=committed, **said, success=failed is None)
+
+
+def _named(tp: TopicPartition) -> dict[str, Json]:
+    return {"topic": tp.topic, "partition": tp.partition}
+
+
+def _summary(tp: TopicPartition, found: Sequence[ConsumerRecord]) -> dict[str, Json]:
+    return {**_named(tp), "count": len(found), "minOffset": found[0].offset, "maxOffset": found[-1].offset}
+
+
+def _data(record: ConsumerRecord) -> dict[str, Json]:
+    """Bytes that are no text become what Java makes of them: U+FFFD."""
+
+    def text(content: bytes | None) -> str | None:
+        return None if content is None else content.decode("utf-8", "replace")
+
+    return {
+        "key": text(record.key),
+        "value": text(record.value),
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }

@@ -1,0 +1,87 @@
+"""Names of topics and groups as words of the command line: the options that take them, and their completion.
+
+Zone: real. Completion asks the cluster that the words before name; when nobody answers soon, it offers nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ottla.cli.options import connect
+
+if TYPE_CHECKING:
+    from ottla.client import Cluster
+
+F = TypeVar("F", bound=Callable[..., Any])
+_PATIENCE_MS = 1_500
+"""Nobody waits longer for a shell to complete a word."""
+
+
+def topics(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For `shell_complete`: topics; internal ones only when the word begins like one."""
+    from ottla.client import Admin
+
+    internal = incomplete.startswith("_")
+    return _offered(
+        ctx, param, incomplete, lambda cluster: (each.name for each in Admin(cluster).list_topics(internal=internal))
+    )
+
+
+def groups(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """For `shell_complete`: consumer groups."""
+    from ottla.client.admin.groups import GroupAdmin
+
+    return _offered(
+        ctx,
+        param,
+        incomplete,
+        lambda cluster: (each.group_id for each in GroupAdmin(cluster).list_groups()[0]),
+    )
+
+
+def _offered(
+    ctx: click.Context, param: click.Parameter, incomplete: str, ask: Callable[[Cluster], Iterable[str]]
+) -> list[str]:
+    found: list[str] = []
+    # Whatever goes wrong, a shell that completes a word has no place to say so.
+    with _silence(), suppress(Exception), ctx.scope(cleanup=False), connect(overrides=_quick()) as cluster:
+        found = sorted(name for name in ask(cluster) if name.startswith(incomplete))
+    given_already = ctx.params.get(param.name or "") or ()
+    taken = (given_already,) if isinstance(given_already, str) else given_already
+    return [name for name in found if name not in taken]
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def _quick() -> dict[str, str | int | bool]:
+    keys = ("default.api.timeout.ms", "request.timeout.ms", "socket.connection.setup.timeout.ms")
+    return dict.fromkeys(keys, _PATIENCE_MS)
+
+
+def topic_words(command: F) -> F:
+    """TOPIC, or `-t`/`--topic`; see `named_topic`."""
+    command = click.option(
+        "-t", "--topic", "topic_option", metavar="NAME", shell_complete=topics, help="Another way to name the topic."
+    )(command)
+    return click.argument("topic", required=False, shell_complete=topics)(command)
+
+
+def named_topic(topic: str | None, topic_option: str | None) -> str:
+    """The topic of `topic_words`. Raises click.UsageError when there is none."""
+    name = topic or topic_option
+    if name is None:
+        raise click.UsageError("name the topic")
+    return name

@@ -1,0 +1,125 @@
+"""`ottla consume --group`: the records of the partitions that the group gives to this member.
+
+Zone: real. Positions are committed behind what was written out. Where everything that came is written, that is the
+consumer's own position: it lies behind transaction markers and aborted records, which are never written.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cli.clients import make_consumer
+from ottla.cli.options import ClientSettings
+from ottla.cli.reading.outage import PatientPoll, outage_settings
+from ottla.cli.views.printer import Printer
+from ottla.cli.views.progress import Progress
+
+if TYPE_CHECKING:
+    from ottla.client import Consumer, ConsumerRecord, TopicPartition
+
+_POLL_S = 0.5
+_COMMIT_EVERY_S = 1.0
+
+
+class GroupReading:
+    """One run of a member."""
+
+    def __init__(
+        self, topic: str, settings: ClientSettings, printer: Printer, patience_s: float, *, exit_at_end: bool
+    ) -> None:
+        """patience_s: how long to go on without a record; 0: for ever."""
+        self._topic = topic
+        self._settings = settings
+        self._printer = printer
+        self._patience_s = patience_s
+        self._exit_at_end = exit_at_end
+        self._done: dict[TopicPartition, int] = {}
+        """Written and not committed: the next offset of each."""
+        self._noted: dict[TopicPartition, int] = {}
+        """The offset that was last put into `_done`, of each assigned partition."""
+        self._committed_at = time.monotonic()
+        self._assigned = False
+        self._ends: dict[TopicPartition, int] = {}
+
+    def run(self) -> None:
+        """Read until there are enough, until the end, or until Ctrl-C; then `_give` is called. Raises ClientError."""
+        with (
+            make_consumer(outage_settings(), self._settings) as consumer,
+            Progress("read", shown=not sys.stdout.isatty()) as progress,
+        ):
+            consumer.subscribe(
+                [self._topic],
+                on_assigned=lambda added: self._add_partitions(consumer, added),
+                on_revoked=lambda gone: self._give(consumer, gone),
+                on_lost=self._drop_partitions,
+            )
+            try:
+                self._read(consumer, progress)
+            except OSError:  # nobody reads what is written: then nobody has it
+                self._done = {}
+                raise
+
+    def _read(self, consumer: Consumer, progress: Progress) -> None:
+        from ottla.client import DeadlineError
+
+        last = time.monotonic()
+        poll = PatientPoll(consumer, self._topic).poll
+        while not self._printer.full and not self._at_end(consumer):
+            records = poll(min(_POLL_S, self._patience_s or _POLL_S))
+            self._print(consumer, records)
+            progress.add(len(records), sum(len(each.value or b"") for each in records))
+            if records or not self._assigned:
+                last = time.monotonic()
+            elif self._patience_s and time.monotonic() > last + self._patience_s:
+                raise DeadlineError(f"no record came for {self._patience_s:g} s")
+            if time.monotonic() > self._committed_at + _COMMIT_EVERY_S:
+                self._commit(consumer)
+
+    def _print(self, consumer: Consumer, records: Sequence[ConsumerRecord]) -> None:
+        from ottla.client import TopicPartition
+
+        for each in records:
+            if self._printer.full:
+                self._printer.flush()
+                return
+            self._printer.print(each.topic, each.partition, each)
+            self._mark_written(TopicPartition(each.topic, each.partition), each.offset + 1)
+        self._printer.flush()
+        for tp, position in consumer.positions().items():
+            self._mark_written(tp, position.offset)
+
+    def _mark_written(self, tp: TopicPartition, offset: int) -> None:
+        """Everything below `offset` is written, or will never be."""
+        if self._noted.get(tp) != offset:
+            self._done[tp] = self._noted[tp] = offset
+
+    def _at_end(self, consumer: Consumer) -> bool:
+        """Whether everything is read that the partitions held when they were assigned."""
+        if not self._exit_at_end or not self._assigned:
+            return False
+        return all(consumer.position(tp) >= end for tp, end in self._ends.items())
+
+    def _add_partitions(self, consumer: Consumer, added: list[TopicPartition]) -> None:
+        self._assigned = True
+        if self._exit_at_end and added:
+            self._ends |= consumer.end_offsets(added)
+
+    def _give(self, consumer: Consumer, gone: list[TopicPartition]) -> None:
+        """Others go on behind what was written."""
+        self._commit(consumer)
+        self._drop_partitions(gone)
+
+    def _drop_partitions(self, gone: list[TopicPartition]) -> None:
+        for tp in gone:
+            self._done.pop(tp, None)
+            self._noted.pop(tp, None)
+            self._ends.pop(tp, None)
+
+    def _commit(self, consumer: Consumer) -> None:
+        self._committed_at = time.monotonic()
+        if self._done:
+            consumer.commit(self._done)
+            self._done = {}  # not before: Ctrl-C may come while the answer is awaited

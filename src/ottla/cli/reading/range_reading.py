@@ -1,0 +1,134 @@
+"""`ottla consume` without a group: the records between two offsets of each partition.
+
+Zone: real. Which offsets that are, and when all is read; fetching is the consumer's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ottla.cli.options import print_note
+from ottla.cli.reading.outage import PatientPoll
+from ottla.cli.views.printer import Printer
+from ottla.cli.views.progress import Progress
+
+if TYPE_CHECKING:
+    from ottla.cli.reading.offset_grammar import Bound, OffsetRange
+    from ottla.client import Consumer, ConsumerRecord, TopicPartition
+
+_POLL_S = 1.0
+
+
+class RangeReading:
+    """One run."""
+
+    def __init__(self, consumer: Consumer, printer: Printer, patience_s: float) -> None:
+        """patience_s: how long to go on without a record; 0: for ever."""
+        self._consumer = consumer
+        self._printer = printer
+        self._patience_s = patience_s
+        self._until: dict[TopicPartition, int | None] = {}
+        """What is read still, and the offset not to read any more; None: no end."""
+
+    def run(self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool) -> None:
+        """Read until there are enough, until the end, or until Ctrl-C. Raises ClientError.
+
+        chosen: numbers of partitions; none: all of them.
+        """
+        first = self._resolve(name, chosen, bounds, exit_at_end=exit_at_end)
+        self._consumer.assign(self._until)
+        for tp in self._until:
+            self._consumer.seek(tp, first[tp])
+        with Progress("read", shown=not sys.stdout.isatty()) as progress:
+            self._read(PatientPoll(self._consumer, name), progress)
+
+    def _resolve(
+        self, name: str, chosen: Sequence[int], bounds: OffsetRange, *, exit_at_end: bool
+    ) -> dict[TopicPartition, int]:
+        """The first offset of every partition; notes which of them have something to read, and where it ends."""
+        from ottla.cli.reading.offset_grammar import END
+        from ottla.client import TopicPartition
+
+        where = self._consumer.partitions_for_topic(name)
+        if chosen:
+            where = [TopicPartition(name, number) for number in dict.fromkeys(chosen)]
+        offsets = _Offsets(self._consumer, where)
+        first = {each: offsets.resolve(bounds.first, each) for each in where}
+        last = bounds.until or (END if exit_at_end else None)
+        self._until = {each: None if last is None else offsets.resolve(last, each) for each in where}
+        self._leave([each for each, until in self._until.items() if until is not None and first[each] >= until])
+        return first
+
+    def _leave(self, ended: Sequence[TopicPartition]) -> None:
+        for tp in ended:
+            del self._until[tp]
+
+    def _read(self, patient: PatientPoll, progress: Progress) -> None:
+        from ottla.client import DeadlineError
+        from ottla.client.retry import Deadline
+
+        silence = Deadline.after_ms(self._patience_s * 1_000)
+        while self._until and not self._printer.full:
+            if self._patience_s and silence.expired:
+                raise DeadlineError(f"no record came for {self._patience_s:g} s")
+            records = patient.poll(min(_POLL_S, self._patience_s or _POLL_S))
+            count, size = self._print(records)
+            progress.add(count, size)
+            self._end()
+            if count:
+                silence = Deadline.after_ms(self._patience_s * 1_000)
+
+    def _print(self, records: Sequence[ConsumerRecord]) -> tuple[int, int]:
+        """Write what is to be read; (records, bytes of values) that there were before filtering."""
+        count = size = 0
+        printer, until = self._printer, self._until
+        for each in records:
+            if printer.full:
+                break
+            last = until[each[:2]]  # type: ignore[index]  # a TopicPartition is its two fields
+            if last is None or each.offset < last:
+                count += 1
+                size += len(each.value or b"")
+                printer.print(each.topic, each.partition, each)
+        printer.flush()
+        return count, size
+
+    def _end(self) -> None:
+        """Go on without the partitions that are read to their end: to it, or to a record behind it."""
+        known = self._consumer.positions()
+        ended = [
+            tp for tp, until in self._until.items() if until is not None and tp in known and known[tp].offset >= until
+        ]
+        if ended:
+            self._leave(ended)
+            self._consumer.assign(self._until)
+
+
+class _Offsets:
+    """Starts, ends and times of partitions."""
+
+    def __init__(self, consumer: Consumer, where: Sequence[TopicPartition]) -> None:
+        """Raises ClientError."""
+        self._consumer = consumer
+        self._where = where
+        self._start = consumer.beginning_offsets(where)
+        self._end = consumer.end_offsets(where)
+        self._times: dict[int, dict[TopicPartition, int | None]] = {}
+
+    def resolve(self, bound: Bound, tp: TopicPartition) -> int:
+        """The offset that a bound means in a partition; one outside is moved, with a note. Raises ClientError."""
+        from ottla.cli.reading.offset_grammar import Base
+
+        start, end = self._start[tp], self._end[tp]
+        offset = bound.resolve(start, end, lambda time: self._offset_at(time, tp))
+        if bound.base is Base.ZERO and offset != bound.number:
+            print_note(f"offset {bound.number} of {tp} is outside of {start} to {end}: {offset} is taken")
+        return offset
+
+    def _offset_at(self, time: int, tp: TopicPartition) -> int:
+        if time not in self._times:
+            self._times[time] = self._consumer.offsets_for_times(dict.fromkeys(self._where, time))
+        found = self._times[time][tp]
+        return self._end[tp] if found is None else found

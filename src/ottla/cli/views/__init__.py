@@ -1,0 +1,4 @@
+"""Documents, tables and text that commands print.
+
+Zone: real.
+"""

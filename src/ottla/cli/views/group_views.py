@@ -1,0 +1,227 @@
+"""What the commands about groups show: positions beside the ends of their partitions, and where a reset leads.
+
+Zone: real. Asks a cluster through the client; prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from ottla.cli.views.output import Json
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.cli.reading.offset_grammar import Bound
+    from ottla.client import Admin, ClientError
+    from ottla.client.admin.groups import GroupAdmin, GroupMember, GroupView
+
+K = TypeVar("K")
+
+
+class PartitionLag(NamedTuple):
+    """One partition of a group. Offsets and lag are None where they are not known."""
+
+    tp: TopicPartition
+    offset: int | None
+    end: int | None
+    member: GroupMember | None
+
+    @property
+    def lag(self) -> int | None:
+        """How many records the group is behind the end."""
+        return None if self.offset is None or self.end is None else max(0, self.end - self.offset)
+
+    def document(self) -> Json:
+        """For programs."""
+        member = self.member
+        return {
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
+            "current_offset": self.offset,
+            "log_end_offset": self.end,
+            "lag": self.lag,
+            "consumer_id": None if member is None else member.member_id,
+            "host": None if member is None else member.host,
+            "client_id": None if member is None else member.client_id,
+        }
+
+    def row(self, group_id: str) -> tuple[object, ...]:
+        """For people."""
+        member = self.member
+        who = (None, None, None) if member is None else (member.member_id, member.host, member.client_id)
+        return group_id, self.tp.topic, self.tp.partition, self.offset, self.end, self.lag, *who
+
+
+class GroupState(NamedTuple):
+    """A group and its positions."""
+
+    view: GroupView
+    partitions: list[PartitionLag]
+
+    @property
+    def lag(self) -> int:
+        """Of all partitions."""
+        return sum(each.lag or 0 for each in self.partitions)
+
+    @property
+    def worst(self) -> int:
+        """Of the partition that is furthest behind."""
+        return max((each.lag or 0 for each in self.partitions), default=0)
+
+    def document(self) -> dict[str, Json]:
+        """For programs."""
+        view = self.view
+        return {
+            "group": view.group_id,
+            "state": view.state,
+            "protocol_type": view.protocol_type,
+            "protocol": view.protocol,
+            "coordinator": view.coordinator,
+            "lag": self.lag,
+            "members": [_member_document(member) for member in view.members],
+            "partitions": [each.document() for each in self.partitions],
+        }
+
+
+def _member_document(member: GroupMember) -> Json:
+    return {
+        "consumer_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "partitions": [str(tp) for tp in member.assignment],
+    }
+
+
+def read_group(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
+    """A group with its positions and lag. Raises ClientError."""
+    from ottla.client import LATEST, ClientError
+
+    view = groups.describe_group(group_id)
+    offsets = groups.group_offsets(group_id)
+    owners = {tp: member for member in view.members for tp in member.assignment}
+    wanted = sorted({*offsets, *owners})
+    ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
+    rows = []
+    for tp in wanted:
+        found, end = offsets.get(tp), ends.get(tp)
+        offset = None if found is None or isinstance(found, ClientError) else found.offset
+        rows.append(
+            PartitionLag(
+                tp, offset, None if end is None or isinstance(end, ClientError) else end.offset, owners.get(tp)
+            )
+        )
+    return GroupState(view, rows)
+
+
+def parse_topics(words: Iterable[str]) -> dict[str, list[int] | None]:
+    """`topic` or `topic:0,1` words: topic → partitions, None for all. Raises ValueError."""
+    wanted: dict[str, list[int] | None] = {}
+    for word in words:
+        topic, colon, numbers = word.partition(":")
+        wanted[topic] = [int(number) for number in numbers.split(",")] if colon else None
+    return wanted
+
+
+def partitions_of(
+    admin: Admin, wanted: Mapping[str, list[int] | None], committed: Iterable[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions that a reset is about: those of the topics that are named, else where the group has been."""
+    if not wanted:
+        return sorted(committed)
+    found = admin.describe_topics(list(wanted))
+    places: list[TopicPartition] = []
+    for topic, numbers in wanted.items():
+        view = found[topic]
+        if isinstance(view, Exception):
+            raise view
+        places += [TopicPartition(topic, each) for each in numbers or sorted(view.partitions)]
+    return places
+
+
+def targets(
+    admin: Admin, bounds: Mapping[TopicPartition, Bound], current: Mapping[TopicPartition, int], shift: int | None
+) -> dict[TopicPartition, int]:
+    """Where each partition is to be set: a bound, or so many records from where it is; inside the log in any case.
+
+    Raises ClientError when the ends of a partition cannot be had.
+    """
+    from ottla.client import EARLIEST, LATEST, ClientError
+
+    def offsets(timestamp: int, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        found = admin.list_offsets(dict.fromkeys(places, timestamp))
+        for outcome in found.values():
+            if isinstance(outcome, ClientError):
+                raise outcome
+        return {tp: each.offset for tp, each in found.items() if not isinstance(each, ClientError)}
+
+    starts, ends = offsets(EARLIEST, bounds), offsets(LATEST, bounds)
+    found: dict[TopicPartition, int] = {}
+    for tp, bound in bounds.items():
+        if shift is not None:
+            number = current.get(tp, starts[tp]) + shift
+            found[tp] = min(max(number, starts[tp]), ends[tp])
+        else:
+            found[tp] = bound.resolve(starts[tp], ends[tp], _at_time(offsets, tp, ends[tp]))
+    return found
+
+
+def _at_time(
+    offsets: Callable[[int, Iterable[TopicPartition]], dict[TopicPartition, int]], tp: TopicPartition, end: int
+) -> Callable[[int], int]:
+    def offset(timestamp: int) -> int:
+        found = offsets(timestamp, [tp])[tp]
+        return end if found < 0 else found
+
+    return offset
+
+
+_IN_USE = frozenset(
+    {
+        ErrorCode.NON_EMPTY_GROUP,
+        ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+    }
+)
+"""What coordinators answer to a change of a group that has members."""
+_MEMBERS_NAMED = 5
+
+
+def explain_use(
+    groups: GroupAdmin, group_id: str, results: Mapping[K, ClientError | None]
+) -> dict[K, Exception | None]:
+    """`results`, where an error that says that the group has members says which, and what to do."""
+    from ottla.client import ClientError, RefusedError
+
+    refused = [each for each in results.values() if isinstance(each, RefusedError) and each.code in _IN_USE]
+    if not refused:
+        return dict(results)
+    try:
+        members = groups.describe_group(group_id).members
+    except ClientError:
+        members = ()
+    if not members:
+        return dict(results)
+    used = _in_use(group_id, members)
+    return {key: used if error in refused else error for key, error in results.items()}
+
+
+def _in_use(group_id: str, members: Sequence[GroupMember]) -> Exception:
+    from ottla.cli.failure import CommandFailed
+
+    named = ", ".join(f"{each.client_id} at {each.host}" for each in members[:_MEMBERS_NAMED])
+    more = f" and {len(members) - _MEMBERS_NAMED} more" if len(members) > _MEMBERS_NAMED else ""
+    return CommandFailed(
+        f"group {group_id} is in use by {len(members)} member{'s' if len(members) > 1 else ''}: {named}{more}. "
+        f"Stop these consumers, then run this again; to see them: ottla group describe {group_id} --members",
+        details={
+            "group": group_id,
+            "members": [
+                {"consumer_id": each.member_id, "client_id": each.client_id, "host": each.host} for each in members
+            ],
+        },
+    )

@@ -1,0 +1,40 @@
+"""Records to stdout: those that the filters let through, until there are enough.
+
+Zone: real.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ottla.cli.reading.filters import Filter
+    from ottla.cli.views.record_text import Piece, Shown
+
+
+class Printer:
+    """Writes records in one form."""
+
+    def __init__(self, most: int | None, chosen: Filter, render: Piece) -> None:
+        """most: how many to write; None: no end."""
+        self._left = most
+        self._chosen = chosen
+        self._render = render
+
+    @property
+    def full(self) -> bool:
+        """Whether the count asked for was reached."""
+        return self._left == 0
+
+    def print(self, topic: str, partition: int, record: Shown) -> None:
+        """Write the record, if it is one of those."""
+        from ottla.cli.views.record_text import Placed
+
+        if self._chosen(record):
+            sys.stdout.buffer.write(self._render(Placed(topic, partition, record)))
+            self._left = None if self._left is None else self._left - 1
+
+    def flush(self) -> None:
+        """What was written is out."""
+        sys.stdout.buffer.flush()

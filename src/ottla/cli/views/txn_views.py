@@ -1,0 +1,124 @@
+"""What the commands about transactions show, and which transactions hang.
+
+Zone: real. Asks a cluster through the client; prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from ottla.cli.views.output import Json
+from ottla.types import TopicPartition
+
+if TYPE_CHECKING:
+    from ottla.client import ClientError
+    from ottla.client.admin.transactions import ProducerView, TransactionAdmin, TransactionView
+
+
+class Hanging(NamedTuple):
+    """An open transaction in a partition that no coordinator is going to end."""
+
+    tp: TopicPartition
+    producer: ProducerView
+
+    def document(self, now_ms: int) -> Json:
+        """For programs."""
+        producer = self.producer
+        return {
+            "topic": self.tp.topic,
+            "partition": self.tp.partition,
+            "producer_id": producer.producer_id,
+            "producer_epoch": producer.producer_epoch,
+            "coordinator_epoch": producer.coordinator_epoch,
+            "start_offset": producer.transaction_start,
+            "last_timestamp_ms": producer.last_timestamp_ms,
+            "duration_ms": now_ms - producer.last_timestamp_ms,
+        }
+
+
+def transaction_document(view: TransactionView, now_ms: int) -> dict[str, Json]:
+    """One transactional id, for programs."""
+    return {
+        "transactional_id": view.transactional_id,
+        "coordinator": view.coordinator,
+        "producer_id": view.producer_id,
+        "producer_epoch": view.producer_epoch,
+        "state": view.state,
+        "timeout_ms": view.timeout_ms,
+        "start_ms": view.start_ms if view.start_ms >= 0 else None,
+        "duration_ms": max(0, now_ms - view.start_ms) if view.start_ms >= 0 else None,
+        "partitions": [str(tp) for tp in sorted(view.partitions)],
+    }
+
+
+def producer_document(producer: ProducerView) -> dict[str, Json]:
+    """One producer of a partition, for programs; null: there is none."""
+    return {
+        "producer_id": producer.producer_id,
+        "producer_epoch": producer.producer_epoch,
+        "coordinator_epoch": producer.coordinator_epoch,
+        "last_sequence": producer.last_sequence,
+        "last_timestamp_ms": producer.last_timestamp_ms,
+        "transaction_start": producer.transaction_start if producer.transaction_start >= 0 else None,
+    }
+
+
+def find_hanging(
+    admin: TransactionAdmin,
+    partitions: Iterable[TopicPartition],
+    broker: int | None,
+    silent_before_ms: int,
+) -> tuple[list[Hanging], dict[str, ClientError]]:
+    """Open transactions whose producer has written nothing since then, and that their coordinators know nothing of.
+
+    The second value: who could not be asked; while there are any, more may hang than are found.
+    """
+    old, failed = _open_since(admin, partitions, broker, silent_before_ms)
+    known = _known(admin, sorted({each.producer.producer_id for each in old}))
+    unknown = [each for each in old if each.tp not in known.get(each.producer.producer_id, ())]
+    # One may have ended while its coordinator was asked.
+    still = _open_since(admin, dict.fromkeys(each.tp for each in unknown), broker, silent_before_ms)[0]
+    return [each for each in unknown if each in still], failed
+
+
+def _open_since(
+    admin: TransactionAdmin, partitions: Iterable[TopicPartition], broker: int | None, silent_before_ms: int
+) -> tuple[list[Hanging], dict[str, ClientError]]:
+    from ottla.client import ClientError
+
+    wanted = list(partitions)
+    failed: dict[str, ClientError] = {}
+    old: list[Hanging] = []
+    for tp, found in (admin.describe_producers(wanted, broker) if wanted else {}).items():
+        if isinstance(found, ClientError):
+            failed[str(tp)] = found
+            continue
+        old += [
+            Hanging(tp, producer)
+            for producer in found
+            if producer.transaction_start >= 0 and producer.last_timestamp_ms < silent_before_ms
+        ]
+    return old, failed
+
+
+def _known(admin: TransactionAdmin, producer_ids: list[int]) -> Mapping[int, Iterable[TopicPartition]]:
+    """Partitions of transactions that coordinators know, by producer id. Raises ClientError where one is not asked:
+    what it would have said is not to be guessed.
+    """
+    from ottla.client import RefusedError
+    from ottla.errors import ErrorCode
+
+    known: dict[int, tuple[TopicPartition, ...]] = {}
+    if not producer_ids:
+        return known
+    listed, silent = admin.list_transactions(producer_ids=producer_ids)
+    for error in silent.values():
+        raise error
+    for row in listed:
+        try:
+            known[row.producer_id] = admin.describe_transaction(row.transactional_id).partitions
+        except RefusedError as error:
+            if error.code is not ErrorCode.TRANSACTIONAL_ID_NOT_FOUND:
+                raise
+    return known

@@ -1,0 +1,152 @@
+"""Reading and changing configurations of topics and brokers.
+
+Zone: real. The half of Admin about DescribeConfigs and IncrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from ottla.client.admin.types import ConfigChange, ConfigEntry, ConfigSource, Resource, ResourceType, setting_text
+from ottla.client.cluster import ANY_NODE, CONTROLLER, Cluster
+from ottla.client.errors import ClientError, MalformedReplyError, refusal
+from ottla.client.retry import Deadline
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+V = TypeVar("V")
+
+
+class ConfigAdmin:
+    """Calls about configurations over a Cluster."""
+
+    __slots__ = ("_cluster",)
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    def describe_configs(
+        self,
+        resources: Iterable[Resource],
+        *,
+        documentation: bool = False,
+        deadline: Deadline | None = None,
+    ) -> dict[Resource, list[ConfigEntry] | ClientError]:
+        """All keys of each resource, by name, with synonyms where the broker tells them."""
+        deadline = deadline or self._cluster.deadline()
+        results: dict[Resource, list[ConfigEntry] | ClientError] = {}
+        wanted = list(dict.fromkeys(resources))
+        for node, group in _by_node(wanted, ANY_NODE).items():
+
+            def build(version: int, group: Sequence[Resource] = group) -> DescribeConfigsRequest:
+                return DescribeConfigsRequest(
+                    resources=[_describe_resource(resource) for resource in group],
+                    include_synonyms=version >= 1,
+                    include_documentation=documentation and version >= 3,
+                )
+
+            answer = self._cluster.send_request(
+                ApiKey.DESCRIBE_CONFIGS, build, DescribeConfigsResponse, node=node, deadline=deadline
+            )
+            for found in answer.results:
+                resource = _resource(found.resource_type, found.resource_name, group)
+                error = refusal(found.error_code, str(resource), found.error_message)
+                results[resource] = error or sorted(_entry(config) for config in found.configs)
+        return _complete(wanted, results)
+
+    def alter_configs(
+        self,
+        changes: Mapping[Resource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+        deadline: Deadline | None = None,
+    ) -> dict[Resource, ClientError | None]:
+        """Change single keys (IncrementalAlterConfigs); None for each resource that was changed."""
+        deadline = deadline or self._cluster.deadline()
+        results: dict[Resource, ClientError | None] = {}
+        for node, group in _by_node(list(changes), CONTROLLER).items():
+            request = IncrementalAlterConfigsRequest(
+                resources=[_alter_resource(resource, changes[resource]) for resource in group],
+                validate_only=validate_only,
+            )
+
+            def build(_: int, request: IncrementalAlterConfigsRequest = request) -> IncrementalAlterConfigsRequest:
+                return request
+
+            answer = self._cluster.send_request(
+                ApiKey.INCREMENTAL_ALTER_CONFIGS, build, IncrementalAlterConfigsResponse, node=node, deadline=deadline
+            )
+            for found in answer.responses:
+                resource = _resource(found.resource_type, found.resource_name, group)
+                results[resource] = refusal(found.error_code, str(resource), found.error_message)
+        return _complete(list(changes), results)
+
+
+def _by_node(resources: Sequence[Resource], otherwise: int) -> dict[int, list[Resource]]:
+    """A single broker's configuration is known to that broker only; everything else goes to `otherwise`."""
+    groups: dict[int, list[Resource]] = {}
+    for resource in resources:
+        own = resource.kind in (ResourceType.BROKER, ResourceType.BROKER_LOGGER) and resource.name.isdecimal()
+        groups.setdefault(int(resource.name) if own else otherwise, []).append(resource)
+    return groups
+
+
+def _complete(wanted: Sequence[Resource], results: dict[Resource, V]) -> dict[Resource, V]:
+    missing = [resource for resource in wanted if resource not in results]
+    if missing:
+        raise MalformedReplyError(f"the answer says nothing of {missing[0]}")
+    return {resource: results[resource] for resource in wanted}
+
+
+def _resource(kind: int, name: str, group: Sequence[Resource]) -> Resource:
+    found = next((resource for resource in group if (resource.kind, resource.name) == (kind, name)), None)
+    if found is None:
+        raise MalformedReplyError(f"the answer is about {name!r} of type {kind}, which was not asked for")
+    return found
+
+
+def _describe_resource(resource: Resource) -> DescribeConfigsRequest.DescribeConfigsResource:
+    return DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=resource.kind, resource_name=resource.name, configuration_keys=None
+    )
+
+
+def _alter_resource(
+    resource: Resource, changes: Sequence[ConfigChange]
+) -> IncrementalAlterConfigsRequest.AlterConfigsResource:
+    return IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=resource.kind,
+        resource_name=resource.name,
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name=change.name, config_operation=change.op, value=setting_text(change.name, change.value)
+            )
+            for change in changes
+        ],
+    )
+
+
+def _entry(config: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
+    source = ConfigSource.DEFAULT_CONFIG if config.is_default else _source(config.config_source)
+    return ConfigEntry(
+        config.name,
+        config.value,
+        source,
+        config.read_only,
+        config.is_sensitive,
+        tuple((synonym.name, synonym.value, _source(synonym.source)) for synonym in config.synonyms),
+        config.documentation or "",
+    )
+
+
+def _source(number: int) -> ConfigSource:
+    return ConfigSource(number) if number in _SOURCES else ConfigSource.UNKNOWN
+
+
+_SOURCES = frozenset(ConfigSource)

@@ -1,0 +1,282 @@
+"""Consumer groups as an administrator sees them: who is in them, what they have committed, and changing that.
+
+Zone: real. Groups are asked for at their coordinators, which may move meanwhile: what a retriable error says is asked
+again until the deadline. Errors of single groups or partitions come back in place of their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ottla.client.admin.types import list_of_names
+from ottla.client.cluster import Cluster
+from ottla.client.coordinators import CoordinatorCalls, CoordinatorKind
+from ottla.client.errors import ClientError, MalformedReplyError, RefusedError, refusal
+from ottla.client.positions import OffsetAndMetadata
+from ottla.client.retry import Deadline
+from ottla.record.errors import CorruptRecord
+from ottla.record.internal.consumer_protocol import ConsumerProtocolAssignment
+from ottla.record.internal.parsing import parse_versioned
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+_BY_NAME = 9
+"""The last version of OffsetCommit and OffsetFetch that names topics by their names."""
+
+
+class GroupListed(NamedTuple):
+    """A group in the list of its coordinator."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+    """classic, consumer, …; empty where the broker does not say."""
+    coordinator: int
+
+
+class GroupMember(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+    """Empty also for members whose assignment is not that of a consumer."""
+
+
+class GroupView(NamedTuple):
+    """A group."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    protocol: str
+    coordinator: int
+    members: tuple[GroupMember, ...]
+
+
+class GroupOffset(NamedTuple):
+    """A committed position."""
+
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+
+
+class GroupAdmin:
+    """Calls about groups over a Cluster."""
+
+    __slots__ = ("_ask", "_cluster", "coordinator")
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        calls = CoordinatorCalls(cluster, CoordinatorKind.GROUP)
+        self._ask = calls.send_to_coordinator
+        self.coordinator = calls.find
+        """The broker that coordinates a group. Raises RefusedError, DeadlineError."""
+
+    # -- looking -------------------------------------------------------------------------------------------------------
+
+    def list_groups(
+        self, states: Sequence[str] = (), deadline: Deadline | None = None
+    ) -> tuple[list[GroupListed], dict[int, ClientError]]:
+        """All groups by name, those of these states only if any are given; and the brokers that did not answer."""
+        deadline = deadline or self._cluster.deadline()
+        found: dict[str, GroupListed] = {}
+        failed: dict[int, ClientError] = {}
+        for node in sorted(self._cluster.refresh((), deadline).nodes):
+            try:
+                answer = self._cluster.send_request(
+                    ApiKey.LIST_GROUPS,
+                    lambda version: ListGroupsRequest(states_filter=list(states) if version >= 4 else []),
+                    ListGroupsResponse,
+                    node=node,
+                    deadline=deadline,
+                    refused=lambda answer, node=node: refusal(answer.error_code, f"groups of broker {node}"),  # type: ignore[misc]
+                )
+            except ClientError as error:
+                failed[node] = error
+                continue
+            for each in answer.groups:
+                found[each.group_id] = GroupListed(
+                    each.group_id, each.protocol_type, each.group_state, each.group_type, node
+                )
+        return [found[name] for name in sorted(found)], failed
+
+    def describe_group(self, group_id: str, deadline: Deadline | None = None) -> GroupView:
+        """One group. Raises RefusedError GROUP_ID_NOT_FOUND and others."""
+
+        def refused(answer: DescribeGroupsResponse) -> RefusedError | None:
+            if len(answer.groups) != 1:
+                raise MalformedReplyError("the answer to DescribeGroups is not about the group that was asked")
+            group = answer.groups[0]
+            code = group.error_code
+            if not code and group.group_state == "Dead":
+                code = 69  # GROUP_ID_NOT_FOUND, which older brokers say in this way
+            return refusal(code, f"group {group_id}", group.error_message)
+
+        answer = self._ask(
+            group_id,
+            ApiKey.DESCRIBE_GROUPS,
+            lambda _: DescribeGroupsRequest(groups=[group_id]),
+            DescribeGroupsResponse,
+            refused,
+            deadline,
+        )
+        group = answer.groups[0]
+        members = tuple(_member(each) for each in group.members)
+        node = self.coordinator(group_id, deadline)
+        return GroupView(group_id, group.group_state, group.protocol_type, group.protocol_data, node, members)
+
+    def group_offsets(
+        self, group_id: str, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, GroupOffset | ClientError]:
+        """All that a group has committed. Raises ClientError."""
+
+        def build(version: int) -> OffsetFetchRequest:
+            if version >= 8:
+                everything = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group_id, topics=None)
+                return OffsetFetchRequest(groups=[everything])
+            return OffsetFetchRequest(group_id=group_id, topics=None)
+
+        def refused(answer: OffsetFetchResponse) -> RefusedError | None:
+            codes = [answer.error_code, *(each.error_code for each in answer.groups)]
+            return next((refusal(code, f"offsets of group {group_id}") for code in codes if code), None)
+
+        answer = self._ask(group_id, ApiKey.OFFSET_FETCH, build, OffsetFetchResponse, refused, deadline, _BY_NAME)
+        rows = [
+            (TopicPartition(topic.name, part.partition_index), part)
+            for topic in (answer.groups[0].topics if answer.groups else answer.topics)
+            for part in topic.partitions
+        ]
+        found: dict[TopicPartition, GroupOffset | ClientError] = {}
+        for tp, part in sorted(rows, key=lambda row: row[0]):
+            error = refusal(part.error_code, f"offset of {tp}")
+            if error is not None or part.committed_offset >= 0:
+                position = GroupOffset(part.committed_offset, part.committed_leader_epoch, part.metadata or "")
+                found[tp] = error or position
+        return found
+
+    # -- changing ------------------------------------------------------------------------------------------------------
+
+    def alter_group_offsets(
+        self,
+        group_id: str,
+        offsets: Mapping[TopicPartition, int | OffsetAndMetadata],
+        deadline: Deadline | None = None,
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Commit in the name of a group that has no members; UNKNOWN_MEMBER_ID when it has some."""
+        topics: dict[str, list[OffsetCommitRequest.OffsetCommitRequestPartition]] = {}
+        for tp, given in offsets.items():
+            position = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+            part = OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=tp.partition,
+                committed_offset=position.offset,
+                committed_leader_epoch=position.leader_epoch,
+                committed_metadata=position.metadata,
+            )
+            topics.setdefault(tp.topic, []).append(part)
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[OffsetCommitRequest.OffsetCommitRequestTopic(name=n, partitions=p) for n, p in topics.items()],
+        )
+
+        def refused(answer: OffsetCommitResponse) -> RefusedError | None:
+            """Only what concerns all of them is worth asking again."""
+            codes = {part.error_code for topic in answer.topics for part in topic.partitions}
+            error = refusal(next(iter(codes)), f"group {group_id}") if len(codes) == 1 else None
+            return error if error is not None and error.retriable else None
+
+        answer = self._ask(
+            group_id, ApiKey.OFFSET_COMMIT, lambda _: request, OffsetCommitResponse, refused, deadline, _BY_NAME
+        )
+        rows = ((topic.name, part) for topic in answer.topics for part in topic.partitions)
+        return {
+            TopicPartition(name, part.partition_index): refusal(
+                part.error_code, f"offset of {name}-{part.partition_index}"
+            )
+            for name, part in rows
+        }
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition], deadline: Deadline | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Drop positions; GROUP_SUBSCRIBED_TO_TOPIC where members consume the topic. Raises ClientError."""
+        topics: dict[str, list[OffsetDeleteRequest.OffsetDeleteRequestPartition]] = {}
+        for tp in partitions:
+            part = OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=tp.partition)
+            topics.setdefault(tp.topic, []).append(part)
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[OffsetDeleteRequest.OffsetDeleteRequestTopic(name=n, partitions=p) for n, p in topics.items()],
+        )
+        answer = self._ask(
+            group_id,
+            ApiKey.OFFSET_DELETE,
+            lambda _: request,
+            OffsetDeleteResponse,
+            lambda answer: refusal(answer.error_code, f"group {group_id}"),
+            deadline,
+        )
+        rows = ((topic.name, part) for topic in answer.topics for part in topic.partitions)
+        return {
+            TopicPartition(name, part.partition_index): refusal(
+                part.error_code, f"offset of {name}-{part.partition_index}"
+            )
+            for name, part in rows
+        }
+
+    def delete_groups(
+        self, group_ids: Iterable[str], deadline: Deadline | None = None
+    ) -> dict[str, ClientError | None]:
+        """Delete groups without members; NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND for others."""
+        results: dict[str, ClientError | None] = {}
+        for group_id in list_of_names("delete_groups", group_ids):
+            try:
+                self._ask(
+                    group_id,
+                    ApiKey.DELETE_GROUPS,
+                    lambda _, group_id=group_id: DeleteGroupsRequest(groups_names=[group_id]),  # type: ignore[misc]
+                    DeleteGroupsResponse,
+                    lambda answer, group_id=group_id: next(  # type: ignore[misc]
+                        (refusal(each.error_code, f"group {group_id}") for each in answer.results), None
+                    ),
+                    deadline,
+                )
+                results[group_id] = None
+            except ClientError as error:
+                results[group_id] = error
+        return results
+
+
+def _member(row: DescribeGroupsResponse.DescribedGroupMember) -> GroupMember:
+    assignment: tuple[TopicPartition, ...] = ()
+    if row.member_assignment:
+        try:
+            _, message = parse_versioned(ConsumerProtocolAssignment, bytes(row.member_assignment))
+            assert isinstance(message, ConsumerProtocolAssignment)
+            assignment = tuple(
+                TopicPartition(each.topic, partition)
+                for each in message.assigned_partitions
+                for partition in each.partitions
+            )
+        except CorruptRecord:
+            assignment = ()  # not a consumer's
+    return GroupMember(row.member_id, row.group_instance_id, row.client_id, row.client_host, assignment)

@@ -1,0 +1,156 @@
+"""Who leads partitions and where their replicas are: elections and reassignments.
+
+Zone: real. The part of Admin about ElectLeaders (KIP-183, KIP-460) and partition reassignments (KIP-455).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from ottla.client.admin.log_dirs import LogDirAdmin
+from ottla.client.cluster import CONTROLLER
+from ottla.client.errors import ClientError, MalformedReplyError, refusal
+from ottla.client.retry import Deadline, timeout_ms
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+
+
+class ElectionType(IntEnum):
+    """Which replica may become leader."""
+
+    PREFERRED = 0
+    """The first of the assignment, if it is in sync."""
+    UNCLEAN = 1
+    """Any live one where none in sync is left: records may be lost."""
+
+
+class Reassignment(NamedTuple):
+    """A reassignment under way; node ids."""
+
+    replicas: tuple[int, ...]
+    """All of this moment: those that stay, come and go."""
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+class PartitionAdmin(LogDirAdmin):
+    """Calls about leaders and replicas over a Cluster."""
+
+    __slots__ = ()
+
+    def elect_leaders(
+        self, kind: ElectionType, partitions: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Elect leaders anew; None for partitions means all. A partition that needs no election is refused with
+        ELECTION_NOT_NEEDED (all of them: only those that had one are in the answer).
+        """
+        deadline = deadline or self._cluster.deadline()
+        wanted = None if partitions is None else list(dict.fromkeys(partitions))
+
+        def build(version: int) -> ElectLeadersRequest:
+            topic = ElectLeadersRequest.TopicPartitions
+            asked = None if wanted is None else [topic(topic=t, partitions=p) for t, p in _by_topic(wanted).items()]
+            return ElectLeadersRequest(
+                election_type=int(kind) if version >= 1 else 0,
+                topic_partitions=asked,
+                timeout_ms=timeout_ms(deadline),
+            )
+
+        answer = self._cluster.send_request(
+            ApiKey.ELECT_LEADERS,
+            build,
+            ElectLeadersResponse,
+            node=CONTROLLER,
+            deadline=deadline,
+            refused=lambda answer: refusal(answer.error_code, "election of leaders"),
+        )
+        results: dict[TopicPartition, ClientError | None] = {}
+        for topic in answer.replica_election_results:
+            for part in topic.partition_result:
+                tp = TopicPartition(topic.topic, part.partition_id)
+                results[tp] = refusal(part.error_code, f"election for {tp}", part.error_message)
+        return results if wanted is None else _complete(results, wanted, "election of leaders")
+
+    def alter_partition_reassignments(
+        self, targets: Mapping[TopicPartition, Sequence[int] | None], deadline: Deadline | None = None
+    ) -> dict[TopicPartition, ClientError | None]:
+        """Move partitions to other replicas (the first one is the preferred leader); None cancels what is under way.
+
+        The answer comes when the move has begun; `list_partition_reassignments` tells how far it is.
+        """
+        deadline = deadline or self._cluster.deadline()
+        part_type = AlterPartitionReassignmentsRequest.ReassignablePartition
+        by_topic: dict[str, list[AlterPartitionReassignmentsRequest.ReassignablePartition]] = {}
+        for tp, replicas in targets.items():
+            part = part_type(partition_index=tp.partition, replicas=None if replicas is None else list(replicas))
+            by_topic.setdefault(tp.topic, []).append(part)
+        topics = [
+            AlterPartitionReassignmentsRequest.ReassignableTopic(name=name, partitions=parts)
+            for name, parts in by_topic.items()
+        ]
+        answer = self._cluster.send_request(
+            ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+            lambda _: AlterPartitionReassignmentsRequest(topics=topics, timeout_ms=timeout_ms(deadline)),
+            AlterPartitionReassignmentsResponse,
+            node=CONTROLLER,
+            deadline=deadline,
+            refused=lambda answer: refusal(answer.error_code, "reassignment", answer.error_message),
+        )
+        results: dict[TopicPartition, ClientError | None] = {}
+        for topic in answer.responses:
+            for found in topic.partitions:
+                tp = TopicPartition(topic.name, found.partition_index)
+                results[tp] = refusal(found.error_code, f"reassignment of {tp}", found.error_message)
+        return _complete(results, list(targets), "reassignment")
+
+    def list_partition_reassignments(
+        self, partitions: Iterable[TopicPartition] | None = None, deadline: Deadline | None = None
+    ) -> dict[TopicPartition, Reassignment]:
+        """The reassignments under way, of these partitions or of all."""
+        deadline = deadline or self._cluster.deadline()
+        topic_type = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+        asked = None
+        if partitions is not None:
+            asked = [topic_type(name=name, partition_indexes=p) for name, p in _by_topic(partitions).items()]
+        answer = self._cluster.send_request(
+            ApiKey.LIST_PARTITION_REASSIGNMENTS,
+            lambda _: ListPartitionReassignmentsRequest(topics=asked, timeout_ms=timeout_ms(deadline)),
+            ListPartitionReassignmentsResponse,
+            node=CONTROLLER,
+            deadline=deadline,
+            refused=lambda answer: refusal(answer.error_code, "reassignments", answer.error_message),
+        )
+        return {
+            TopicPartition(topic.name, found.partition_index): Reassignment(
+                tuple(found.replicas), tuple(found.adding_replicas), tuple(found.removing_replicas)
+            )
+            for topic in answer.topics
+            for found in topic.partitions
+        }
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    by_topic: dict[str, list[int]] = {}
+    for tp in partitions:
+        by_topic.setdefault(tp.topic, []).append(tp.partition)
+    return by_topic
+
+
+def _complete(
+    results: Mapping[TopicPartition, ClientError | None], wanted: Sequence[TopicPartition], what: str
+) -> dict[TopicPartition, ClientError | None]:
+    """Results in the order of the question. Raises MalformedReplyError when one is missing."""
+    missing = [tp for tp in wanted if tp not in results]
+    if missing:
+        raise MalformedReplyError(f"the answer to {what} says nothing about {missing[0]}")
+    return {tp: results[tp] for tp in wanted}

@@ -1,0 +1,4 @@
+"""Record batches as Arrow columns, and back.
+
+Zone: real.
+"""

@@ -1,0 +1,4 @@
+"""Connections to brokers: addresses, one connection, a pool of them.
+
+Zone: real.
+"""

@@ -1,0 +1,470 @@
+"""One connection to one broker: frames out, answers back in order, versions agreed on first.
+
+Zone: real. Sockets of the clients live here and nowhere else; what the answers mean does not. A Connection belongs to
+one thread. After any error other than UnsupportedVersionError it is closed, and stays so: the order of answers cannot
+be trusted any more.
+"""
+
+from __future__ import annotations
+
+import re
+import select
+import socket
+import struct
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar, cast
+
+import ottla
+from ottla.client.connections.address import Address
+from ottla.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    MalformedReplyError,
+    RequestTimeoutError,
+    UnreachableError,
+    UnsupportedVersionError,
+    UsageError,
+)
+from ottla.client.retry import Deadline
+from ottla.client.settings import ClientConfig
+from ottla.errors import ErrorCode
+from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.codec import decode, encode
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.messages import ApiVersionsRequest, ApiVersionsResponse
+from ottla.wire.schema import Message
+
+if TYPE_CHECKING:
+    from ottla.client.security.tls import TlsSocket
+
+R = TypeVar("R", bound=Message)
+
+_SOFTWARE_VERSION = re.sub(r"[^a-zA-Z0-9.\-]", "-", ottla.__version__).strip("-.")
+"""KIP-511 allows letters, digits, '.' and '-' only."""
+_SPARE_MIN: Final = 1 << 16
+_SPARE_MAX: Final = 1 << 24
+"""Answers between these sizes are read into the memory of earlier ones, if that is free again."""
+_SPARES: Final = 2
+"""A reader often holds one answer while the next one comes."""
+
+
+class Call(NamedTuple, Generic[R]):
+    """A request that is on its way; give it to `Connection.result`."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    response: type[R]
+    sent: Deadline
+    """`request.timeout.ms` after it was sent."""
+
+
+class Connection:
+    """A TCP connection, opened by `open`. Requests may be pipelined: answers come in the order of the requests."""
+
+    __slots__ = (
+        "_abandoned",
+        "_early",
+        "_expected",
+        "_next_id",
+        "_sock",
+        "_spares",
+        "address",
+        "config",
+        "features",
+        "session_ends",
+        "versions",
+    )
+
+    def __init__(self, address: Address, config: ClientConfig) -> None:
+        self.address = address
+        self.config = config
+        self.versions: dict[int, tuple[int, int]] = {}
+        """What the broker serves: (lowest, highest) version per API key."""
+        self.features: dict[str, int] = {}
+        """The finalized level of each feature that the broker names (KIP-584)."""
+        self.session_ends = float("inf")
+        """When to give it up for a new one, on the monotonic clock: sessions of SASL may have an end (KIP-368)."""
+        self._sock: socket.socket | None = None
+        self._next_id = 0
+        self._expected: deque[int] = deque()
+        self._early: dict[int, memoryview] = {}
+        self._abandoned: set[int] = set()
+        self._spares: list[bytearray] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can be sent, as far as is known without trying."""
+        return self._sock is not None
+
+    def open(self, deadline: Deadline) -> None:
+        """Connect to the first of the host's addresses that answers, agree on versions, and log in where that is asked.
+
+        Raises UnreachableError, MalformedReplyError (not a Kafka broker), RequestTimeoutError, ConnectionLostError,
+        AuthenticationError.
+        """
+        assert self._sock is None
+        self._sock = self._socket(deadline)
+        highest = API_TABLE[ApiKey.API_VERSIONS].max_version
+        try:
+            self._negotiate(highest, deadline)
+        except ConnectionLostError:
+            # Some services hang up on a version they do not know instead of answering with error 35.
+            self._sock = self._socket(deadline)
+            self._negotiate(0, deadline)
+        if self.config.security.sasl:
+            self._log_in(deadline)
+
+    def _socket(self, deadline: Deadline) -> socket.socket:
+        sock = _connect(self.address, self.config, deadline)
+        if not self.config.security.tls:
+            return sock
+        from ottla.client.security.tls import secured  # noqa: PLC0415  Python's TLS takes time to load, and few need it
+
+        limit = deadline.within_ms(self.config.socket_connection_setup_timeout_ms)
+        sock.settimeout(limit.remaining_s() or 1e-6)
+        return secured(sock, self.address, self.config.security)
+
+    def _log_in(self, deadline: Deadline) -> None:
+        from ottla.client.security.login import log_in  # noqa: PLC0415  so do hashes and HTTP
+
+        try:
+            self.session_ends = log_in(self, self.config.security, deadline)
+        except BaseException:
+            self.close()
+            raise
+
+    def _negotiate(self, version: int, deadline: Deadline) -> None:
+        reply, at = self._ask_versions(version, deadline)
+        if version and int.from_bytes(reply[at : at + 2], "big", signed=True) == ErrorCode.UNSUPPORTED_VERSION:
+            version = min(_offered_version(reply, at), version - 1)
+            reply, at = self._ask_versions(version, deadline)
+        message = self._decode_versions(reply, version, at)
+        if message.error_code:
+            self.close()
+            raise MalformedReplyError(f"{self.address} refuses every version of ApiVersions")
+        self.versions = {api.api_key: (api.min_version, api.max_version) for api in message.api_keys}
+        self.features = {feature.name: feature.max_version_level for feature in message.finalized_features}
+
+    def _ask_versions(self, version: int, deadline: Deadline) -> tuple[memoryview, int]:
+        request = ApiVersionsRequest(client_software_name="ottla", client_software_version=_SOFTWARE_VERSION)
+        call = self.send(request, version, ApiVersionsResponse)
+        reply = self._await(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
+        return reply, response_body_pos(ApiKey.API_VERSIONS, version, reply)
+
+    def _decode_versions(self, reply: memoryview, version: int, at: int) -> ApiVersionsResponse:
+        try:
+            return decode(ApiVersionsResponse, version, reply, at)[0]
+        except MalformedMessage as error:
+            self.close()
+            raise MalformedReplyError(f"{self.address} sent a broken ApiVersions answer: {error}") from error
+
+    def version(self, api_key: int, at_most: int = 32_767, at_least: int = 0) -> int:
+        """The highest version of an API that both sides know, in [at_least, at_most].
+
+        Raises UnsupportedVersionError; the connection stays open.
+        """
+        api = API_TABLE[api_key]
+        low, high = self.versions.get(api_key, (0, -1))
+        best = min(high, api.max_version, at_most)
+        least = max(api.min_version, at_least)
+        if best < max(low, least):
+            theirs = f"serves versions {low} to {high}" if high >= 0 else "does not serve it"
+            raise UnsupportedVersionError(
+                f"{api.name}: this client needs version {least} to {min(api.max_version, at_most)}, "
+                f"{self.address} {theirs}",
+                "Use a newer broker" if high < least else "Use a newer client",
+            )
+        return best
+
+    def send(self, message: Message, version: int, response: type[R]) -> Call[R]:
+        """Send a request; `result` gives its answer. Raises ConnectionLostError, RequestTimeoutError, UsageError."""
+        call = self._call(message, version, response)
+        self._write_call(call, message)
+        self._expected.append(call.correlation_id)
+        return call
+
+    def send_unanswered(self, message: Message, version: int, response: type[R]) -> None:
+        """Send a request to which the broker does not answer (Produce with acks=0)."""
+        self._write_call(self._call(message, version, response), message)
+
+    def result(self, call: Call[R], deadline: Deadline) -> R:
+        """Wait for the answer, until `deadline` or `request.timeout.ms` after sending, and decode it.
+
+        `records` in it are views of the answer's own buffer, which nothing reuses.
+        Raises RequestTimeoutError, ConnectionLostError, MalformedReplyError.
+        """
+        frame = self._await(call.correlation_id, Deadline(min(deadline.at, call.sent.at)))
+        try:
+            at = response_body_pos(call.api_key, call.version, frame)
+            return decode(call.response, call.version, frame, at)[0]
+        except MalformedMessage as error:
+            self.close()
+            name = API_TABLE[call.api_key].name
+            raise MalformedReplyError(f"{self.address} sent a broken {name} v{call.version} answer: {error}") from error
+
+    def fileno(self) -> int:
+        """For `select`: readable when an answer begins to arrive. Raises UsageError when closed."""
+        return self._open_socket().fileno()
+
+    def has_answer(self, call: Call[R]) -> bool:
+        """Whether the answer has been received already, while another one was awaited."""
+        return call.correlation_id in self._early
+
+    def abandon_call(self, call: Call[R]) -> None:
+        """Nobody waits for this answer any more: drop it when it comes, so that it takes no memory."""
+        if self._early.pop(call.correlation_id, None) is None and call.correlation_id in self._expected:
+            self._abandoned.add(call.correlation_id)
+
+    def detach(self) -> socket.socket:
+        """Hand over the socket, with nothing unanswered; this object keeps what was agreed on."""
+        assert not self._expected
+        sock, self._sock = self._open_socket(), None
+        return sock
+
+    def went_stale(self) -> bool:
+        """Whether the broker closed the connection (or sent what nobody asked for) while it was idle, or soon will."""
+        if self._sock is None or self._expected:
+            return False
+        if not wait_readable([self], Deadline(0))[0]:
+            return time.monotonic() >= self.session_ends
+        return not self.config.security.tls or cast("TlsSocket", self._sock).idle_ended()
+
+    @property
+    def has_bytes(self) -> bool:
+        """Whether bytes of the broker lie decrypted in memory: then the descriptor does not tell of them."""
+        return self.config.security.tls and self._sock is not None and cast("TlsSocket", self._sock).pending() > 0
+
+    def close(self) -> None:
+        """Drop the connection; answers not yet received are lost. Idempotent."""
+        sock, self._sock = self._sock, None
+        self._expected.clear()
+        self._early.clear()
+        self._abandoned.clear()
+        if sock is not None:
+            sock.close()
+
+    def _call(self, message: Message, version: int, response: type[R]) -> Call[R]:
+        api = API_TABLE[_KEY_OF_REQUEST[type(message)]]
+        assert api.response is response, f"{api.name} is answered with {api.response}"
+        self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
+        return Call(self._next_id, api.key, version, response, Deadline.after_ms(self.config.request_timeout_ms))
+
+    def _write_call(self, call: Call[R], message: Message) -> None:
+        frame = self._frame(call, message)
+        sock = self._open_socket()
+        try:
+            _send_all(sock, frame, call.sent)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise self._lost(error, call.sent) from error
+            raise
+
+    def _frame(self, call: Call[R], message: Message) -> list[memoryview]:
+        header = encode_request_header(call.api_key, call.version, call.correlation_id, self.config.client_id)
+        parts: list[memoryview] = []
+        try:
+            for part in encode(message, call.version):
+                assert isinstance(part, bytes | bytearray | memoryview)  # a client sends memory, no regions of files
+                parts.append(memoryview(part))
+        except (struct.error, UnicodeEncodeError) as error:
+            name = API_TABLE[call.api_key].name
+            raise UsageError(f"a value of the {name} request does not fit the protocol: {error}") from error
+        size = len(header) + sum(part.nbytes for part in parts)
+        return [memoryview(size.to_bytes(4, "big") + header), *parts]
+
+    def _await(self, correlation_id: int, deadline: Deadline) -> memoryview:
+        """The frame that answers `correlation_id`; frames of earlier requests are kept for their callers."""
+        if (early := self._early.pop(correlation_id, None)) is not None:
+            return early
+        if correlation_id not in self._expected:
+            raise ConnectionLostError(f"the connection to {self.address} broke before this request was answered")
+        while True:
+            answered, frame = self._read_next(deadline)
+            if answered == correlation_id:
+                return frame
+            if answered in self._abandoned:
+                self._abandoned.discard(answered)
+            else:
+                self._early[answered] = frame
+
+    def _read_next(self, deadline: Deadline) -> tuple[int, memoryview]:
+        """The next frame. On any error, an interrupt too, the connection is closed: half a frame may be read."""
+        try:
+            frame = self._read_frame(self._open_socket(), deadline)
+        except BaseException as error:
+            self.close()
+            if isinstance(error, OSError):
+                raise self._lost(error, deadline) from error
+            raise
+        expected = self._expected.popleft()
+        got = int.from_bytes(frame[:4], "big", signed=True)
+        if got != expected:
+            self.close()
+            raise MalformedReplyError(f"{self.address} answered request {got} where {expected} was due")
+        return expected, frame
+
+    def _read_frame(self, sock: socket.socket, deadline: Deadline) -> memoryview:
+        prefix = bytearray(4)
+        _receive_into(sock, memoryview(prefix), deadline)
+        size = int.from_bytes(prefix, "big", signed=True)
+        if not 4 <= size <= self.config.receive_message_max_bytes:
+            raise _not_a_frame(self.address, bytes(prefix), size, self.config.receive_message_max_bytes)
+        frame = self._room(size)
+        _receive_into(sock, frame, deadline)
+        return frame
+
+    def _room(self, size: int) -> memoryview:
+        """A buffer for a frame: that of one of the frames before it, when nobody holds that any more.
+
+        New memory has to be cleared and mapped page by page, which takes longer than the bytes to arrive.
+        """
+        if not _SPARE_MIN <= size <= _SPARE_MAX:
+            # Large zeroed buffers take real memory only as bytes arrive, so a lying size costs nothing.
+            return memoryview(bytearray(size))
+        room = next((spare for spare in self._spares if len(spare) >= size and _is_free(spare)), None)
+        if room is None:
+            # With some room to spare: answers that are as large as allowed still differ by a few bytes.
+            room = bytearray(size + (size >> 3))
+            self._spares = [*self._spares[1 - _SPARES :], room]
+        return memoryview(room)[:size]
+
+    def _lost(self, error: OSError, deadline: Deadline) -> ClientError:
+        if isinstance(error, TimeoutError) or deadline.expired:
+            return RequestTimeoutError(
+                f"{self.address} did not answer in time",
+                "The broker is overloaded, stopped or cut off; request.timeout.ms sets the limit",
+            )
+        return why_lost(self.address, self.config, error)
+
+    def _open_socket(self) -> socket.socket:
+        if self._sock is None:
+            raise UsageError(f"the connection to {self.address} is closed", "Open a new one")
+        return self._sock
+
+
+def why_lost(address: Address, config: ClientConfig, error: OSError) -> ClientError:
+    """What an error of a socket means: the connection broke, or (TLS) the other end refuses us."""
+    if config.security.tls:
+        from ottla.client.security.tls import refusal  # noqa: PLC0415  as above
+
+        if (refused := refusal(address, error)) is not None:
+            return refused
+    return ConnectionLostError(f"the connection to {address} broke: {error.strerror or error}")
+
+
+def wait_readable(
+    connections: Sequence[Connection], deadline: Deadline, wake: int = -1
+) -> tuple[list[Connection], bool]:
+    """(those on which an answer, or the end, has begun to arrive; whether the descriptor `wake` is readable).
+
+    Waits for one of them until `deadline`.
+    """
+    if early := [connection for connection in connections if connection.has_bytes]:
+        return early, False
+    poller = select.poll()
+    if wake >= 0:
+        poller.register(wake, select.POLLIN)
+    by_descriptor = {connection.fileno(): connection for connection in connections}
+    for descriptor in by_descriptor:
+        poller.register(descriptor, select.POLLIN)
+    ready = [descriptor for descriptor, _ in poller.poll(min(deadline.remaining_ms(), 2**31 - 1))]
+    return [by_descriptor[each] for each in ready if each != wake], wake in ready
+
+
+def _offered_version(reply: memoryview, at: int) -> int:
+    """The version of ApiVersions that a broker which refused ours (error 35) can answer; 0 when it does not say.
+
+    KIP-511: that one answer is in version 0 whatever was asked. Some brokers write another version; 0 always works.
+    """
+    try:
+        offered = decode(ApiVersionsResponse, 0, reply, at)[0].api_keys
+    except MalformedMessage:
+        return 0
+    return max(0, *(api.max_version for api in offered if api.api_key == ApiKey.API_VERSIONS), 0)
+
+
+def _connect(address: Address, config: ClientConfig, deadline: Deadline) -> socket.socket:
+    """A socket to the first address of the host that accepts. Resolving uses the system's resolver and its time."""
+    try:
+        found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError) as error:
+        raise UnreachableError(*address.does_not_resolve()) from error
+    causes: list[str] = []
+    for family, kind, protocol, _, target in found:
+        limit = deadline.within_ms(config.socket_connection_setup_timeout_ms)
+        sock = socket.socket(family, kind, protocol)
+        try:
+            _set_options(sock, config)
+            sock.settimeout(limit.remaining_s() or 1e-6)
+            sock.connect(target)
+        except OSError as error:
+            sock.close()
+            causes.append(f"{target[0]}: {'no answer' if isinstance(error, TimeoutError) else error.strerror or error}")
+        except BaseException:
+            sock.close()
+            raise
+        else:
+            return sock
+    raise UnreachableError(*address.does_not_connect(causes))
+
+
+def _set_options(sock: socket.socket, config: ClientConfig) -> None:
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if config.send_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, config.send_buffer_bytes)
+    if config.receive_buffer_bytes >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, config.receive_buffer_bytes)
+
+
+def _send_all(sock: socket.socket, parts: list[memoryview], deadline: Deadline) -> None:
+    at = 0
+    while at < len(parts):
+        sock.settimeout(deadline.remaining_s() or 1e-6)
+        sent = sock.sendmsg(parts[at : at + 64])
+        while at < len(parts) and sent >= parts[at].nbytes:
+            sent -= parts[at].nbytes
+            at += 1
+        if sent:
+            parts[at] = parts[at][sent:]
+
+
+def _is_free(buffer: bytearray) -> bool:
+    """Whether no view of it is left."""
+    try:
+        buffer.append(0)
+    except BufferError:
+        return False
+    buffer.pop()
+    return True
+
+
+def _receive_into(sock: socket.socket, target: memoryview, deadline: Deadline) -> None:
+    at = 0
+    while at < len(target):
+        sock.settimeout(deadline.remaining_s() or 1e-6)
+        got = sock.recv_into(target[at:])
+        if got == 0:
+            raise ConnectionResetError(104, "the other end closed it")
+        at += got
+
+
+def _not_a_frame(address: Address, prefix: bytes, size: int, limit: int) -> MalformedReplyError:
+    if prefix == b"HTTP":
+        return MalformedReplyError(f"{address} is a web server, not a Kafka broker", "Check the port")
+    if prefix[:2] == b"\x15\x03":
+        return MalformedReplyError(
+            f"{address} speaks TLS", "Set security.protocol=SSL or SASL_SSL, or use another port"
+        )
+    return MalformedReplyError(
+        f"{address} announced an answer of {size} bytes; allowed are 4 to {limit}",
+        "If the port is that of a Kafka broker, raise receive.message.max.bytes",
+    )
+
+
+_KEY_OF_REQUEST = {api.request: api.key for api in API_TABLE.values()}

@@ -1,0 +1,112 @@
+"""The open connections of one client, by address, and how long to leave an address alone after a failure.
+
+Zone: real. Opens, reuses and closes connections; which broker to talk to is decided in `cluster`. One thread.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Collection, Iterable
+
+from ottla.client.backoff import backoff_ms
+from ottla.client.connections.address import Address
+from ottla.client.connections.connection import Connection
+from ottla.client.errors import ClientError, UnreachableError
+from ottla.client.retry import Deadline
+from ottla.client.settings import ClientConfig
+
+_Place = tuple[str, int]
+
+
+class Pool:
+    """At most one connection per host and port."""
+
+    __slots__ = ("_config", "_failures", "_open")
+
+    def __init__(self, config: ClientConfig) -> None:
+        self._config = config
+        self._open: dict[_Place, Connection] = {}
+        self._failures: dict[_Place, tuple[int, float]] = {}
+        """Consecutive failures per place, and the monotonic time before which not to try again."""
+
+    def get(self, address: Address, deadline: Deadline) -> Connection:
+        """An open connection; waits out the backoff after earlier failures. Raises what `Connection.open` raises."""
+        place = (address.host, address.port)
+        if (connection := self._usable(place)) is not None:
+            return connection
+        self._wait_for_turn(address, deadline)
+        connection = Connection(address, self._config)
+        try:
+            connection.open(deadline)
+        except ClientError:
+            connection.close()
+            self._note_failure(place)
+            raise
+        except BaseException:
+            connection.close()
+            raise
+        self._failures.pop(place, None)
+        self._open[place] = connection
+        return connection
+
+    def get_any(self, addresses: Iterable[Address], deadline: Deadline) -> Connection:
+        """A connection to one of `addresses`: an open one, else the first that can be opened.
+
+        Raises UnreachableError with the causes of all, or the only error there was.
+        """
+        candidates = list({(a.host, a.port): a for a in addresses}.values())
+        for address in candidates:
+            if (connection := self._usable((address.host, address.port))) is not None:
+                return connection
+        errors: list[ClientError] = []
+        for address in sorted(candidates, key=lambda a: self._turn_of((a.host, a.port))):
+            try:
+                return self.get(address, deadline)
+            except ClientError as error:
+                errors.append(error)
+        if len(errors) == 1 or not errors[-1].retriable:
+            raise errors[-1]
+        causes = "; ".join(dict.fromkeys(error.cause for error in errors))
+        raise UnreachableError(f"none of {len(errors)} brokers can be used: {causes}", errors[-1].next_step)
+
+    def keep_only(self, addresses: Collection[Address]) -> None:
+        """Close connections to other places, and forget their failures."""
+        places = {(address.host, address.port) for address in addresses}
+        for place in [place for place in self._open if place not in places]:
+            self._open.pop(place).close()
+        self._failures = {place: failed for place, failed in self._failures.items() if place in places}
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._open.values():
+            connection.close()
+        self._open.clear()
+
+    def _usable(self, place: _Place) -> Connection | None:
+        """The open connection to `place`, unless it died while it was idle."""
+        connection = self._open.get(place)
+        if connection is None:
+            return None
+        if connection.went_stale():
+            connection.close()
+        if not connection.is_open:
+            del self._open[place]
+            return None
+        return connection
+
+    def _turn_of(self, place: _Place) -> float:
+        return self._failures.get(place, (0, 0.0))[1]
+
+    def _wait_for_turn(self, address: Address, deadline: Deadline) -> None:
+        pause = self._turn_of((address.host, address.port)) - time.monotonic()
+        if pause > deadline.remaining_s():
+            raise UnreachableError(f"no time left to try {address} again")
+        if pause > 0:
+            time.sleep(pause)
+
+    def _note_failure(self, place: _Place) -> None:
+        count = self._failures.get(place, (0, 0.0))[0]
+        first, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
+        pause = backoff_ms(first, most, count, random.random()) / 1000
+        self._failures[place] = (count + 1, time.monotonic() + pause)

@@ -1,0 +1,4 @@
+"""Assignors of consumer groups: who reads which partition.
+
+Zone: pure.
+"""

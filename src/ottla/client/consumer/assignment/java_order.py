@@ -1,0 +1,86 @@
+"""The order in which Java's hash maps hand out their keys.
+
+Zone: pure. Kafka's assignors walk over hash maps, and where two outcomes are as good as one another the first one found
+wins. Members of other languages may lead the same group next time, so the order is part of what assignors agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from ottla.types import TopicPartition
+
+_SMALLEST_TABLE: Final = 16
+
+
+def string_key(text: str) -> bytes:
+    """Sorts as `String.compareTo` does: by UTF-16 units, which differ from code points above U+FFFF."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def string_hash(text: str) -> int:
+    """`String.hashCode`, as an unsigned 32-bit number."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode():
+            value = (value * 31 + unit) & 0xFFFF_FFFF
+        return value
+    units = string_key(text)
+    for at in range(0, len(units), 2):
+        value = (value * 31 + units[at] * 256 + units[at + 1]) & 0xFFFF_FFFF
+    return value
+
+
+def partition_hash(tp: TopicPartition) -> int:
+    """`TopicPartition.hashCode`, unsigned."""
+    return ((31 + tp.partition) * 31 + string_hash(tp.topic)) & 0xFFFF_FFFF
+
+
+def table_size(count: int) -> int:
+    """Buckets of a `HashMap` into which `count` keys were put, one by one: it doubles above three quarters."""
+    size = _SMALLEST_TABLE
+    while count * 4 > size * 3:
+        size *= 2
+    return size
+
+
+def hash_order(keys: Iterable[str]) -> list[str]:
+    """Distinct strings in the order of a `HashMap` into which they were put in this order.
+
+    Within a bucket the order is that of insertion, which growing keeps.
+    """
+    inserted = list(dict.fromkeys(keys))
+    mask = table_size(len(inserted)) - 1
+    return sorted(inserted, key=lambda key: _spread(string_hash(key)) & mask)
+
+
+def _spread(value: int) -> int:
+    return value ^ (value >> 16)
+
+
+class PartitionSet:
+    """A `HashSet<TopicPartition>` of which only the first element is ever asked."""
+
+    __slots__ = ("_members", "_most")
+
+    def __init__(self) -> None:
+        self._members: dict[TopicPartition, int] = {}
+        self._most = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._members)
+
+    def add(self, tp: TopicPartition) -> None:
+        """Add it, behind those of its bucket."""
+        self._members.setdefault(tp, _spread(partition_hash(tp)))
+        self._most = max(self._most, len(self._members))
+
+    def discard(self, tp: TopicPartition) -> None:
+        """Remove it, if it is there; the table does not shrink."""
+        self._members.pop(tp, None)
+
+    def first(self) -> TopicPartition:
+        """What its iterator gives first."""
+        mask = table_size(self._most) - 1
+        return min(self._members, key=lambda tp: self._members[tp] & mask)

@@ -1,0 +1,417 @@
+"""Positions and what is read from them on: the part of a consumer that talks to the leaders of partitions.
+
+Zone: real. Resetting and validating positions, fetching, pausing; groups are somebody else's. One thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ottla.client.admin.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.connections.connection import Connection
+from ottla.client.consumer.commits import OffsetAndMetadata
+from ottla.client.consumer.record import ConsumerRecord, Decoder
+from ottla.client.consumer.reset import OffsetReset, parse_reset
+from ottla.client.consumer.settings import ConsumerConfig
+from ottla.client.consumer.waker import Waker
+from ottla.client.errors import (
+    ClientError,
+    DeadlineError,
+    LogTruncatedError,
+    RefusedError,
+    UnsupportedVersionError,
+    UsageError,
+    refusal,
+)
+from ottla.client.fetching.batches import Fetched
+from ottla.client.fetching.fetch import Fetcher
+from ottla.client.metadata import TopicView
+from ottla.client.per_leader_requests import LeaderRequest, SentRequest, ask_leaders
+from ottla.client.retry import Deadline, wall_ms
+from ottla.errors import ErrorCode
+from ottla.types import NO_EPOCH, TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+# Asking leaders where an epoch ended (KIP-320). One thread.
+
+_CONSUMER = -1
+"""Replica id of a client."""
+
+
+class EpochEnd(NamedTuple):
+    """The largest epoch of the leader's log that is not above the one asked for, and the offset where it ended."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+def epoch_ends(
+    cluster: Cluster, epochs: Mapping[TopicPartition, tuple[int, int]], deadline: Deadline
+) -> dict[TopicPartition, EpochEnd | ClientError]:
+    """epochs: (epoch asked for, the leader's epoch as known, for fencing). -1 where the leader knows nothing."""
+
+    def send(
+        connection: Connection, asked: Sequence[TopicPartition]
+    ) -> Iterator[SentRequest[OffsetForLeaderEpochResponse]]:
+        topics: dict[str, list[OffsetForLeaderEpochRequest.OffsetForLeaderPartition]] = {}
+        for tp in asked:
+            epoch, current = epochs[tp]
+            part = OffsetForLeaderEpochRequest.OffsetForLeaderPartition(
+                partition=tp.partition, current_leader_epoch=current, leader_epoch=epoch
+            )
+            topics.setdefault(tp.topic, []).append(part)
+        request = OffsetForLeaderEpochRequest(
+            replica_id=_CONSUMER,
+            topics=[OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic=n, partitions=p) for n, p in topics.items()],
+        )
+        version = connection.version(ApiKey.OFFSET_FOR_LEADER_EPOCH, at_least=3)
+        yield connection.send(request, version, OffsetForLeaderEpochResponse), asked
+
+    question: LeaderRequest[OffsetForLeaderEpochResponse, EpochEnd] = LeaderRequest("validate positions", send, _ends)
+    return ask_leaders(cluster, epochs, question, deadline)
+
+
+def _ends(answer: OffsetForLeaderEpochResponse) -> Iterator[tuple[TopicPartition, EpochEnd | RefusedError]]:
+    for topic in answer.topics:
+        for part in topic.partitions:
+            tp = TopicPartition(topic.topic, part.partition)
+            error = refusal(part.error_code, f"end of an epoch of {tp}")
+            yield tp, error or EpochEnd(part.leader_epoch, part.end_offset)
+
+
+Committed = Callable[[list[TopicPartition], Deadline], Mapping[TopicPartition, OffsetAndMetadata | None]]
+_AGAIN_S = 0.1
+_ANSWER_MS: Final = 1_000
+"""A leader is given so long to tell about its log, however short a poll is."""
+
+
+@dataclass(slots=True)
+class _PartitionPosition:
+    """What is known of one assigned partition."""
+
+    offset: int | None = None
+    """Of the next record for the application; None: not known yet."""
+    epoch: int = NO_EPOCH
+    """Of the last record before it."""
+    reset: OffsetReset | None = None
+    """How to find `offset`; None: as the group committed it, else by `auto.offset.reset`."""
+    paused: bool = False
+    end: int | None = None
+    """Where the readable part ended when it was looked at last."""
+
+
+class _Ready(NamedTuple):
+    """An answer that is being handed out."""
+
+    fetched: Fetched
+    records: Iterator[ConsumerRecord]
+
+
+class FetchPositions:
+    """Reads assigned partitions. Memory: one answer per broker (`fetch.max.bytes`), the next one in socket buffers."""
+
+    def __init__(self, cluster: Cluster, config: ConsumerConfig, wake: Waker, committed: Committed | None) -> None:
+        """committed: what the group has committed; None without a group."""
+        self._cluster = cluster
+        self._admin = Admin(cluster)
+        self._wake = wake
+        self._committed = committed
+        self._default = parse_reset(config.auto_offset_reset)
+        self._decoder = Decoder(config.client.check_crcs, config.key_deserializer, config.value_deserializer)
+        self._most = config.max_poll_records
+        self._fetcher = Fetcher(cluster, rack=config.client_rack, wake=wake.fileno(), sessions=True)
+        self._places: dict[TopicPartition, _PartitionPosition] = {}
+        self._ready: deque[_Ready] = deque()
+
+    # -- which partitions ----------------------------------------------------------------------------------------------
+
+    @property
+    def assigned(self) -> list[TopicPartition]:
+        """In the order of the assignment."""
+        return list(self._places)
+
+    @property
+    def paused(self) -> list[TopicPartition]:
+        """Those that `read` leaves out."""
+        return [tp for tp, place in self._places.items() if place.paused]
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """These from now on; what was assigned before keeps its position and whether it is paused."""
+        before = self._places
+        self._places = {tp: before.get(tp) or _PartitionPosition() for tp in partitions}
+        for tp in before:
+            if tp not in self._places:
+                self._stop_partition(tp)
+
+    def pause_partitions(self, partitions: Iterable[TopicPartition]) -> None:
+        """Leave them out until `resume`. Raises UsageError for one that is not assigned."""
+        for tp in partitions:
+            self._place_partition(tp).paused = True
+            self._stop_partition(tp)
+
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """Read them again. Raises UsageError."""
+        for tp in partitions:
+            place = self._place_partition(tp)
+            if place.paused:
+                place.paused = False
+                self._start_partition(tp, place)
+
+    # -- positions -----------------------------------------------------------------------------------------------------
+
+    def seek_partition(self, tp: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
+        """Go on from `offset`. Raises UsageError."""
+        place = self._place_partition(tp)
+        if offset < 0:
+            raise UsageError(f"offset {offset} of {tp} is negative", "Use seek_to_beginning or seek_to_end")
+        self._stop_partition(tp)
+        place.offset, place.epoch, place.reset = offset, epoch, None
+        self._start_partition(tp, place)
+
+    def forget_position(self, tp: TopicPartition, reset: OffsetReset) -> None:
+        """Find the position by `reset` when it is needed. Raises UsageError."""
+        place = self._place_partition(tp)
+        self._stop_partition(tp)
+        place.offset, place.reset = None, reset
+
+    def position(self, tp: TopicPartition) -> OffsetAndMetadata | None:
+        """The next offset, if it is known. Raises UsageError."""
+        place = self._place_partition(tp)
+        return None if place.offset is None else OffsetAndMetadata(place.offset, place.epoch)
+
+    def positions(self) -> dict[TopicPartition, OffsetAndMetadata]:
+        """All that are known: what a commit commits."""
+        return {
+            tp: OffsetAndMetadata(place.offset, place.epoch)
+            for tp, place in self._places.items()
+            if place.offset is not None
+        }
+
+    def lag(self, tp: TopicPartition) -> int | None:
+        """Records between the position and the end (the last stable offset under read_committed) as it was last seen.
+
+        Raises UsageError.
+        """
+        place = self._place_partition(tp)
+        return None if place.end is None or place.offset is None else max(0, place.end - place.offset)
+
+    def find_positions(self, deadline: Deadline, only: TopicPartition | None = None) -> None:
+        """Find the positions that are not known. Raises ClientError; a partition without leader is tried again later.
+
+        RefusedError OFFSET_OUT_OF_RANGE: `auto.offset.reset` is none.
+        """
+        places = self._places if only is None else {only: self._place_partition(only)}
+        unknown = {tp: place for tp, place in places.items() if place.offset is None}
+        if not unknown:
+            return
+        asked = [tp for tp, place in unknown.items() if place.reset is None]
+        if asked and self._committed is not None:
+            for tp, found in self._committed(asked, deadline).items():
+                if found is not None:
+                    self.seek_partition(tp, found.offset, found.leader_epoch)
+        self._reset_positions({tp: place for tp, place in unknown.items() if place.offset is None}, deadline)
+
+    def _reset_positions(self, places: Mapping[TopicPartition, _PartitionPosition], deadline: Deadline) -> None:
+        now = wall_ms()
+        wanted: dict[TopicPartition, int] = {}
+        for tp, place in places.items():
+            policy = place.reset or self._default
+            if policy.none:
+                raise RefusedError(
+                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{tp}", "no position is known, and auto.offset.reset is none"
+                )
+            wanted[tp] = policy.timestamp_at(now)
+        failed: ClientError | None = None
+        for tp, found in self._admin.list_offsets(wanted, deadline).items() if wanted else ():
+            if isinstance(found, ClientError):
+                failed = found
+                continue
+            offset = found.offset
+            if offset < 0:  # nothing is as young as that
+                offset = self.end_offsets([tp], deadline)[tp]
+            self.seek_partition(tp, offset)
+        if failed is not None and not failed.retriable:
+            raise failed
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> dict[TopicPartition, int]:
+        """The ends, by `isolation.level`. Raises ClientError."""
+        return self.offsets(dict.fromkeys(partitions, -1), deadline)
+
+    def offsets(self, timestamps: Mapping[TopicPartition, int], deadline: Deadline) -> dict[TopicPartition, int]:
+        """What ListOffsets says; -1 where there is nothing. Raises ClientError."""
+        found: dict[TopicPartition, int] = {}
+        for tp, each in self._admin.list_offsets(timestamps, deadline).items():
+            if isinstance(each, ClientError):
+                raise each
+            found[tp] = each.offset
+        return found
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    def read(self, deadline: Deadline) -> list[ConsumerRecord]:
+        """The next records, `max.poll.records` at most; waits for some until `deadline` or until it is woken.
+
+        Raises LogTruncatedError, DeserializationError, CorruptBatchError, RefusedError and others.
+        """
+        records = self._take_prefetched()
+        if not records and (fetched := self._fetch(deadline)):
+            self._ready.extend(_Ready(each, self._decoder.records(each)) for each in fetched)
+            records = self._take_prefetched()
+        return records
+
+    def read_batches(self, deadline: Deadline) -> list[Fetched]:
+        """The next answers as they are; positions go on behind them."""
+        whole = [self._rest_of(each) for each in self._ready]
+        self._ready.clear()
+        if not whole:
+            whole = self._fetch(deadline)
+        for fetched in whole:
+            self._moved_on(fetched)
+        return whole
+
+    def _rest_of(self, ready: _Ready) -> Fetched:
+        offset = self._places[ready.fetched.tp].offset
+        assert offset is not None
+        return ready.fetched._replace(fetch_offset=offset)
+
+    def _moved_on(self, fetched: Fetched) -> None:
+        place = self._places[fetched.tp]
+        place.offset = max(place.offset or 0, fetched.next_offset)
+
+    def _take_prefetched(self) -> list[ConsumerRecord]:
+        records: list[ConsumerRecord] = []
+        while self._ready and len(records) < self._most:
+            fetched, source = self._ready[0]
+            place = self._places[fetched.tp]
+            try:
+                # What came before an error is in the list.
+                records.extend(islice(source, self._most - len(records)))
+                if len(records) < self._most:
+                    self._ready.popleft()
+                    self._advance_position(place, records)
+                    self._moved_on(fetched)
+                    continue
+            except ClientError:
+                # What came before it is handed out first; then it is read, and fails, again.
+                self._advance_position(place, records)
+                self._stop_partition(fetched.tp)
+                self._start_partition(fetched.tp, place)
+                if records:
+                    return records
+                raise
+            self._advance_position(place, records)
+        return records
+
+    def _advance_position(self, place: _PartitionPosition, records: list[ConsumerRecord]) -> None:
+        """The last record moves the position of its partition."""
+        if records and self._places.get(TopicPartition(records[-1].topic, records[-1].partition)) is place:
+            place.offset, place.epoch = records[-1].offset + 1, records[-1].leader_epoch
+
+    def _fetch(self, deadline: Deadline) -> list[Fetched]:
+        self._validate(deadline)
+        if not self._fetcher.active:
+            # A leader that did not tell about its log is asked again soon.
+            self._wake.wait(min(deadline.remaining_s(), _AGAIN_S) if self._fetcher.moved else deadline.remaining_s())
+            return []
+        found = []
+        for fetched in self._fetcher.poll(deadline.remaining_ms()):
+            place = self._places.get(fetched.tp)
+            if place is None or place.paused or place.offset is None:
+                continue
+            if fetched.error is not None:
+                self._on_failed(fetched.tp, place, fetched.error, deadline)
+                continue
+            place.end = fetched.end_offset
+            if fetched.records:
+                found.append(fetched)
+        return found
+
+    def _on_failed(self, tp: TopicPartition, place: _PartitionPosition, error: ClientError, deadline: Deadline) -> None:
+        if not (isinstance(error, RefusedError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE):
+            self._start_partition(tp, place)
+            raise error
+        if place.epoch != NO_EPOCH:
+            self._check_partitions([tp], deadline)
+        if place.offset is not None and not (policy := place.reset or self._default).none:
+            self.forget_position(tp, policy)
+        elif place.offset is not None:
+            self._start_partition(tp, place)
+            raise error
+
+    # -- truncation (KIP-320) ------------------------------------------------------------------------------------------
+
+    def _validate(self, deadline: Deadline) -> None:
+        """Where there is a new leader: does its log hold what was read?"""
+        moved = self._fetcher.moved
+        doubtful = self._check_partitions([tp for tp in moved if self._places[tp].epoch != NO_EPOCH], deadline)
+        for tp in moved:
+            if tp not in doubtful:
+                self._fetcher.hold_at(tp, self._leader_epoch(tp))
+
+    def _check_partitions(self, partitions: list[TopicPartition], deadline: Deadline) -> set[TopicPartition]:
+        """Compare with the leaders' logs; returns those whose leader did not tell."""
+        epochs = {tp: (self._places[tp].epoch, self._leader_epoch(tp)) for tp in partitions}
+        doubtful = set()
+        try:
+            # A poll may be shorter than any answer takes; then no poll would ever come further.
+            enough = deadline if deadline.remaining_ms() > _ANSWER_MS else Deadline.after_ms(_ANSWER_MS)
+            ends = epoch_ends(self._cluster, epochs, enough)
+        except UnsupportedVersionError:  # brokers before Kafka 2.3 cannot tell consumers
+            return set()
+        except DeadlineError:
+            return set(partitions)
+        for tp, found in ends.items():
+            if isinstance(found, EpochEnd):
+                self._compare_partition(tp, self._places[tp], found)
+            elif found.retriable:
+                doubtful.add(tp)
+            else:
+                raise found
+        return doubtful
+
+    def _compare_partition(self, tp: TopicPartition, place: _PartitionPosition, found: EpochEnd) -> None:
+        assert place.offset is not None
+        if found.end_offset < 0 or found.leader_epoch < 0:  # the leader knows nothing as old as that
+            return
+        if found.end_offset >= place.offset:
+            return
+        cut = LogTruncatedError(tp, place.offset, found.end_offset)
+        self.seek_partition(tp, found.end_offset, found.leader_epoch)
+        if self._default.none:
+            raise cut
+
+    def _leader_epoch(self, tp: TopicPartition) -> int:
+        view = self._cluster.view.topics.get(tp.topic)
+        found = view.partitions.get(tp.partition) if isinstance(view, TopicView) else None
+        return NO_EPOCH if found is None else found.leader_epoch
+
+    # -- small steps ---------------------------------------------------------------------------------------------------
+
+    def _place_partition(self, tp: TopicPartition) -> _PartitionPosition:
+        place = self._places.get(tp)
+        if place is None:
+            raise UsageError(f"{tp} is not assigned to this consumer", "assign or subscribe, and poll, first")
+        return place
+
+    def _stop_partition(self, tp: TopicPartition) -> None:
+        """Fetch no more; what was fetched and not handed out is dropped."""
+        self._fetcher.remove(tp)
+        self._ready = deque(each for each in self._ready if each.fetched.tp != tp)
+
+    def _start_partition(self, tp: TopicPartition, place: _PartitionPosition) -> None:
+        if place.offset is not None and not place.paused:
+            self._fetcher.seek(tp, place.offset)
+            # Whoever leads by now: `_validate` looks at its log first.
+            self._fetcher.hold_at(tp, NO_EPOCH)
+
+    def close(self) -> None:
+        """Fetch no more."""
+        self._places.clear()
+        self._ready.clear()
+        self._fetcher.close()

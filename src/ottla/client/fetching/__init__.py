@@ -1,0 +1,4 @@
+"""Reading partitions from given offsets on: requests, sessions, the batches that come.
+
+Zone: real.
+"""

@@ -1,0 +1,240 @@
+"""The rows of an Arrow table as batches of a producer, without Python per row.
+
+Zone: pure. Which columns there may be, which partition each row goes to, and the encoded batches, one at a time; they
+are taken in like others' records by `accumulator`. Imported only when somebody sends a table: Arrow is no small thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ottla.client.columns.columnar import BATCH_BYTES, HEADER_TYPE, Encoder, Ints, Plain, fields_of
+from ottla.client.columns.columnar_partitions import partitions_of_keys, spread
+from ottla.client.errors import RefusedError, UsageError
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.core import ProducerCore
+from ottla.client.producer.partitioning import Partitioner, RoundRobin
+from ottla.client.producer.topic_metadata import ProducedTopic
+from ottla.errors import ErrorCode
+from ottla.record.batch import HEADER_SIZE
+from ottla.types import TopicPartition
+
+COLUMNS: Final = ("value", "key", "headers", "partition", "timestamp")
+_SLICE_BYTES: Final = 16 << 20
+_SLICE_ROWS: Final = 200_000
+"""So much of a table is looked at in one piece: what is needed for it besides the table is some 100 bytes per row."""
+_HEADERS: Final = pa.list_(HEADER_TYPE)
+_OVERHEAD: Final = 64
+"""More than a record needs besides its key, value and headers."""
+
+
+class PartitionChoice(NamedTuple):
+    """What decides about partitions where no column does."""
+
+    partitions: int
+    """How many there are; for rows with a key."""
+    available: Sequence[int]
+    """Those with a leader; for rows without one."""
+    turn: int
+    """With which of them to begin."""
+    cyclic: bool
+    """Every row goes to the next one, with a key or without."""
+    ignore_keys: bool
+
+
+def places_for(topic: ProducedTopic, rows: int, partitioner: Partitioner | None, core: ProducerCore) -> PartitionChoice:
+    """How the next `rows` rows of a table find their partitions; a turn of round robin is taken for each."""
+    available = topic.led or list(topic.view.partitions)
+    cyclic = isinstance(partitioner, RoundRobin)
+    turn = partitioner.advance(topic.name, rows) if isinstance(partitioner, RoundRobin) else core.below(len(available))
+    return PartitionChoice(len(topic.view.partitions), available, turn, cyclic, core.config.partitioner_ignore_keys)
+
+
+def whole_batch(topic: str, partition: int, plain: Plain) -> ProducerBatch:
+    """As the accumulator takes it."""
+    tp = TopicPartition(topic, partition)
+    return ProducerBatch.whole(tp, plain.data, plain.records, plain.base_timestamp, plain.max_timestamp)
+
+
+class TableRows:
+    """A table that has been checked as far as that is possible without the topic."""
+
+    def __init__(self, table: pa.Table | pa.RecordBatch, config: ProducerConfig, now_ms: int) -> None:
+        """now_ms: the timestamp of rows without one. Raises UsageError: columns, types, sizes, values."""
+        if isinstance(table, pa.RecordBatch):
+            table = pa.Table.from_batches([table])
+        if not isinstance(table, pa.Table):
+            raise UsageError(f"{type(table).__name__} is no Arrow table", "Give a pyarrow.Table or RecordBatch")
+        _check_columns(table)
+        self.rows: int = table.num_rows
+        self._now = now_ms
+        # At most a quarter of the memory per batch, so that some are filled while others are on their way.
+        most = min(config.client.max_request_size, config.buffer_memory // 4, BATCH_BYTES)
+        self._batch_bytes = max(1, most - HEADER_SIZE)
+        self._table = _checked(table)
+        self._check_sizes(config)
+
+    def check_partitions(self, topic: ProducedTopic, partitioner: Partitioner | None) -> None:
+        """Whether the partitions that are given exist; with the application's own partitioner all must be given.
+
+        Raises RefusedError, UsageError.
+        """
+        given = self._column("partition")
+        existing = topic.view.partitions
+        own = partitioner is not None and not isinstance(partitioner, RoundRobin)
+        if own and (given is None or given.null_count):
+            raise UsageError(
+                "rows without a partition would need this producer's own partitioner, which is for records",
+                "Add a column `partition`",
+            )
+        wrong = set() if given is None else set(pc.unique(given).to_pylist()) - {None, *existing}
+        if wrong:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"partition {min(wrong)} of topic {topic.name}",
+                f"it has partitions 0 to {len(existing) - 1}",
+            )
+
+    def batches(self, places: Callable[[int], PartitionChoice]) -> Iterator[tuple[int, Plain]]:
+        """Partition and batch, encoded one at a time as they are asked for; the rows of a partition keep their order.
+
+        places: how to choose partitions for the next so many rows.
+        """
+        for piece in self._slices():
+            partitions = _partitions(piece, places(piece.num_rows))
+            encoder = self._encoder(piece)
+            for partition in np.nonzero(np.bincount(partitions))[0].tolist():
+                rows = np.nonzero(partitions == partition)[0]
+                for batch in encoder.plain(rows, self._batch_bytes):
+                    yield partition, batch
+
+    def _column(self, name: str) -> Any:
+        return self._table.column(name) if name in self._table.column_names else None
+
+    def _slices(self) -> Iterator[pa.Table]:
+        step = max(1, min(_SLICE_ROWS, self.rows * _SLICE_BYTES // max(1, self._table.nbytes)))
+        for at in range(0, self.rows, step):
+            yield self._table.slice(at, step)
+
+    def _encoder(self, piece: pa.Table) -> Encoder:
+        times = _array(piece, "timestamp")
+        if times is None:
+            stamps = np.full(piece.num_rows, self._now, np.int64)
+        else:
+            stamps = pc.fill_null(times, self._now).to_numpy(zero_copy_only=False)
+        return Encoder(_bytes(piece, "key"), _bytes(piece, "value"), stamps, _array(piece, "headers"))
+
+    def _check_sizes(self, config: ProducerConfig) -> None:
+        limits = (("max.request.size", config.client.max_request_size), ("buffer.memory", config.buffer_memory))
+        name, limit = min(limits, key=lambda each: each[1])
+        for piece in self._slices():
+            if "headers" not in piece.column_names and _longest(piece) + _OVERHEAD <= limit:
+                continue
+            largest = int(self._encoder(piece).sizes_alone().max(initial=0))
+            if largest > limit:
+                raise UsageError(
+                    f"a row of {largest} bytes is larger than {name}",
+                    f"Send smaller records, or raise it ({limit} now)",
+                )
+
+
+def _check_columns(table: pa.Table) -> None:
+    names = table.column_names
+    unknown = [name for name in names if name not in COLUMNS]
+    if "value" not in names or unknown or len(set(names)) < len(names):
+        raise UsageError(
+            f"a table with columns {', '.join(map(repr, names)) or '(none)'} cannot be sent",
+            f"It needs `value`, and may have {', '.join(f'`{name}`' for name in COLUMNS[1:])}, each once; choose them "
+            "with table.select",
+        )
+    for name in ("value", "key"):
+        if name in names:
+            _cast(name, pa.array([], table.schema.field(name).type), pa.binary())
+
+
+def _checked(table: pa.Table) -> pa.Table:
+    """The table with the smaller columns in the types that are used here, their values checked."""
+    if "partition" in table.column_names:
+        table = _replaced(table, "partition", pa.int32(), pa.types.is_integer)
+    if "timestamp" in table.column_names:
+        if pa.types.is_timestamp(table.schema.field("timestamp").type):
+            table = _replaced(table, "timestamp", pa.timestamp("ms"), pa.types.is_timestamp)
+        table = _replaced(table, "timestamp", pa.int64(), lambda kind: pa.types.is_integer(kind) or _is_ms(kind))
+        earliest = pc.min(table.column("timestamp")).as_py()
+        if earliest is not None and earliest < 0:
+            raise UsageError(f"timestamp {earliest} is not in milliseconds since 1970")
+    if "headers" in table.column_names:
+        table = _replaced(table, "headers", _HEADERS, lambda kind: pa.types.is_list(kind) or _is_pairs(kind))
+        if pc.struct_field(pc.list_flatten(table.column("headers")), "key").null_count:
+            raise UsageError("a header has no key", f"Give headers as {_HEADERS}, keys never null")
+    return table
+
+
+def _is_ms(kind: pa.DataType) -> bool:
+    return bool(kind == pa.timestamp("ms"))
+
+
+def _is_pairs(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_map(kind) or pa.types.is_large_list(kind))
+
+
+def _replaced(table: pa.Table, name: str, kind: pa.DataType, fits: Callable[[pa.DataType], bool]) -> pa.Table:
+    found = table.schema.field(name).type
+    if not fits(found) and not pa.types.is_null(found):
+        raise UsageError(f"column `{name}` is {found}, not {kind}")
+    return table.set_column(table.column_names.index(name), name, _cast(name, table.column(name), kind))
+
+
+def _cast(name: str, column: Any, kind: pa.DataType) -> Any:
+    try:
+        return column.cast(kind, safe=kind != pa.timestamp("ms"))  # finer units lose their digits
+    except pa.ArrowException as error:
+        raise UsageError(f"column `{name}` is {column.type}, which is no {kind}: {error}") from None
+
+
+def _array(piece: pa.Table, name: str) -> Any:
+    """A column in one piece; None when there is none."""
+    if name not in piece.column_names:
+        return None
+    column = piece.column(name)
+    # Combining copies; of headers that is wanted, for those of other rows hang on to a part of a list.
+    return column.chunk(0) if column.num_chunks == 1 and name != "headers" else column.combine_chunks()
+
+
+def _bytes(piece: pa.Table, name: str) -> Any:
+    column = _array(piece, name)
+    return None if column is None else column.cast(pa.binary())
+
+
+def _longest(piece: pa.Table) -> int:
+    """The longest key and the longest value together."""
+    found = 0
+    for name in ("key", "value"):
+        column = _bytes(piece, name)
+        if column is not None:
+            found += pc.max(pc.binary_length(column)).as_py() or 0
+    return found
+
+
+def _partitions(piece: pa.Table, places: PartitionChoice) -> Ints:
+    """The partition of every row: the column's, the key's, or one of those that are available."""
+    count, given, keys = piece.num_rows, _array(piece, "partition"), _bytes(piece, "key")
+    if given is None and keys is None and not places.cyclic:
+        return spread(count, places.available, places.turn)
+    chosen: Ints = np.full(count, -1, np.int64)
+    if given is not None:
+        chosen = pc.fill_null(given, -1).to_numpy(zero_copy_only=False).astype(np.int64)
+    if keys is not None and not places.cyclic and not places.ignore_keys:
+        chosen = np.where(chosen < 0, partitions_of_keys(fields_of(keys), places.partitions), chosen)
+    left = np.nonzero(chosen < 0)[0]
+    if len(left) and places.cyclic:
+        chosen[left] = np.array(places.available)[(places.turn + np.arange(len(left))) % len(places.available)]
+    elif len(left):
+        chosen[left] = spread(len(left), places.available, places.turn)
+    return chosen

@@ -1,0 +1,258 @@
+"""A connection that never blocks: requests out, answers back, in order.
+
+Zone: real. Sockets of the producer's thread. Connecting and agreeing on versions is `Connection`'s, in a thread of its
+own, for resolving names and connecting take their time; then the socket comes here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import struct
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ottla.client.connections.address import Address
+from ottla.client.connections.connection import Connection, why_lost
+from ottla.client.errors import (
+    ClientError,
+    ConnectionLostError,
+    MalformedReplyError,
+    RequestTimeoutError,
+    UsageError,
+)
+from ottla.client.retry import Deadline
+from ottla.client.settings import ClientConfig
+from ottla.wire.apis import API_TABLE, ApiKey
+from ottla.wire.codec import decode, encode
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.schema import Message
+from ottla.wire.single_batch_produce import LoneAnswer, LoneProduce
+
+_CHUNK = 65_536
+_PARTS = 64
+"""Pieces of memory per system call."""
+_COPIED = 16_384
+"""Bytes of records up to which a request is put together: copying them costs less than handing over three pieces."""
+_new = tuple.__new__  # a third of the time of the classes' own
+
+
+class PendingResponse(NamedTuple):
+    """A request whose answer is awaited."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    tag: Any
+    sent_at: float
+    until: float
+    lone: LoneProduce | None
+    """How the usual answer is read, where that is known."""
+
+
+class Received(NamedTuple):
+    """An answer, or the word that a request without one has left."""
+
+    tag: Any
+    message: Message | LoneAnswer | None
+    seconds: float
+
+
+class Channel:
+    """One open connection to a broker. After any error it is closed, and stays so."""
+
+    def __init__(self, node: int, connection: Connection) -> None:
+        """Takes over the connection's socket. node: a broker's id, or a negative number for a bootstrap address."""
+        self.node = node
+        self.connection = connection
+        self.address = connection.address
+        self.sock = connection.detach()
+        self.sock.setblocking(False)
+        self._config = connection.config
+        self._most = connection.config.receive_message_max_bytes
+        self._next_id = 0
+        self._out: deque[tuple[memoryview, Any]] = deque()
+        self._in = bytearray()
+        self.awaited: deque[PendingResponse] = deque()
+        self.lones: dict[Any, LoneProduce] = {}
+        """Requests of one batch as they are laid out on this connection, by what its sender tells them apart by."""
+        self.write_awaited = False
+        """Whether the selector tells when there is room to send: its owner keeps it."""
+
+    @property
+    def wants_write(self) -> bool:
+        """Whether there are bytes to send."""
+        return bool(self._out)
+
+    @property
+    def until(self) -> float:
+        """When the oldest request is late; infinite when nothing is awaited."""
+        return self.awaited[0].until if self.awaited else float("inf")
+
+    def send(self, api_key: int, message: Message, version: int, tag: Any, *, answered: bool = True) -> None:
+        """Queue a request. answered=False: no answer comes; `flush` reports when it has left.
+
+        Raises UsageError for a value that does not fit the protocol; nothing is queued then.
+        """
+        self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
+        parts = self._frame(api_key, message, version)
+        now = time.monotonic()
+        for part in parts[:-1]:
+            self._out.append((part, None))
+        self._out.append((parts[-1], None if answered else tag))
+        if answered:
+            until = now + self._config.request_timeout_ms / 1000
+            self.awaited.append(PendingResponse(self._next_id, api_key, version, tag, now, until, None))
+
+    def send_lone(self, lone: LoneProduce, records: bytearray | memoryview, tag: Any, *, answered: bool = True) -> None:
+        """Queue a Produce of one batch that is laid out already; as `send`."""
+        self._next_id = (self._next_id + 1) & 0x7FFF_FFFF
+        size = len(records)
+        head = lone.frame(self._next_id, size)
+        last = None if answered else tag
+        if size <= _COPIED:
+            self._out.append((memoryview(b"".join((head, records, lone.tail))), last))
+        else:
+            self._out += [(memoryview(head), None), (memoryview(records), None), (memoryview(lone.tail), last)]
+        if answered:
+            now = time.monotonic()
+            until = now + self._config.request_timeout_ms / 1000
+            self.awaited.append(
+                _new(PendingResponse, (self._next_id, ApiKey.PRODUCE, lone.version, tag, now, until, lone))
+            )
+
+    def _frame(self, api_key: int, message: Message, version: int) -> list[memoryview]:
+        header = encode_request_header(api_key, version, self._next_id, self._config.client_id)
+        parts: list[memoryview] = []
+        try:
+            for part in encode(message, version):
+                assert isinstance(part, bytes | bytearray | memoryview)  # a client sends memory, no regions of files
+                parts.append(memoryview(part))
+        except (struct.error, UnicodeEncodeError) as error:
+            name = API_TABLE[api_key].name
+            raise UsageError(f"a value of the {name} request does not fit the protocol: {error}") from error
+        size = len(header) + sum(part.nbytes for part in parts)
+        return [memoryview(size.to_bytes(4, "big") + header), *parts]
+
+    def flush(self) -> list[Received]:
+        """Send what the kernel takes now. Returns the requests without an answer that have left. Raises ClientError."""
+        left: list[Received] = []
+        try:
+            while self._out:
+                if len(self._out) == 1:
+                    sent = self.sock.send(self._out[0][0])
+                else:
+                    sent = self.sock.sendmsg([piece for piece, _ in islice(self._out, _PARTS)])
+                while self._out and sent >= self._out[0][0].nbytes:
+                    piece, tag = self._out.popleft()
+                    sent -= piece.nbytes
+                    if tag is not None:
+                        left.append(Received(tag, None, 0.0))
+                if sent:
+                    self._out[0] = (self._out[0][0][sent:], self._out[0][1])
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            raise why_lost(self.address, self._config, error) from error
+        return left
+
+    def receive(self) -> tuple[list[Received], ClientError | None]:
+        """The answers that have come, and what was wrong after them: then this link is to be closed."""
+        try:
+            chunk = self.sock.recv(_CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return [], None
+        except OSError as error:
+            return [], why_lost(self.address, self._config, error)
+        if not chunk:
+            return [], ConnectionLostError(f"the connection to {self.address} broke: the other end closed it")
+        answers: list[Received] = []
+        try:
+            size = len(chunk) - 4
+            if not self._in and 4 <= size <= self._most and int.from_bytes(chunk[:4], "big", signed=True) == size:
+                return [
+                    self._deliver_response(memoryview(chunk)[4:])
+                ], None  # one answer and nothing else, as nearly always
+            self._in += chunk
+            while (frame := self._frame_in()) is not None:
+                answers.append(self._deliver_response(frame))
+        except ClientError as error:
+            return answers, error
+        return answers, None
+
+    def _frame_in(self) -> memoryview | None:
+        """The next whole frame. Raises MalformedReplyError for a size that cannot be."""
+        if len(self._in) < 4:
+            return None
+        size = int.from_bytes(self._in[:4], "big", signed=True)
+        if not 4 <= size <= self._most:
+            raise MalformedReplyError(f"{self.address} announced an answer of {size} bytes")
+        if len(self._in) < 4 + size:
+            return None
+        frame = bytes(self._in[4 : 4 + size])
+        del self._in[: 4 + size]
+        return memoryview(frame)
+
+    def _deliver_response(self, frame: memoryview) -> Received:
+        got = int.from_bytes(frame[:4], "big", signed=True)
+        if not self.awaited or self.awaited[0].correlation_id != got:
+            raise MalformedReplyError(f"{self.address} answered request {got}, which was not due")
+        asked = self.awaited[0]
+        usual = asked.lone.read(frame) if asked.lone is not None else None
+        if usual is not None:
+            self.awaited.popleft()
+            return _new(Received, (asked.tag, usual, time.monotonic() - asked.sent_at))
+        api = API_TABLE[asked.api_key]
+        try:
+            at = response_body_pos(asked.api_key, asked.version, frame)
+            message, _ = decode(api.response, asked.version, frame, at)
+        except MalformedMessage as error:
+            raise MalformedReplyError(
+                f"{self.address} sent a broken {api.name} v{asked.version} answer: {error}"
+            ) from error
+        self.awaited.popleft()
+        return Received(asked.tag, message, time.monotonic() - asked.sent_at)
+
+    def late(self) -> RequestTimeoutError:
+        """The error for a request that was not answered in time."""
+        return RequestTimeoutError(
+            f"{self.address} did not answer in time",
+            "The broker is overloaded, stopped or cut off; request.timeout.ms sets the limit",
+        )
+
+    def close(self) -> list[tuple[Any, bool]]:
+        """Close; returns (tag, whether bytes of it may have left) of the requests without an outcome."""
+        with contextlib.suppress(OSError):
+            self.sock.close()
+        lost = [(asked.tag, True) for asked in self.awaited]
+        lost += [(tag, True) for _, tag in self._out if tag is not None]
+        self.awaited.clear()
+        self._out.clear()
+        return lost
+
+
+def open_in_background(
+    address: Address, config: ClientConfig, then: Callable[[Connection | ClientError], None]
+) -> threading.Thread:
+    """Connect in a thread of its own; `then` is called there with the open connection, or with why there is none."""
+
+    def connect() -> None:
+        connection = Connection(address, config)
+        try:
+            connection.open(Deadline.after_ms(config.request_timeout_ms))
+        except ClientError as error:
+            connection.close()
+            then(error)
+        except Exception as error:  # noqa: BLE001  whatever it is, somebody waits for the outcome
+            connection.close()
+            then(MalformedReplyError(f"connecting to {address} failed: {error!r}"))
+        else:
+            then(connection)
+
+    thread = threading.Thread(target=connect, name=f"ottla-connect-{address}", daemon=True)
+    thread.start()
+    return thread

@@ -1,0 +1,499 @@
+"""The producer's thread: it asks the core what to do, moves the bytes, and tells who waits.
+
+Zone: real. One thread per producer; all of its sockets, none of its decisions. The core is touched under the shared
+lock only; users' callbacks run without it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from ottla.client.backoff import backoff_ms
+from ottla.client.connections.address import Address, parse_addresses
+from ottla.client.connections.connection import Connection
+from ottla.client.errors import AuthenticationError, ClientError, ConfigError, ConnectionLostError, UsageError
+from ottla.client.metadata import cluster_view
+from ottla.client.producer.accumulator import NEVER
+from ottla.client.producer.batch import ProducerBatch
+from ottla.client.producer.core import BatchResponse, ProduceCall, ProducerCore, Work
+from ottla.client.producer.futures import ProducerLock, metadata_of
+from ottla.client.producer.network.nonblocking_connection import Channel, Received, open_in_background
+from ottla.client.producer.network.requests import (
+    metadata_request,
+    produce_answers,
+    producer_id_of,
+    producer_id_request,
+)
+from ottla.client.producer.network.sending import send_produce
+from ottla.client.producer.partition_queue import ProducerId
+from ottla.errors import ErrorCode
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import InitProducerIdResponse, MetadataResponse, ProduceResponse
+from ottla.wire.schema import Message
+from ottla.wire.single_batch_produce import LoneAnswer
+
+_log = logging.getLogger("ottla.client.producer")
+_METADATA = "metadata"
+_PRODUCER_ID = "producer id"
+_LONGEST_SLEEP_S = 3_600.0
+
+
+class Sender:
+    """Runs until it is closed and everything is decided."""
+
+    def __init__(
+        self, core: ProducerCore, shared: ProducerLock, on_failed: Callable[[ProducerBatch], None] | None = None
+    ) -> None:
+        """on_failed: told of every batch that failed for good, with its records still in it."""
+        self._core = core
+        self._shared = shared
+        self._config = core.config.client
+        self._on_failed = on_failed
+        self._bootstrap = {-1 - at: a for at, a in enumerate(parse_addresses(self._config.bootstrap_servers))}
+        self._links: dict[int, Channel] = {}
+        self._opening: set[int] = set()
+        self._failures: dict[int, tuple[int, float]] = {}
+        """Consecutive failures per node, and when to try it again."""
+        self._unreached: set[int] = set()
+        """Nodes without a connection that batches wait for."""
+        self._inbox: list[tuple[int, Connection | ClientError]] = []
+        self._events: list[Callable[[float], None]] = []
+        """What happened outside the lock, for the core."""
+        self._topics: list[str] | None = None
+        self._id_wanted = False
+        self._late_at = NEVER
+        """When the first request is late, of those that are awaited."""
+        self._ends_at = NEVER
+        """When the first session of a login ends (KIP-368)."""
+        self._selector = selectors.DefaultSelector()
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_out.setblocking(False)
+        self._wake_in.setblocking(False)
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self.asleep = False
+        """Whether `wake` is needed for it to notice news."""
+        self.closing_at: float | None = None
+        """When to give up what is not delivered then; None while the producer is open."""
+        self.failed_at_end = 0
+        """Batches that were not decided when the thread ended, and failed."""
+        self.telling: list[ProducerBatch] = []
+        """Batches that are decided, and whose callbacks are being called."""
+        self.self_adding = True
+        """Whether transactional batches add their partitions themselves (transaction version 2)."""
+        self.latency_sum = 0.0
+        self.latency_max = 0.0
+        self.answers = 0
+        self.thread = threading.Thread(target=self._run, name="ottla-producer", daemon=True)
+
+    # -- from other threads ----------------------------------------------------------------------------------------
+
+    def finish(self, until: float) -> None:
+        """Deliver what was accepted, until a time of the monotonic clock, and end. Takes no lock."""
+        self.closing_at = until if self.closing_at is None else min(self.closing_at, until)
+        self._core.accumulator.hurried = True
+        self.nudge()
+
+    @property
+    def patience_s(self) -> float:
+        """How long the end of the program waits for deliveries, in seconds."""
+        return self._config.request_timeout_ms / 1000
+
+    def nudge(self) -> None:
+        """Make it look for work, whatever it is doing now."""
+        self._core.accumulator.news = True
+        self.wake()
+
+    def wake(self) -> None:
+        """End its sleep. It looks for news before it falls asleep, so what wakes it must be visible before."""
+        if self.asleep:
+            self.asleep = False
+            try:
+                self._wake_out.send(b"x")
+            except OSError:
+                return  # its buffer is full of wake-ups, or the thread has ended
+
+    @property
+    def connections(self) -> int:
+        """Open connections."""
+        return len(self._links)
+
+    # -- the thread ------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        self._shared.owner = threading.get_ident()
+        error = closed_early()
+        try:
+            while (pause := self.turn()) is not None:
+                self.hear(pause)
+        except Exception as failure:  # noqa: BLE001  a defect of ours: nobody may wait for ever because of it
+            error = defect(failure)
+        finally:
+            self.end(error)
+
+    def end(self, error: ClientError) -> None:
+        """Close everything; what is not decided fails with `error`."""
+        for link in list(self._links.values()):
+            self._selector.unregister(link.sock)
+            link.close()
+        now = time.monotonic()
+        with self._shared.lock:
+            self.closing_at = 0.0
+            for event in self._events:
+                event(now)
+            self.failed_at_end = len(self._core.accumulator.incomplete)
+            self._core.fail_all(error)
+            done = self.telling = self._core.take_done()
+            self._shared.notify()
+        self._run_callbacks(done)
+        for _, outcome in self._inbox:
+            if isinstance(outcome, Connection):
+                outcome.close()
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def turn(self) -> float | None:
+        """One round, without waiting: how many seconds to `hear` before the next one; None when it was the last."""
+        if self._events:
+            self.digest()  # first: whoever waits for an answer need not wait for what is to be done next
+        now = time.monotonic()
+        with self._shared.lock:
+            self._core.accumulator.news = False
+            work = self._core.work(now, self._links if now < self._ends_at else self._lasting(now))
+            done = self._core.take_done() if self._core.done else []
+            if done:
+                self.telling = done
+                self._shared.notify()
+            over = self.closing_at is not None and (not self._core.accumulator.incomplete or now >= self.closing_at)
+        if done:
+            self._run_callbacks(done)
+        if over:
+            return None
+        self._act(work, now)
+        return self._pause(now, work.wake_at)
+
+    def digest(self) -> bool:
+        """Give the core what has happened, and tell those who are concerned; False when nothing has."""
+        if not self._events:
+            return False
+        now = time.monotonic()
+        with self._shared.lock:
+            events, self._events = self._events, []
+            for event in events:
+                event(now)
+            done = self.telling = self._core.take_done()
+            self._shared.notify()
+        self._run_callbacks(done)
+        return True
+
+    def _act(self, work: Work, now: float) -> None:
+        for call in work.calls:
+            self._send_produce(call)
+        self._unreached = work.connect
+        for node in work.connect:
+            self._open(node, now)
+        if work.topics is not None:
+            self._topics = work.topics
+        self._id_wanted = self._id_wanted or work.producer_id
+        if self._topics is not None or self._id_wanted:
+            self._ask_any(now)
+
+    def _pause(self, now: float, wake_at: float) -> float:
+        """Seconds to wait at most; from here on, `wake` ends the waiting."""
+        if self._topics is not None or self._id_wanted or self._unreached:
+            wake_at = min([wake_at, *(until for _, until in self._failures.values() if until > now)])
+        self._late_at = NEVER
+        for link in self._links.values():
+            if link.awaited:
+                self._late_at = min(self._late_at, link.awaited[0].until)
+        closing = self.closing_at if self.closing_at is not None else wake_at
+        pause = min(wake_at, self._late_at, closing) - time.monotonic()
+        self.asleep = True
+        ready = self._core.accumulator.news or self._events or self._inbox
+        return 0.0 if ready else min(max(0.0, pause), _LONGEST_SLEEP_S)
+
+    def hear(self, timeout: float) -> None:
+        """Wait for sockets, for another thread, or for `timeout` seconds, and take in what came."""
+        events = self._selector.select(timeout)
+        self.asleep = False
+        for key, mask in events:
+            link: Channel | None = key.data
+            if link is None:
+                self._hear_wake()
+            elif self._links.get(link.node) is link:
+                self._move_channel(link, mask)
+        now = time.monotonic()
+        if now >= self._late_at:
+            self._drop_late(now)
+        if now >= self._ends_at:
+            self._drop_ended(now)
+        while self._inbox:
+            self._opened(*self._inbox.pop(0))
+
+    def _hear_wake(self) -> None:
+        try:
+            self._wake_in.recv(4_096)
+        except BlockingIOError:
+            return  # heard already
+
+    def _drop_late(self, now: float) -> None:
+        for link in [link for link in self._links.values() if link.until <= now]:
+            self._close_channel(link, link.late())
+
+    def _lasting(self, now: float) -> Collection[int]:
+        """The nodes with a link that may be used: the session of a login may have an end (KIP-368)."""
+        return [node for node, link in self._links.items() if link.connection.session_ends > now]
+
+    def _drop_ended(self, now: float) -> None:
+        """Links whose session is over are closed when nothing is on its way on them any more."""
+        ended = [link for link in self._links.values() if link.connection.session_ends <= now]
+        for link in [link for link in ended if not link.awaited and not link.wants_write]:
+            self._selector.unregister(link.sock)
+            del self._links[link.node]
+            link.close()
+            self._events.append(lambda _now: None)  # what waited for it is looked at again
+        self._ends_at = min((link.connection.session_ends for link in self._links.values()), default=NEVER)
+
+    # -- connections -----------------------------------------------------------------------------------------------
+
+    def _address_of(self, node: int) -> Address | None:
+        if node < 0:
+            return self._bootstrap.get(node)
+        found = self._core.book.view.nodes.get(node)
+        return found.address if found is not None else None
+
+    def _open(self, node: int, now: float) -> bool:
+        """Begin to connect, unless it is being done or failed a moment ago."""
+        address = self._address_of(node)
+        if address is None or node in self._links or node in self._opening or self._failures.get(node, (0, 0))[1] > now:
+            return False
+        self._opening.add(node)
+
+        def then(outcome: Connection | ClientError) -> None:
+            with self._shared.lock:
+                over = self.closing_at == 0.0
+                if not over:
+                    self._inbox.append((node, outcome))
+            if not over:
+                self.wake()
+            elif isinstance(outcome, Connection):
+                outcome.close()
+
+        open_in_background(address, self._config, then)
+        return True
+
+    def _opened(self, node: int, outcome: Connection | ClientError) -> None:
+        self._opening.discard(node)
+        if isinstance(outcome, ClientError):
+            self._core.last_error = outcome
+            self._note_failure(node)
+            # A node that is gone is led past only by newer metadata.
+            self._events.append(lambda _now: self._core.book.stale())
+            if isinstance(outcome, AuthenticationError | ConfigError) and not self._links:
+                self._events.append(partial(_denied, self._core, outcome))
+            return
+        self._failures.pop(node, None)
+        link = self._links[node] = Channel(node, outcome)
+        self._ends_at = min(self._ends_at, outcome.session_ends)
+        self._selector.register(link.sock, selectors.EVENT_READ, link)
+        self._events.append(lambda _now: None)  # another look at what can be sent
+
+    def _note_failure(self, node: int) -> None:
+        count = self._failures.get(node, (0, 0.0))[0]
+        first, most = self._config.reconnect_backoff_ms, self._config.reconnect_backoff_max_ms
+        self._failures[node] = (count + 1, time.monotonic() + backoff_ms(first, most, count, random.random()) / 1000)
+
+    def _close_channel(self, link: Channel, error: ClientError) -> None:
+        """A link is of no use any more: its requests have no answer."""
+        self._core.last_error = error
+        self._selector.unregister(link.sock)
+        del self._links[link.node]
+        self._note_failure(link.node)
+        for tag, sent in link.close():
+            self._lost(tag, error, sent=sent)
+        self._events.append(lambda _now: self._core.book.stale())
+
+    def _lost(self, tag: Any, error: ClientError, *, sent: bool) -> None:
+        if tag == _METADATA:
+            self._events.append(self._core.book.on_metadata_failure)
+        elif tag == _PRODUCER_ID:
+            self._events.append(lambda now: self._core.on_no_producer_id(now, error))
+        else:
+            call: ProduceCall = tag[0]
+            self._events.append(lambda now: self._core.on_lost(now, call, error, sent=sent))
+
+    def _move_channel(self, link: Channel, mask: int) -> None:
+        failure: ClientError | None = None
+        try:
+            if mask & selectors.EVENT_WRITE:
+                self._flush_channel(link)
+            answers, failure = link.receive() if mask & selectors.EVENT_READ else ([], None)
+        except ClientError as error:
+            answers, failure = [], error
+        for answer in answers:  # all of them, whatever is wrong with one: nobody else tells of them
+            try:
+                self._on_response(link, answer)
+            except ClientError as error:
+                failure = error
+        if failure is not None and self._links.get(link.node) is link:
+            self._close_channel(link, failure)
+
+    def _flush_channel(self, link: Channel) -> None:
+        for left in link.flush():
+            self._events.append(partial(_left, self._core, left.tag[0]))
+        if link.wants_write != link.write_awaited:
+            link.write_awaited = link.wants_write
+            wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.write_awaited else 0)
+            self._selector.modify(link.sock, wanted, link)
+
+    # -- requests --------------------------------------------------------------------------------------------------
+
+    def _send_produce(self, call: ProduceCall) -> None:
+        link = self._links.get(call.node)
+        if link is None:  # closed since the core was told
+            lost = ConnectionLostError(f"the connection to broker {call.node} was closed")
+            self._events.append(lambda now: self._core.on_lost(now, call, lost, sent=False))
+            return
+        try:
+            send_produce(link, call, self._core, self_adding=self.self_adding)
+        except ClientError as error:
+            failed = error
+            self._events.append(lambda now: self._core.on_lost(now, call, failed, sent=False))
+            return
+        try:
+            self._flush_channel(link)
+        except ClientError as error:
+            self._close_channel(link, error)
+
+    def _ask_any(self, now: float) -> None:
+        """Ask whichever broker there is; connect to one if there is none."""
+        lasting = [self._links[node] for node in self._lasting(now)]
+        known = [link for link in lasting if link.node >= 0] or lasting
+        if not known:
+            self._open_any(now)
+            return
+        link = min(known, key=lambda link: len(link.awaited))
+        if self._topics is not None:
+            topics, self._topics = self._topics, None
+            create = self._config.allow_auto_create_topics
+            self._send_request(
+                link, ApiKey.METADATA, lambda version: metadata_request(topics, version, create=create), _METADATA
+            )
+        if self._id_wanted:
+            self._id_wanted = False
+            self._send_request(link, ApiKey.INIT_PRODUCER_ID, lambda _: producer_id_request(), _PRODUCER_ID)
+        try:
+            self._flush_channel(link)
+        except ClientError as error:
+            self._close_channel(link, error)
+
+    def _send_request(self, link: Channel, key: ApiKey, build: Callable[[int], Message], tag: str) -> None:
+        try:
+            version = link.connection.version(key)
+            link.send(key, build(version), version, tag)
+        except ClientError as error:
+            self._lost(tag, error, sent=False)
+
+    def _open_any(self, now: float) -> None:
+        """Connect to one more broker: those of the cluster first, then the bootstrap addresses (KIP-899)."""
+        if self._opening:
+            return
+        nodes = sorted(self._core.book.view.nodes, key=lambda _: random.random())
+        for node in sorted([*nodes, *self._bootstrap], key=lambda node: self._failures.get(node, (0, 0.0))[1]):
+            if self._open(node, now):
+                return
+
+    def _on_response(self, link: Channel, answer: Received) -> None:
+        """An answer came. Raises MalformedReplyError."""
+        if isinstance(answer.message, LoneAnswer | ProduceResponse):
+            self._take_produced(answer, answer.message)
+        elif isinstance(answer.message, MetadataResponse):
+            self._take_metadata(link, answer.message)
+        elif isinstance(answer.message, InitProducerIdResponse):
+            found = producer_id_of(answer.message)
+            if isinstance(found, ProducerId):
+                self._events.append(lambda _now: self._core.on_producer_id(found))
+            else:
+                self._events.append(lambda now: self._core.on_no_producer_id(now, found))
+
+    def _take_metadata(self, link: Channel, message: MetadataResponse) -> None:
+        try:
+            view = cluster_view(message, f"the metadata answer of {link.address}")
+        except ClientError:
+            self._events.append(self._core.book.on_metadata_failure)
+            raise
+        self._events.append(lambda now: self._core.on_metadata(now, view))
+        for node in [node for node in self._links if node >= 0]:
+            moved = self._links[node]
+            if node not in view.nodes or view.nodes[node].address[:2] != moved.address[:2]:
+                self._close_channel(moved, ConnectionLostError(f"broker {node} is not at {moved.address} any more"))
+        self._failures = {n: f for n, f in self._failures.items() if n < 0 or n in view.nodes}
+
+    def _take_produced(self, answer: Received, message: LoneAnswer | ProduceResponse) -> None:
+        call, names = answer.tag
+        self.answers += 1
+        self.latency_sum += answer.seconds
+        self.latency_max = max(self.latency_max, answer.seconds)
+        if isinstance(message, LoneAnswer):
+            written = [BatchResponse(ErrorCode.NONE, message.base_offset, message.append_time_ms)]
+            self._events.append(lambda now: self._core.on_produced(now, call, written, message.throttle_ms))
+            return
+        try:
+            found = produce_answers(call, names, message)
+        except ClientError as error:
+            failed = error
+            self._events.append(lambda now: self._core.on_lost(now, call, failed))
+            raise
+        self._events.append(lambda now: self._core.on_produced(now, call, found, message.throttle_time_ms))
+
+    # -- telling ---------------------------------------------------------------------------------------------------
+
+    def _run_callbacks(self, done: list[ProducerBatch]) -> None:
+        """Call whoever wants to know, in order, and let go of the records."""
+        for batch in done:
+            if batch.error is not None and self._on_failed is not None:
+                _shielded(self._on_failed, batch)
+            for index, stamp, whom in batch.callbacks or ():
+                metadata = metadata_of(batch, index, stamp) if batch.error is None else None
+                _shielded(whom, metadata, batch.error)
+            batch.callbacks = None
+            batch.buffer = bytearray()
+            batch.told = True
+        if self._core.accumulator.flushes:
+            with self._shared.lock:
+                self._shared.notify()
+
+
+def closed_early() -> ClientError:
+    """Why records fail that were not delivered when the producer was closed."""
+    return UsageError("the producer was closed before this record was delivered", "close waits longer")
+
+
+def defect(failure: Exception) -> ClientError:
+    """Why everything fails when the sender has failed, which is logged here."""
+    _log.error("the producer's sender failed", exc_info=failure)
+    return UsageError(f"the producer's sender failed: {failure!r}", "Please report it; make a new producer")
+
+
+def _denied(core: ProducerCore, error: ClientError, _now: float) -> None:
+    core.denial = error
+
+
+def _left(core: ProducerCore, call: ProduceCall, _now: float) -> None:
+    core.on_unanswered(call)
+
+
+def _shielded(call: Callable[..., object], *arguments: object) -> None:
+    """A user's callback: what it raises is the user's to see, and does not stop the producer."""
+    try:
+        call(*arguments)
+    except Exception:  # noqa: BLE001  users' code
+        _log.exception("a callback of the producer raised")

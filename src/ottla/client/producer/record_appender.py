@@ -1,0 +1,189 @@
+"""What stands between a record and its batch, for every face: open or closed, the topic, the partition, room.
+
+Zone: real. Nothing here waits, except `flush`; who has to wait, waits in the way of its face and asks again. Everything
+is called with the shared lock held, except `flush` and `forked`.
+"""
+
+from __future__ import annotations
+
+import time
+
+from ottla.client.errors import ClientError, DeadlineError, RefusedError, UsageError
+from ottla.client.partitioner import partition_of_key
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.core import ProducerCore
+from ottla.client.producer.futures import ProducerLock
+from ottla.client.producer.network.sender import Sender
+from ottla.client.producer.partitioning import Partitioner
+from ottla.client.producer.topic_metadata import ProducedTopic
+from ottla.errors import ErrorCode
+
+_NAME_MAX = 249
+"""Kafka's limit: a name is a directory's, too."""
+
+
+class RecordAppender:
+    """Says whether a record can be taken in now, and if not, what is missing."""
+
+    __slots__ = ("_askers", "_config", "_core", "_sender", "_shared", "partitioner", "refusal")
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        core: ProducerCore,
+        shared: ProducerLock,
+        sender: Sender,
+        partitioner: Partitioner | None,
+    ) -> None:
+        self._config = config
+        self._core = core
+        self._shared = shared
+        self._sender = sender
+        self.partitioner = partitioner
+        """The application's, or round robin; None: keys and load decide."""
+        self._askers: dict[str, int] = {}
+        """How many callers wait for each topic's metadata."""
+        self.refusal: ClientError | None = None
+        """Why nothing is accepted any more."""
+
+    # -- open or closed --------------------------------------------------------------------------------------------
+
+    def refuse(self) -> None:
+        """Accept nothing more."""
+        self.refusal = self.refusal or UsageError("this producer is closed", "Make a new one")
+        self._shared.notify()
+
+    def close(self, until: float) -> None:
+        """Accept nothing more, and deliver what was accepted until a time of the monotonic clock."""
+        self.refuse()
+        self._sender.finish(until)
+        self._shared.notify()
+
+    def check_open(self) -> None:
+        """Raises why nothing is accepted any more."""
+        if self.refusal is not None or self._sender.closing_at == 0.0:
+            error = self.refusal or UsageError("this producer's thread has ended", "Make a new one")
+            raise error.with_traceback(None)
+
+    def forked(self) -> None:
+        """This process is a child of the producer's: from now on every call says so."""
+        self.refusal = UsageError("this producer belongs to the process that forked", "Make one after the fork")
+
+    # -- the topic -------------------------------------------------------------------------------------------------
+
+    def topic(self, name: str) -> ProducedTopic | None:
+        """The topic; None when its metadata is not known: then `request_topic`. Raises UsageError."""
+        self._shared.check_process()
+        self.check_open()
+        known = self._core.book.topic(name)
+        if known is None:
+            _check_name(name)
+        return known
+
+    def request_topic(self, name: str) -> None:
+        """Ask for a topic's metadata; wait until it is `decided`, take the `topic_after_wait`, and `stop_asking` in any
+        case."""
+        self._askers[name] = self._askers.get(name, 0) + 1
+        self._core.denial = None  # whoever denied us is asked again
+        self._core.book.want(name, time.monotonic())
+        self._sender.nudge()
+
+    def stop_asking(self, name: str) -> None:
+        """One caller does not wait any more; the last one takes the question along."""
+        self._askers[name] -= 1
+        if not self._askers[name]:
+            del self._askers[name]
+            self._core.book.wanted.pop(name, None)
+
+    def decided(self, name: str) -> bool:
+        """Whether there is an answer about a topic that was asked for."""
+        book = self._core.book
+        decided = book.topic(name) is not None or name not in book.wanted
+        return decided or self.refusal is not None or self._core.denial is not None
+
+    def topic_after_wait(self, name: str) -> ProducedTopic:
+        """The topic, after the waiting.
+
+        Raises DeadlineError when it is still not decided, RefusedError, UsageError; AuthenticationError or ConfigError
+        when no broker lets us in.
+        """
+        self.check_open()
+        book = self._core.book
+        known = book.topic(name)
+        if known is not None:
+            return known
+        refused = book.refused.get(name)
+        if refused is not None and name not in book.wanted:
+            raise refused.with_traceback(None)
+        if self._core.denial is not None:
+            raise self._core.denial.with_traceback(None)
+        cause = refused or self._core.last_error
+        raise DeadlineError(
+            f"no metadata of topic {name} within max.block.ms{f': {cause.cause}' if cause else ''}",
+            cause.next_step if cause else "",
+            cause,
+        )
+
+    # -- the partition ---------------------------------------------------------------------------------------------
+
+    def choose(self, topic: ProducedTopic, partition: int | None, key: bytes | None, value: bytes | None) -> int:
+        """The partition of a record. Raises RefusedError for one that does not exist."""
+        partitions = topic.view.partitions
+        if partition is None and self.partitioner is not None:
+            partition = self.partitioner(topic.name, key, value, list(partitions), topic.led)
+        elif partition is None and key is not None and not self._config.partitioner_ignore_keys:
+            return partition_of_key(_bytes_of_key(key), len(partitions))
+        elif partition is None:
+            return self._core.sticky_partition(topic)
+        if partition not in partitions:
+            raise RefusedError(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"partition {partition} of topic {topic.name}",
+                f"it has partitions 0 to {len(partitions) - 1}",
+            )
+        return partition
+
+    # -- room ------------------------------------------------------------------------------------------------------
+
+    def no_room(self) -> DeadlineError:
+        """The error when `buffer.memory` was full for too long."""
+        return DeadlineError(
+            f"buffer.memory ({self._core.accumulator.limit} bytes) was used up for max.block.ms",
+            "Records come faster than the brokers take them: send fewer, or raise it",
+            self._core.last_error,
+        )
+
+    def flush(self, timeout: float | None) -> None:
+        """As `Producer.flush`; it waits in the caller's thread."""
+        self._shared.check_caller("flush")
+        accumulator = self._core.accumulator
+        with self._shared.lock:
+            waiting = [*accumulator.incomplete, *self._core.done, *self._sender.telling]
+            accumulator.flushes += 1
+            self._sender.nudge()
+            try:
+                done = self._shared.wait(lambda: all(batch.all_told for batch in waiting), timeout)
+            finally:
+                accumulator.flushes -= 1
+        if not done:
+            raise not_flushed(timeout)
+
+
+def not_flushed(timeout: float | None) -> DeadlineError:
+    """The error of a flush that ran out of time."""
+    return DeadlineError(f"records are still on their way after {timeout} s", "Wait longer")
+
+
+def _check_name(name: object) -> None:
+    try:
+        usable = isinstance(name, str) and 0 < len(name.encode()) <= _NAME_MAX
+    except UnicodeEncodeError:
+        usable = False
+    if not usable:
+        raise UsageError(f"{name!r} is not the name of a topic", f"Use text of 1 to {_NAME_MAX} bytes")
+
+
+def _bytes_of_key(key: object) -> bytes:
+    if not isinstance(key, bytes | bytearray | memoryview):
+        raise UsageError(f"a key is {type(key).__name__}, not bytes", "Encode it, or give the producer a serializer")
+    return bytes(key)

@@ -1,0 +1,180 @@
+"""What a producer knows of topics: who leads what, when to ask again, and the partition to stay with.
+
+Zone: pure. Metadata answers come in as views, time as an argument; who asks is the sender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.client.backoff import backoff_ms
+from ottla.client.errors import ClientError, RefusedError
+from ottla.client.metadata import EMPTY, NO_LEADER, ClusterView, TopicView
+from ottla.client.producer.accumulator import NEVER, RecordAccumulator
+from ottla.client.producer.config import ProducerConfig
+from ottla.client.producer.partition_queue import PartitionQueue
+from ottla.client.producer.partitioning import choose_sticky
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+
+class ProducedTopic:
+    """A topic that the producer writes to."""
+
+    __slots__ = ("given", "lanes", "led", "name", "sticky", "used_at", "view")
+
+    def __init__(self, name: str, view: TopicView) -> None:
+        self.name = name
+        self.view = view
+        self.lanes: dict[int, PartitionQueue] = {}
+        self.led: list[int] = []
+        """Partitions with a leader, ascending."""
+        self.sticky: PartitionQueue | None = None
+        """Where records without a key go for now."""
+        self.given = 0
+        """What its lane had sent when it was chosen."""
+        self.used_at = 0.0
+
+
+class ProducerMetadata:
+    """The topics, and when their metadata is asked for."""
+
+    __slots__ = (
+        "_adaptive",
+        "_age",
+        "_answered_at",
+        "_attempts",
+        "_backoff",
+        "_draw",
+        "_idle",
+        "_not_before",
+        "_refresh_at",
+        "_topics",
+        "asking",
+        "refused",
+        "view",
+        "wanted",
+    )
+
+    def __init__(self, config: ProducerConfig, draw: Callable[[], float]) -> None:
+        """draw: a number in [0, 1)."""
+        self._draw = draw
+        self._adaptive = config.partitioner_adaptive_partitioning_enable
+        self._age = config.client.metadata_max_age_ms / 1000
+        self._idle = config.metadata_max_idle_ms / 1000
+        self._backoff = (config.client.retry_backoff_ms, config.client.retry_backoff_max_ms)
+        self._attempts = 0
+        self._answered_at = 0.0
+        self._not_before = 0.0
+        self._refresh_at = NEVER
+        self._topics: dict[str, ProducedTopic] = {}
+        self.asking = False
+        """A question is on its way."""
+        self.view: ClusterView = EMPTY
+        self.wanted: dict[str, float] = {}
+        """Topics that somebody waits for, and since when."""
+        self.refused: dict[str, ClientError] = {}
+        """Topics that the last answer refused, and why."""
+
+    def topic(self, name: str) -> ProducedTopic | None:
+        """The topic, if its metadata is known. Hot."""
+        return self._topics.get(name)
+
+    def want(self, name: str, now: float) -> None:
+        """Ask for a topic's metadata."""
+        if name not in self.wanted:
+            self.refused.pop(name, None)
+            self.wanted[name] = now
+
+    def stale(self) -> None:
+        """What is known is out of date: ask again, but not sooner than a moment after the last answer."""
+        self._refresh_at = min(self._refresh_at, self._answered_at + self._backoff[0] / 1000)
+
+    def leader_of(self, tp: TopicPartition) -> int | None:
+        """The node to send to, None when nobody is known to lead the partition."""
+        topic = self._topics.get(tp.topic)
+        part = topic.view.partitions.get(tp.partition) if topic is not None else None
+        return part.leader if part is not None and part.leader in self.view.nodes else None
+
+    def question(self, now: float) -> list[str] | None:
+        """The topics to ask for now, None for not now. The caller says how it went with `on_metadata` or
+        `on_metadata_failure`."""
+        if self.asks_at() > now:
+            return None
+        if self._refresh_at <= now:
+            self._drop_idle(now)
+        self.asking = True
+        return sorted({*self._topics, *self.wanted})
+
+    def asks_at(self) -> float:
+        """When the next `question` is due."""
+        if self.asking:
+            return NEVER
+        return max(self._not_before, 0.0 if self.wanted else self._refresh_at)
+
+    def on_metadata(self, now: float, newer: ClusterView, accumulator: RecordAccumulator, *, numbered: bool) -> None:
+        """Take in an answer."""
+        self.asking = False
+        self._answered_at = now
+        self.view = self.view.merge(newer)
+        complete = True
+        for name, found in newer.topics.items():
+            if isinstance(found, RefusedError):
+                complete = self._refuse(name, found) and complete
+            else:
+                self._learn(name, found, now, accumulator, numbered=numbered)
+                complete = all(part.leader != NO_LEADER for part in found.partitions.values()) and complete
+        # The same question again at once would get the same answer.
+        self._attempts = 0 if complete else self._attempts + 1
+        self._not_before = now if complete else now + self._pause(self._attempts)
+        self._refresh_at = now + self._age if complete else self._not_before
+
+    def on_metadata_failure(self, now: float) -> None:
+        """The question had no answer."""
+        self.asking = False
+        self._attempts += 1
+        self._not_before = now + self._pause(self._attempts)
+        self._refresh_at = min(self._refresh_at, self._not_before)
+
+    def _pause(self, attempt: int) -> float:
+        return backoff_ms(*self._backoff, max(0, attempt - 1), self._draw()) / 1000
+
+    def _refuse(self, name: str, error: RefusedError) -> bool:
+        """Whether there is no use in asking again."""
+        self.refused[name] = error
+        if error.retriable:
+            return name not in self.wanted and name not in self._topics
+        self.wanted.pop(name, None)
+        if error.code is not ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._topics.pop(name, None)
+        return True
+
+    def _learn(self, name: str, view: TopicView, now: float, accumulator: RecordAccumulator, *, numbered: bool) -> None:
+        self.refused.pop(name, None)
+        self.wanted.pop(name, None)
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = ProducedTopic(name, view)
+            topic.used_at = now
+        topic.view = view
+        topic.led = [number for number, part in view.partitions.items() if part.leader != NO_LEADER]
+        for number in view.partitions:
+            if number not in topic.lanes:
+                topic.lanes[number] = accumulator.lane(TopicPartition(name, number), numbered=numbered)
+        if topic.sticky is not None and topic.sticky.tp.partition not in topic.led:
+            topic.sticky = None
+
+    def _drop_idle(self, now: float) -> None:
+        """Forget topics that nobody has written to for `metadata.max.idle.ms`."""
+        for name, topic in list(self._topics.items()):
+            busy = any(lane.queue or lane.in_flight for lane in topic.lanes.values())
+            if not busy and now - topic.used_at > self._idle:
+                del self._topics[name]
+
+    def turn(self, topic: ProducedTopic, below: Callable[[int], int]) -> PartitionQueue:
+        """Choose the partition for the records without a key that come next."""
+        among = topic.led or list(topic.view.partitions)
+        queued = [len(topic.lanes[number].queue) for number in among] if self._adaptive else None
+        topic.sticky = topic.lanes[choose_sticky(among, queued, below)]
+        topic.given = topic.sticky.sent
+        return topic.sticky

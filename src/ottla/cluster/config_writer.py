@@ -1,0 +1,181 @@
+"""Changing the settings of topics and brokers in the metadata store; any broker may.
+
+Zone: deterministic. Each change reads what is there, and writes on the condition that it still is, together with the
+note that tells all brokers (`config_changes`). This broker takes the change before it answers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Final, TypeVar
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.config_changes import note_op
+from ottla.cluster.configs import Layers, check_broker, check_topic
+from ottla.cluster.store.error_mapping import ErrorAnswer, refusal
+from ottla.cluster.store.layout import (
+    DEFAULT_ENTITY,
+    BrokenNode,
+    broker_config_path,
+    decode_config,
+    encode_config,
+    topic_config_path,
+    topic_path,
+)
+from ottla.cluster.store.workflow import Workflow, contained, get_all, run, submit
+from ottla.cluster.topics import MAX_NAME
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Kind, MetadataStore, Node, Op
+
+MAX_WAITING_ALTERATIONS: Final = 32
+"""Alterations of one resource that wait for each other."""
+_TRIES: Final = 5
+"""Lost races with other brokers before the asker is told to come again."""
+
+T = TypeVar("T")
+ConfigChange = Callable[[Mapping[str, str]], dict[str, str]]
+"""What becomes of the settings that are there. Raises ApiError."""
+
+
+class ConfigWriter:
+    """The changes that this broker is asked for."""
+
+    def __init__(self, store: MetadataStore, cluster: Cluster) -> None:
+        self._store = store
+        self._cluster = cluster
+        self._running: dict[str, deque[Callable[[Callable[[], None]], None]]] = {}
+
+    # -- one after the other -----------------------------------------------------------------------------------
+
+    def one_by_one(self, resource: str, action: Callable[[Callable[[], None]], None]) -> None:
+        """Run `action(release)` when no other one of this resource runs: they would only be in each other's way.
+
+        Raises ApiError THROTTLING_QUOTA_EXCEEDED when too many wait.
+        """
+        waiting = self._running.get(resource)
+        if waiting is None:
+            self._running[resource] = deque()
+            action(lambda: self._release_resource(resource))
+        elif len(waiting) < MAX_WAITING_ALTERATIONS:
+            waiting.append(action)
+        else:
+            raise ApiError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, "too many changes of this resource wait; try again")
+
+    def _release_resource(self, resource: str) -> None:
+        waiting = self._running[resource]
+        if waiting:
+            waiting.popleft()(lambda: self._release_resource(resource))
+        else:
+            del self._running[resource]
+
+    # -- topics ------------------------------------------------------------------------------------------------
+
+    def alter_topic(self, name: str, change: ConfigChange, validate_only: bool, done: ErrorAnswer[None]) -> None:
+        """Change a topic's own settings."""
+        topic = self._cluster.image.topics.get(name)
+        try:
+            if topic is None:
+                raise _no_topic(name)
+            self._topic_after(change, topic.overrides)
+        except ApiError as error:
+            done(error.as_value())
+            return
+        if validate_only:
+            done(None)
+        else:
+            script = contained(f"the change of topic {name}", lambda: self._alter_topic(name, change))
+            run(self._store, script, lambda outcome: done(_error_of(outcome)))
+
+    def _topic_after(self, change: ConfigChange, present: Mapping[str, str]) -> dict[str, str]:
+        after = change(present)
+        check_topic(present, after, self._cluster.topic_defaults)
+        return after
+
+    def _alter_topic(self, name: str, change: ConfigChange) -> Workflow[None]:
+        path = topic_config_path(name)
+        for _ in range(_TRIES):
+            topic, node = yield from get_all([topic_path(name), path])
+            if topic is None:
+                raise _no_topic(name)
+            after = self._topic_after(change, _decoded(path, node))
+            exists = Op("check", topic_path(name))
+            if (yield from _written([exists, _config_op(path, node, after), note_op(f"topics/{name}")])):
+                self._cluster.take_topic_settings(name, after)
+                return
+        raise _others()
+
+    # -- brokers -----------------------------------------------------------------------------------------------
+
+    def alter_broker(self, own: bool, change: ConfigChange, validate_only: bool, done: ErrorAnswer[None]) -> None:
+        """Change the dynamic settings of this broker (`own`), or of all brokers."""
+        layers = self._cluster.layers
+        try:
+            self._broker_after(own, change, layers.own if own else layers.shared)
+        except ApiError as error:
+            done(error.as_value())
+            return
+        if validate_only:
+            done(None)
+        else:
+            script = contained("the change of broker settings", lambda: self._alter_broker(own, change))
+            run(self._store, script, lambda outcome: done(_error_of(outcome)))
+
+    def _broker_after(self, own: bool, change: ConfigChange, present: Mapping[str, str]) -> dict[str, str]:
+        after = change(present)
+        check_broker(self._with(own, present), self._with(own, after))
+        return after
+
+    def _with(self, own: bool, settings: Mapping[str, str]) -> Layers:
+        layers = self._cluster.layers
+        return layers._replace(own=settings) if own else layers._replace(shared=settings)
+
+    def _alter_broker(self, own: bool, change: ConfigChange) -> Workflow[None]:
+        node_id = self._cluster.node_id
+        path = broker_config_path(node_id if own else None)
+        entity = f"brokers/{node_id if own else DEFAULT_ENTITY}"
+        for _ in range(_TRIES):
+            (node,) = yield from get_all([path])
+            after = self._broker_after(own, change, _decoded(path, node))
+            if (yield from _written([_config_op(path, node, after), note_op(entity)])):
+                layers = self._cluster.layers
+                shared, mine = (layers.shared, after) if own else (after, layers.own)
+                self._cluster.take_broker_settings(shared, mine)
+                return
+        raise _others()
+
+
+def _config_op(path: str, node: Node | None, settings: Mapping[str, str]) -> Op:
+    content = encode_config(settings)
+    return Op("create", path, content) if node is None else Op("put", path, content, node.version)
+
+
+def _decoded(path: str, node: Node | None) -> dict[str, str]:
+    """What is there; of a node that means nothing, nothing: it is replaced."""
+    try:
+        return {} if node is None or not node.data else decode_config(path, node.data)
+    except BrokenNode:
+        return {}
+
+
+def _written(ops: list[Op]) -> Workflow[bool]:
+    """Whether it was written; False when somebody else wrote meanwhile, or may have: look again. Raises Failure."""
+    try:
+        yield from submit(f"config {ops[-2].path}", ops)
+    except Failure as failure:
+        if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN):
+            return False
+        raise
+    return True
+
+
+def _no_topic(name: str) -> ApiError:
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name[:MAX_NAME]!r}")
+
+
+def _others() -> ApiError:
+    return ApiError(ErrorCode.REQUEST_TIMED_OUT, "the metadata store has not confirmed the change; look, and try again")
+
+
+def _error_of(outcome: T | Failure | ApiError) -> T | ApiError:
+    return refusal(outcome) if isinstance(outcome, (Failure, ApiError)) else outcome

@@ -1,0 +1,361 @@
+"""The controller's hands: reads that go on until the store answers, writes that only this controller epoch can do.
+
+Zone: deterministic. How a store is asked and how a state is written lives here; what to write is decided elsewhere.
+Every write is a multi that begins with a check of the version of /controller_epoch; whoever holds the next epoch has
+changed it. A conflict alone does not say which condition failed: the epoch node is read and compared.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from ottla.changes import changes_state
+from ottla.cluster.controller.channel import BrokerChannels
+from ottla.cluster.controller.context import NOT_STORED, ControllerContext
+from ottla.cluster.controller.elections import Elected
+from ottla.cluster.controller.metrics import Counters
+from ottla.cluster.controller.safeguards import ControllerSafeguards
+from ottla.cluster.image import PartitionImage
+from ottla.cluster.store.layout import (
+    CONTROLLER_EPOCH,
+    BrokenNode,
+    StateNode,
+    decode_state,
+    encode_state,
+    partition_path,
+    state_path,
+)
+from ottla.cluster.store.watches import OnChange, WatchedStore
+from ottla.cluster.store.workflow import Workflow, submit, submit_all, wait
+from ottla.cluster.store.workflow import children as ask_children
+from ottla.cluster.store.workflow import get as ask_get
+from ottla.cluster.store.workflow import get_all as ask_all
+from ottla.config.broker import BrokerConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Clock, Entropy, Failure, Kind, Node, Op
+from ottla.types import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+CHUNK: Final = 500
+"""Partitions looked at in one turn."""
+STEP: Final = 250
+"""Partition states per multi, and nodes read at once: a few milliseconds of work."""
+VOLLEY: Final = 2
+"""Multis on their way at once."""
+MAX_TRIES: Final = 20
+"""Times that one state is decided anew because somebody else wrote it."""
+RETRY_MS: Final = 100
+"""Wait before a store that did not answer is asked again."""
+_TRANSIENT: Final = (Kind.UNKNOWN, Kind.NOT_DONE, Kind.TIMEOUT)
+
+StateDecision = Callable[[TopicPartition, PartitionImage], Elected | None]
+"""The next state of a partition, None: as it is."""
+
+
+class ControllerTerm(NamedTuple):
+    """What fences the writes of one controller: its number, its epoch, and the version of the epoch's node."""
+
+    node_id: int
+    epoch: int
+    epoch_version: int
+
+
+class _Change(NamedTuple):
+    tp: TopicPartition
+    after: PartitionImage
+    unclean: bool
+    data: bytes
+
+
+class PartitionStateStore:
+    """One controller's store, knowledge and channels."""
+
+    def __init__(
+        self,
+        office: ControllerTerm,
+        store: WatchedStore,
+        clock: Clock,
+        entropy: Entropy,
+        purgatory: Purgatory,
+        config: Callable[[], BrokerConfig],
+        context: ControllerContext,
+        channels: BrokerChannels,
+        counters: Counters,
+        safeguards: ControllerSafeguards,
+    ) -> None:
+        self.office = office
+        self.store = store
+        self.clock = clock
+        self.entropy = entropy
+        self.purgatory = purgatory
+        self.config = config
+        self.context = context
+        self.channels = channels
+        self.counters = counters
+        self.safeguards = safeguards
+        self.closed = False
+        self._has_parent: dict[TopicPartition, None] = {}
+        """Partitions whose state is missing under a parent that is there."""
+
+    def check(self) -> None:
+        """Raise ApiError NOT_CONTROLLER when the office is over: what runs on must not act."""
+        if self.closed:
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "this broker is not the controller any more")
+
+    def new_uuid(self) -> bytes:
+        """16 random octets in the form of a version 4 UUID, which Kafka's own ids have."""
+        octets = bytearray(self.entropy.octets("uuids", 16))
+        octets[6] = octets[6] & 0x0F | 0x40
+        octets[8] = octets[8] & 0x3F | 0x80
+        return bytes(octets)
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    def pause(self, ms: int = 1) -> Workflow[None]:
+        """Go on in a later turn: others get theirs in between."""
+        yield from wait(lambda answered: _do_nothing(self.purgatory.after(ms, lambda: answered(None))))
+        self.check()
+
+    def each_chunk(
+        self, tps: Sequence[TopicPartition], act: Callable[[Sequence[TopicPartition]], None]
+    ) -> Workflow[None]:
+        """Do something with many partitions, some in each turn."""
+        for start in range(0, len(tps), CHUNK):
+            act(tps[start : start + CHUNK])
+            if start + CHUNK < len(tps):
+                yield from self.pause()
+
+    def get(self, path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
+        """One node. Raises Failure only when the store is lost for good."""
+        while True:
+            try:
+                found = yield from ask_get(path, on_change)
+            except Failure as failure:
+                yield from self._endure(failure.as_value())
+            else:
+                self.check()
+                return found
+
+    def children(self, path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
+        """Names of the children, sorted."""
+        while True:
+            try:
+                names = yield from ask_children(path, on_change)
+            except Failure as failure:
+                yield from self._endure(failure.as_value())
+            else:
+                self.check()
+                return names
+
+    def get_all(
+        self, paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None
+    ) -> Workflow[list[Node | None]]:
+        """Many nodes, a step's worth at once."""
+        found: list[Node | None] = []
+        while len(found) < len(paths):
+            try:
+                found += yield from ask_all(paths[len(found) : len(found) + STEP], on_change)
+            except Failure as failure:
+                yield from self._endure(failure.as_value())
+            else:
+                self.check()
+                if len(found) < len(paths):
+                    yield from self.pause()
+        return found
+
+    def _endure(self, failure: Failure) -> Workflow[None]:
+        """Wait a little when the store may answer later; else raise the Failure again."""
+        self.check()
+        if failure.kind not in _TRANSIENT:
+            raise failure
+        yield from self.pause(RETRY_MS)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    def fenced(self, ops: Sequence[Op]) -> list[Op]:
+        """The multi that nobody but this controller epoch can do."""
+        if not self.safeguards.controller_epoch_check:
+            return list(ops)
+        return [Op("check", CONTROLLER_EPOCH, version=self.office.epoch_version), *ops]
+
+    def write(self, lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
+        """One fenced multi; the versions it left, without that of the check.
+
+        Raises ApiError NOT_CONTROLLER, or, while this is the controller, Failure CONFLICT or UNKNOWN: look again.
+        """
+        while True:
+            try:
+                results = yield from submit(lane, self.fenced(ops))
+            except Failure as failure:
+                self.check()
+                if failure.kind is Kind.NOT_DONE:
+                    yield from self.pause(RETRY_MS)
+                    continue
+                if failure.kind in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
+                    yield from self.verify()
+                raise
+            self.check()
+            return results[len(results) - len(ops) :]
+
+    def attempt(self, lane: str, ops: Sequence[Op]) -> Workflow[None]:
+        """One fenced multi that may fail: whoever asks for it looks afterwards what is there."""
+        try:
+            yield from self.write(lane, ops)
+        except Failure as failure:
+            if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
+                raise
+
+    def remove_all(self, paths: Sequence[str]) -> Workflow[None]:
+        """Delete nodes that were read and are done with; those that are gone already are fine."""
+        for start in range(0, len(paths), STEP):
+            left = list(paths[start : start + STEP])
+            while left:
+                try:
+                    yield from self.write("controller", [Op("delete", path) for path in left])
+                except Failure as failure:
+                    if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
+                        raise
+                    nodes = yield from self.get_all(left)
+                    left = [path for path, node in zip(left, nodes, strict=True) if node is not None]
+                else:
+                    break
+
+    def verify(self) -> Workflow[None]:
+        """Compare the epoch's node with the one of this office. Raises ApiError NOT_CONTROLLER when it is another."""
+        node = yield from self.get(CONTROLLER_EPOCH)
+        if self.safeguards.controller_epoch_check and (node is None or node.version != self.office.epoch_version):
+            raise ApiError(ErrorCode.NOT_CONTROLLER, "another broker is the controller")
+
+    # -- states of partitions ----------------------------------------------------------------------------------
+
+    def commit_partitions(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
+        """Write the next states of these partitions, each decided upon its present one; those that changed.
+
+        When a state turns out to be another than was known, it is read and decided again. Partitions that are gone, or
+        whose node is broken, are left alone.
+        """
+        changed: list[TopicPartition] = []
+        left = list(tps)
+        tries: Counter[TopicPartition] = Counter()
+        while left:
+            volley, left = left[: STEP * VOLLEY], left[STEP * VOLLEY :]
+            decided = self._decided(volley, decide)
+            batches = [decided[start : start + STEP] for start in range(0, len(decided), STEP)]
+            outcomes = (yield from submit_all(self._multis(batches))) if batches else []
+            self.check()
+            for batch, outcome in zip(batches, outcomes, strict=True):
+                if isinstance(outcome, Failure):
+                    done = yield from self._look_again(batch, outcome)
+                    left = _once_more(batch, done, tries) + left
+                else:
+                    done = batch
+                    self._take_written(batch, [version for _, version in outcome])
+                changed += [change.tp for change in done]
+                self.counters.unclean_elections += sum(change.unclean for change in done)
+            if left:
+                yield from self.pause()
+        return changed
+
+    def _decided(self, tps: Sequence[TopicPartition], decide: StateDecision) -> list[_Change]:
+        changes = []
+        for tp in tps:
+            before = self.context.partition(tp)
+            elected = None if before is None or tp in self.context.broken else decide(tp, before)
+            if elected is not None:
+                after = elected.partition
+                state = StateNode(after.leader, after.leader_epoch, after.isr, self.office.epoch)
+                changes.append(_Change(tp, after, elected.unclean, encode_state(state)))
+        return changes
+
+    def _multis(self, batches: Sequence[Sequence[_Change]]) -> list[tuple[str, list[Op]]]:
+        multis = []
+        for index, batch in enumerate(batches):
+            ops = [op for change in batch for op in self._ops(change)]
+            multis.append((f"controller {index}", self.fenced(ops)))
+        return multis
+
+    def _ops(self, change: _Change) -> list[Op]:
+        tp, version = change.tp, change.after.state_version
+        path = state_path(tp.topic, tp.partition)
+        if version != NOT_STORED:
+            return [Op("put", path, change.data, version if self.safeguards.partition_epoch_check else -1)]
+        parent = [] if tp in self._has_parent else [Op("create", partition_path(tp.topic, tp.partition))]
+        return [*parent, Op("create", path, change.data)]
+
+    @changes_state
+    def _take_written(self, batch: Sequence[_Change], versions: Sequence[int]) -> None:
+        """The states are written: the last operation of each partition left the state's version."""
+        position = len(versions)
+        for change in reversed(batch):
+            self.context.put_partition(change.tp, change.after._replace(state_version=versions[position - 1]))
+            position -= len(self._ops(change))
+            self._has_parent.pop(change.tp, None)
+
+    def _look_again(self, batch: Sequence[_Change], failure: Failure) -> Workflow[list[_Change]]:
+        """After a multi that failed: read the states again; the changes that were made all the same."""
+        if failure.kind not in (*_TRANSIENT, Kind.CONFLICT):
+            raise failure
+        if failure.kind is not Kind.CONFLICT:
+            yield from self.pause(RETRY_MS)
+        yield from self.verify()
+        nodes = yield from self.refresh([change.tp for change in batch])
+        return [
+            change for change, node in zip(batch, nodes, strict=True) if node is not None and node.data == change.data
+        ]
+
+    def refresh(self, tps: Sequence[TopicPartition]) -> Workflow[list[Node | None]]:
+        """Read the states of partitions again, and take them as they are; their nodes."""
+        nodes = yield from self.get_all([state_path(tp.topic, tp.partition) for tp in tps])
+        missing = [tp for tp, node in zip(tps, nodes, strict=True) if node is None]
+        parents = yield from self.get_all([partition_path(tp.topic, tp.partition) for tp in missing])
+        for tp, parent in zip(missing, parents, strict=True):
+            if parent is not None:
+                self._has_parent[tp] = None
+        for tp, node in zip(tps, nodes, strict=True):
+            before = self.context.partition(tp)
+            if before is not None:
+                self.context.put_partition(tp, self.with_state(tp, before, node))
+        return nodes
+
+    def with_state(self, tp: TopicPartition, partition: PartitionImage, node: Node | None) -> PartitionImage:
+        """The partition with the state that its node has. What cannot be understood is named and left alone."""
+        self.context.broken.pop(tp, None)
+        if node is None:
+            return partition._replace(state_version=NOT_STORED)
+        try:
+            state = decode_state(state_path(tp.topic, tp.partition), node.data)
+        except BrokenNode as broken:
+            logger.warning("partition %s is left alone: %s", tp, broken)
+            self.context.broken[tp] = None
+            return partition._replace(state_version=node.version)
+        if self.context.is_new:
+            self.context.changed_at[tp] = node.mzxid
+        return partition._replace(
+            leader=state.leader, leader_epoch=state.leader_epoch, isr=state.isr, state_version=node.version
+        )
+
+
+def _once_more(
+    batch: Sequence[_Change], done: Sequence[_Change], tries: Counter[TopicPartition]
+) -> list[TopicPartition]:
+    """The partitions to decide again. Those that somebody else writes all the time are given up, by name."""
+    again = []
+    finished = {change.tp for change in done}
+    for change in batch:
+        if change.tp in finished:
+            continue
+        tries[change.tp] += 1
+        if tries[change.tp] < MAX_TRIES:
+            again.append(change.tp)
+        else:
+            logger.warning("the state of partition %s could not be written in %d tries", change.tp, MAX_TRIES)
+    return again
+
+
+def _do_nothing(_: object) -> None:
+    """What is returned is not needed."""

@@ -1,0 +1,4 @@
+"""The request handlers of the cluster room.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,166 @@
+"""ApiVersions, FindCoordinator: what a client asks before its real work.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.coordinators import partition_for
+from ottla.cluster.image import CONSUMER_OFFSETS, TRANSACTION_STATE, TopicImage
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.errors import ApiError, ErrorCode
+from ottla.fan_in import FanIn
+from ottla.requests import Context, Parts, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+)
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
+"""Names and versions of client software (KIP-511)."""
+_TOPIC_BY_TYPE: Final = {0: CONSUMER_OFFSETS, 1: TRANSACTION_STATE}
+_NOBODY: Final = -1
+TRANSACTION_VERSION: Final = 2
+"""The transaction version (KIP-890) that clients are told to use."""
+_FEATURES_VERSION: Final = 3
+"""ApiVersions from here on has a place for features."""
+_ZERO_VERSION: Final = 4
+"""From here on clients can read of features that begin at 0."""
+
+Ranges = Callable[[], Mapping[int, tuple[int, int]]]
+"""API key → (lowest, highest version) that the broker serves."""
+
+
+class _Found(NamedTuple):
+    """The coordinator of one name, or why there is none."""
+
+    code: ErrorCode
+    message: str
+    node_id: int = _NOBODY
+    host: str = ""
+    port: int = _NOBODY
+
+
+class ClientHandlers:
+    """First steps of every client."""
+
+    def __init__(self, cluster: Cluster, topics: TopicRequests, ranges: Ranges) -> None:
+        self._cluster = cluster
+        self._topics = topics
+        self._ranges = ranges
+
+    @handles(ApiKey.API_VERSIONS, 0, 4)
+    def api_versions(self, context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
+        """What this broker speaks, and the one feature that clients may opt into."""
+        code = ErrorCode.NONE
+        if context.api_version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name) and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            code = ErrorCode.INVALID_REQUEST
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
+            for key, (low, high) in sorted(self._ranges().items())
+        ]
+        response = ApiVersionsResponse(error_code=code, api_keys=[] if code else keys)
+        if context.api_version >= _FEATURES_VERSION:
+            _announce(response, context.api_version)
+        return response
+
+    # -- FindCoordinator ---------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.FIND_COORDINATOR,
+        0,
+        6,
+        resource="Group",
+        operation="Describe",
+        also=(("TransactionalId", "Describe"),),
+        parts=Parts(cost_us=20, request=(("coordinator_keys",),), response=(("coordinators",),)),
+    )
+    def find_coordinator(self, context: Context, request: FindCoordinatorRequest) -> None:
+        """The leader of the partition that a group or transactional id belongs to; the topic is made on first need."""
+        old = context.api_version < 4
+        keys = [request.key] if old else list(dict.fromkeys(request.coordinator_keys))
+
+        def send_response(found: list[_Found]) -> None:
+            context.reply(_old_response(found[0]) if old else _new_response(keys, found))
+
+        gather = FanIn(send_response)
+        slots = [gather.slot() for _ in keys]
+        gather.close()
+        topic = _TOPIC_BY_TYPE.get(request.key_type)
+        if topic is None:
+            unknown = _Found(ErrorCode.INVALID_REQUEST, f"there is no coordinator of type {request.key_type}")
+            for slot in slots:
+                slot(unknown)
+        elif keys:
+            found = context.continuing(lambda outcome: self._on_found(context, keys, outcome, slots))
+            self._topics.internal(topic, found)
+
+    def _on_found(
+        self,
+        context: Context,
+        keys: list[str],
+        outcome: TopicImage | ApiError,
+        slots: list[Callable[[_Found], None]],
+    ) -> None:
+        for key, slot in zip(keys, slots, strict=True):
+            if isinstance(outcome, ApiError):
+                slot(_Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, outcome.message))
+            else:
+                slot(self._coordinator(context, outcome, key))
+
+    def _coordinator(self, context: Context, topic: TopicImage, key: str) -> _Found:
+        partition = topic.partitions[partition_for(key, len(topic.partitions))]
+        broker = self._cluster.image.brokers.get(partition.leader)
+        endpoint = None if broker is None else broker.endpoint(context.peer.listener)
+        if endpoint is None:
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator's partition has no leader just now")
+        return _Found(ErrorCode.NONE, "", partition.leader, endpoint.host, endpoint.port)
+
+
+def _announce(response: ApiVersionsResponse, version: int) -> None:
+    """Finalized in this level, for ever: the brokers of a cluster are of one version.
+
+    Clients of version 3 cannot read of a feature that begins at 0, and are told only what is finalized (KAFKA-17011).
+    """
+    supported, finalized = ApiVersionsResponse.SupportedFeatureKey, ApiVersionsResponse.FinalizedFeatureKey
+    name, level = "transaction.version", TRANSACTION_VERSION
+    if version >= _ZERO_VERSION:
+        response.supported_features.append(supported(name=name, min_version=0, max_version=level))
+    response.finalized_features_epoch = 0
+    response.finalized_features.append(finalized(name=name, max_version_level=level, min_version_level=level))
+
+
+def _old_response(found: _Found) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        error_code=found.code,
+        error_message=found.message or None,
+        node_id=found.node_id,
+        host=found.host,
+        port=found.port,
+    )
+
+
+def _new_response(keys: list[str], found: list[_Found]) -> FindCoordinatorResponse:
+    return FindCoordinatorResponse(
+        coordinators=[
+            FindCoordinatorResponse.Coordinator(
+                key=key,
+                node_id=one.node_id,
+                host=one.host,
+                port=one.port,
+                error_code=one.code,
+                error_message=one.message or None,
+            )
+            for key, one in zip(keys, found, strict=True)
+        ]
+    )

@@ -1,0 +1,336 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources: settings of topics and brokers.
+
+Zone: deterministic. What a change makes of the settings is decided in `configs`, done by `ConfigWriter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from typing import Final, NamedTuple, TypeVar
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.config_writer import ConfigWriter
+from ottla.cluster.configs import (
+    ConfigSource,
+    ConfigUpdate,
+    DescribedConfig,
+    Resource,
+    changed,
+    describe_broker,
+    describe_shared,
+    describe_topic,
+    replaced,
+)
+from ottla.cluster.topics import check_name
+from ottla.config.broker import BROKER_ROWS
+from ottla.config.rows import render
+from ottla.config.topic import TOPIC_ROWS
+from ottla.errors import ApiError, ErrorCode
+from ottla.fan_in import FanIn
+from ottla.requests import Context, InPieces, Parts, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_PIECE: Final = 500
+"""Resources that are listed in one go."""
+
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Entry = DescribeConfigsResponse.DescribeConfigsResourceResult
+
+
+def _altered(
+    resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
+) -> tuple[int, str]:
+    return resource.resource_type, resource.resource_name
+
+
+def _altered_names(
+    resource: AlterConfigsRequest.AlterConfigsResource | IncrementalAlterConfigsRequest.AlterConfigsResource,
+) -> tuple[tuple[int, str]]:
+    return (_altered(resource),)
+
+
+def _by_resource(resource: DescribeConfigsRequest.DescribeConfigsResource) -> object:
+    keys = resource.configuration_keys
+    return resource.resource_type, resource.resource_name, None if keys is None else tuple(keys)
+
+
+class _Alteration(NamedTuple):
+    """One resource of an alteration."""
+
+    resource_type: int
+    name: str
+    changes: list[ConfigUpdate]
+
+
+class ConfigHandlers:
+    """Settings, read and written."""
+
+    def __init__(self, cluster: Cluster, alterations: ConfigWriter) -> None:
+        self._cluster = cluster
+        self._alterations = alterations
+
+    # -- reading -----------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.DESCRIBE_CONFIGS,
+        0,
+        4,
+        resource="Topic",
+        operation="DescribeConfigs",
+        also=(("Cluster", "DescribeConfigs"),),
+        parts=Parts(cost_us=1_000, request=(("resources",),), response=(("results",),), once=_by_resource),
+    )
+    def describe_configs(self, _context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        """Settings with their sources, the values behind them, and what they mean."""
+        return DescribeConfigsResponse(results=[self._describe_config(request, one) for one in request.resources])
+
+    def _describe_config(
+        self, request: DescribeConfigsRequest, resource: DescribeConfigsRequest.DescribeConfigsResource
+    ) -> _Result:
+        result = _Result(resource_type=resource.resource_type, resource_name=resource.resource_name, error_message=None)
+        try:
+            described = self._described(
+                resource.resource_type, resource.resource_name, resource.configuration_keys or None
+            )
+        except ApiError as error:
+            result.error_code, result.error_message = error.code, error.message
+            return result
+        result.configs = [_entry(one, request) for one in described]
+        return result
+
+    def _described(self, resource_type: int, name: str, wanted: Sequence[str] | None) -> list[DescribedConfig]:
+        """Raises ApiError when there is no such resource."""
+        cluster = self._cluster
+        if resource_type == Resource.TOPIC:
+            topic = cluster.image.topics.get(name)
+            if topic is None:
+                check_name(name)
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+            return describe_topic(topic.overrides, topic.config, cluster.layers, wanted)
+        if resource_type != Resource.BROKER:
+            raise _no_resource(resource_type)
+        if self._is_own(name):
+            return describe_broker(cluster.config, cluster.layers, wanted)
+        return describe_shared(cluster.layers.shared, wanted)
+
+    def _is_own(self, name: str) -> bool:
+        """Whether the name of a broker resource is this broker, or (empty) all of them. Raises ApiError."""
+        if not name:
+            return False
+        if name != str(self._cluster.node_id):
+            raise ApiError(
+                ErrorCode.INVALID_REQUEST,
+                f"this is broker {self._cluster.node_id}, not {name[:20]!r}; ask that one, or give no name for all",
+            )
+        return True
+
+    @handles(ApiKey.LIST_CONFIG_RESOURCES, 0, 1, resource="Cluster", operation="DescribeConfigs")
+    def list_config_resources(
+        self, context: Context, request: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse | InPieces:
+        """Topics and brokers; of the other types there is none yet."""
+        known = (Resource.TOPIC, Resource.BROKER, Resource.BROKER_LOGGER, Resource.CLIENT_METRICS, Resource.GROUP)
+        wanted = request.resource_types or list(known)
+        if context.api_version == 0:
+            wanted = [Resource.CLIENT_METRICS]
+        if any(one not in known for one in wanted):
+            return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+        names = []
+        if Resource.TOPIC in wanted:
+            names += [(name, Resource.TOPIC) for name in sorted(self._cluster.image.topics)]
+        if Resource.BROKER in wanted:
+            names += [(str(node_id), Resource.BROKER) for node_id in sorted(self._cluster.image.brokers)]
+        pieces = _listed(names)
+        return next(pieces) if len(names) <= _PIECE else InPieces(("config_resources",), pieces)
+
+    # -- writing -----------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.ALTER_CONFIGS,
+        0,
+        2,
+        resource="Topic",
+        operation="AlterConfigs",
+        also=(("Cluster", "AlterConfigs"),),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),), names=_altered_names),
+    )
+    def alter_configs(self, context: Context, request: AlterConfigsRequest) -> None:
+        """Replace the settings of resources by exactly those that are named."""
+        alterations = [
+            _Alteration(*_altered(one), [ConfigUpdate(config.name, 0, config.value) for config in one.configs])
+            for one in request.resources
+        ]
+        repeated = context.repeated(map(_altered, request.resources))
+
+        def reply(outcomes: list[ApiError | None]) -> None:
+            answers = _answers(AlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
+            context.reply(AlterConfigsResponse(responses=answers))
+
+        self._alter_all(alterations, repeated, False, request.validate_only, context.continuing(reply))
+
+    @handles(
+        ApiKey.INCREMENTAL_ALTER_CONFIGS,
+        0,
+        1,
+        resource="Topic",
+        operation="AlterConfigs",
+        also=(("Cluster", "AlterConfigs"),),
+        parts=Parts(cost_us=100, request=(("resources",),), response=(("responses",),), names=_altered_names),
+    )
+    def incremental_alter_configs(self, context: Context, request: IncrementalAlterConfigsRequest) -> None:
+        """Change single settings of resources."""
+        alterations = [
+            _Alteration(
+                *_altered(one),
+                [ConfigUpdate(config.name, config.config_operation, config.value) for config in one.configs],
+            )
+            for one in request.resources
+        ]
+        repeated = context.repeated(map(_altered, request.resources))
+
+        def reply(outcomes: list[ApiError | None]) -> None:
+            answers = _answers(IncrementalAlterConfigsResponse.AlterConfigsResourceResponse, alterations, outcomes)
+            context.reply(IncrementalAlterConfigsResponse(responses=answers))
+
+        self._alter_all(alterations, repeated, True, request.validate_only, context.continuing(reply))
+
+    def _alter_all(
+        self,
+        alterations: Sequence[_Alteration],
+        repeated: AbstractSet[int],
+        incremental: bool,
+        validate_only: bool,
+        reply: Callable[[list[ApiError | None]], None],
+    ) -> None:
+        """Answer each resource; those whose names' hashes are `repeated` are refused."""
+        gather: FanIn[ApiError | None] = FanIn(reply)
+        for one in alterations:
+            slot = gather.slot()
+            try:
+                if hash((one.resource_type, one.name)) in repeated:
+                    raise ApiError(ErrorCode.INVALID_REQUEST, "the request names this resource more than once")
+                self._alter_in_turn(one, incremental, validate_only, slot)
+            except ApiError as error:
+                slot(error.as_value())
+        gather.close()
+
+    def _alter_in_turn(
+        self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
+    ) -> None:
+        """Alterations of one resource follow each other: the second builds on the first. Raises ApiError."""
+
+        def begin(release: Callable[[], None]) -> None:
+            def finish(outcome: ApiError | None) -> None:
+                release()
+                done(outcome)
+
+            try:
+                self._alter(one, incremental, validate_only, finish)
+            except ApiError as error:
+                finish(error.as_value())
+
+        self._alterations.one_by_one(f"{one.resource_type} {one.name}", begin)
+
+    def _alter(
+        self, one: _Alteration, incremental: bool, validate_only: bool, done: Callable[[ApiError | None], None]
+    ) -> None:
+        """Raises ApiError before it has passed `done` on."""
+        changes = one.changes
+        if one.resource_type == Resource.TOPIC:
+            if one.name not in self._cluster.image.topics:
+                check_name(one.name)  # else it is unknown, as the alteration will say
+
+            def topic_after(present: Mapping[str, str]) -> dict[str, str]:
+                effective = self._topic_values(one.name)
+                return changed(present, TOPIC_ROWS, effective, changes) if incremental else replaced(changes)
+
+            self._alterations.alter_topic(one.name, topic_after, validate_only, done)
+        elif one.resource_type == Resource.BROKER:
+
+            def broker_after(present: Mapping[str, str]) -> dict[str, str]:
+                effective = self._broker_values()
+                return changed(present, BROKER_ROWS, effective, changes) if incremental else replaced(changes)
+
+            self._alterations.alter_broker(self._is_own(one.name), broker_after, validate_only, done)
+        else:
+            raise _no_resource(one.resource_type)
+
+    def _topic_values(self, name: str) -> dict[str, str | None]:
+        config = self._cluster.topic_config(name)
+        return {key: render(getattr(config, row.attribute)) for key, row in TOPIC_ROWS.items()}
+
+    def _broker_values(self) -> dict[str, str | None]:
+        return {key: render(self._cluster.config.value(row)) for key, row in BROKER_ROWS.items()}
+
+
+def _listed(names: Sequence[tuple[str, Resource]]) -> Generator[ListConfigResourcesResponse, None, None]:
+    """A few hundred resources at a time; at least one response."""
+    for begin in range(0, max(1, len(names)), _PIECE):
+        yield ListConfigResourcesResponse(
+            config_resources=[
+                ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+                for name, kind in names[begin : begin + _PIECE]
+            ]
+        )
+
+
+def _no_resource(resource_type: int) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, f"resources of type {resource_type} have no settings here")
+
+
+_Answer = TypeVar(
+    "_Answer",
+    AlterConfigsResponse.AlterConfigsResourceResponse,
+    IncrementalAlterConfigsResponse.AlterConfigsResourceResponse,
+)
+
+
+def _answers(
+    kind: type[_Answer], alterations: Sequence[_Alteration], outcomes: Sequence[ApiError | None]
+) -> list[_Answer]:
+    return [
+        kind(
+            error_code=_code(outcome),
+            error_message=_message(outcome),
+            resource_type=one.resource_type,
+            resource_name=one.name,
+        )
+        for one, outcome in zip(alterations, outcomes, strict=True)
+    ]
+
+
+def _code(outcome: ApiError | None) -> ErrorCode:
+    return ErrorCode.NONE if outcome is None else outcome.code
+
+
+def _message(outcome: ApiError | None) -> str | None:
+    return None if outcome is None else outcome.message
+
+
+def _entry(one: DescribedConfig, request: DescribeConfigsRequest) -> _Entry:
+    synonyms = [
+        DescribeConfigsResponse.DescribeConfigsSynonym(name=synonym.name, value=synonym.value, source=synonym.source)
+        for synonym in one.synonyms
+    ]
+    return _Entry(
+        name=one.row.name,
+        value=one.value,
+        read_only=one.read_only,
+        is_default=one.source is ConfigSource.DEFAULT_CONFIG,
+        config_source=one.source,
+        is_sensitive=one.row.sensitive,
+        synonyms=synonyms if request.include_synonyms else [],
+        config_type=one.row.type,
+        documentation=one.row.doc if request.include_documentation else None,
+    )

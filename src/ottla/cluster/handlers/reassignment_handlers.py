@@ -1,0 +1,240 @@
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: what administrators ask of the controller.
+
+Zone: deterministic. Requests become calls of the controller's office, per partition an outcome with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby, islice
+from operator import attrgetter
+from typing import Final, TypeVar
+
+from ottla.cluster.controller.controller import Controller, ElectionType, OngoingReassignment
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.errors import ApiError, ErrorCode
+from ottla.requests import Context, InParts, Parts, handles
+from ottla.types import TopicPartition
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    ListPartitionReassignmentsRequest,
+    ListPartitionReassignmentsResponse,
+)
+from ottla.wire.slices import with_array
+
+_PIECE: Final = 125
+"""Partitions of one piece of a request for all of them."""
+
+T = TypeVar("T")
+
+
+class ReassignmentHandlers:
+    """The controller, asked by administrators."""
+
+    def __init__(self, topics: TopicRequests) -> None:
+        self._topics = topics
+
+    # -- ElectLeaders ------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.ELECT_LEADERS,
+        0,
+        2,
+        resource="Cluster",
+        operation="Alter",
+        parts=Parts(
+            cost_us=20,
+            request=(("topic_partitions", "partitions"),),
+            response=(("replica_election_results", "partition_result"),),
+            names=lambda topic: ((topic.topic, index) for index in topic.partitions),
+        ),
+    )
+    def elect_leaders(self, context: Context, request: ElectLeadersRequest) -> InParts | None:
+        """Elect the preferred leaders, or uncleanly; null: wherever it is needed, some partitions at a time."""
+        if request.election_type not in (ElectionType.PREFERRED, ElectionType.UNCLEAN):
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no election of type {request.election_type}")
+        controller = self._topics.controller
+        if request.topic_partitions is None:
+            return InParts(_everywhere(request, controller))
+        partitions = _named(context, ((topic.topic, topic.partitions) for topic in request.topic_partitions))
+        is_all = context.whole is not None and context.whole.is_all
+
+        def elected(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
+            context.reply(outcome if isinstance(outcome, ApiError) else _elections(outcome))
+
+        controller.elect_leaders(
+            ElectionType(request.election_type), partitions, context.continuing(elected), only_needed=is_all
+        )
+        return None
+
+    # -- reassignments -----------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.ALTER_PARTITION_REASSIGNMENTS,
+        0,
+        1,
+        resource="Cluster",
+        operation="Alter",
+        parts=Parts(
+            cost_us=50,
+            request=(("topics", "partitions"),),
+            response=(("responses", "partitions"),),
+            names=lambda topic: ((topic.name, one.partition_index) for one in topic.partitions),
+        ),
+    )
+    def alter_partition_reassignments(self, context: Context, request: AlterPartitionReassignmentsRequest) -> None:
+        """Move partitions to other replicas; null: stop moving them."""
+        _named(context, ((topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics))
+        targets = {
+            TopicPartition(topic.name, one.partition_index): None if one.replicas is None else tuple(one.replicas)
+            for topic in request.topics
+            for one in topic.partitions
+        }
+        allowed = context.api_version < 1 or request.allow_replication_factor_change
+
+        def recorded(outcome: Mapping[TopicPartition, ApiError | None] | ApiError) -> None:
+            context.reply(outcome if isinstance(outcome, ApiError) else _moves(outcome, allowed))
+
+        self._topics.controller.alter_reassignments(targets, allowed, context.continuing(recorded))
+
+    @handles(
+        ApiKey.LIST_PARTITION_REASSIGNMENTS,
+        0,
+        0,
+        resource="Cluster",
+        operation="Describe",
+        parts=Parts(
+            cost_us=10,
+            request=(("topics", "partition_indexes"),),
+            response=(("topics", "partitions"),),
+            names=lambda topic: ((topic.name, index) for index in topic.partition_indexes),
+        ),
+    )
+    def list_partition_reassignments(
+        self, context: Context, request: ListPartitionReassignmentsRequest
+    ) -> InParts | None:
+        """Partitions on the move, among those that are named or (null) all."""
+        controller = self._topics.controller
+        if request.topics is None:
+            return InParts(_moving(request, controller))
+        partitions = _named(context, ((topic.name, topic.partition_indexes) for topic in request.topics))
+
+        def listed(outcome: Mapping[TopicPartition, OngoingReassignment] | ApiError) -> None:
+            context.reply(outcome if isinstance(outcome, ApiError) else _ongoing(outcome))
+
+        controller.list_reassignments(partitions, context.continuing(listed))
+        return None
+
+
+def _named(context: Context, topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
+    """The partitions of a request. Raises ApiError INVALID_REQUEST where the whole request names one twice."""
+    found = [TopicPartition(topic, partition) for topic, partitions in topics for partition in partitions]
+    if context.repeated(found):
+        raise ApiError(ErrorCode.INVALID_REQUEST, "the request names a partition more than once")
+    return found
+
+
+def _everywhere(request: ElectLeadersRequest, controller: Controller) -> Iterator[ElectLeadersRequest]:
+    """The request for some of all partitions at a time; at least one."""
+    named = ElectLeadersRequest.TopicPartitions
+    for some in _some_of(controller.partitions()):
+        topics = [named(topic=topic, partitions=partitions) for topic, partitions in some]
+        yield with_array(request, "topic_partitions", topics)
+    yield with_array(request, "topic_partitions", [])
+
+
+def _moving(
+    request: ListPartitionReassignmentsRequest, controller: Controller
+) -> Iterator[ListPartitionReassignmentsRequest]:
+    """The same for the partitions that are being moved."""
+    named = ListPartitionReassignmentsRequest.ListPartitionReassignmentsTopics
+    for some in _some_of(controller.moving()):
+        topics = [named(name=topic, partition_indexes=partitions) for topic, partitions in some]
+        yield with_array(request, "topics", topics)
+    yield with_array(request, "topics", [])
+
+
+def _some_of(partitions: Iterable[TopicPartition]) -> Iterator[list[tuple[str, list[int]]]]:
+    """Up to `_PIECE` partitions at a time, by topic."""
+    left = iter(partitions)
+    while chunk := list(islice(left, _PIECE)):
+        yield [(topic, [tp.partition for tp in tps]) for topic, tps in groupby(chunk, key=attrgetter("topic"))]
+
+
+def _by_topic(outcomes: Mapping[TopicPartition, T]) -> dict[str, list[tuple[int, T]]]:
+    topics: dict[str, list[tuple[int, T]]] = {}
+    for (topic, partition), outcome in outcomes.items():
+        topics.setdefault(topic, []).append((partition, outcome))
+    return topics
+
+
+def _elections(outcomes: Mapping[TopicPartition, ApiError | None]) -> ElectLeadersResponse:
+    result, one = ElectLeadersResponse.ReplicaElectionResult, ElectLeadersResponse.PartitionResult
+    return ElectLeadersResponse(
+        replica_election_results=[
+            result(
+                topic=topic,
+                partition_result=[
+                    one(partition_id=index, error_code=_code(error), error_message=_message(error))
+                    for index, error in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(outcomes).items()
+        ]
+    )
+
+
+def _moves(
+    outcomes: Mapping[TopicPartition, ApiError | None], factor_may_change: bool
+) -> AlterPartitionReassignmentsResponse:
+    topic_response = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
+    response = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
+    return AlterPartitionReassignmentsResponse(
+        allow_replication_factor_change=factor_may_change,
+        error_message=None,
+        responses=[
+            topic_response(
+                name=topic,
+                partitions=[
+                    response(partition_index=index, error_code=_code(error), error_message=_message(error))
+                    for index, error in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(outcomes).items()
+        ],
+    )
+
+
+def _ongoing(moves: Mapping[TopicPartition, OngoingReassignment]) -> ListPartitionReassignmentsResponse:
+    topic_response = ListPartitionReassignmentsResponse.OngoingTopicReassignment
+    response = ListPartitionReassignmentsResponse.OngoingPartitionReassignment
+    return ListPartitionReassignmentsResponse(
+        error_message=None,
+        topics=[
+            topic_response(
+                name=topic,
+                partitions=[
+                    response(
+                        partition_index=index,
+                        replicas=list(move.replicas),
+                        adding_replicas=list(move.adding),
+                        removing_replicas=list(move.removing),
+                    )
+                    for index, move in partitions
+                ],
+            )
+            for topic, partitions in _by_topic(moves).items()
+        ],
+    )
+
+
+def _code(error: ApiError | None) -> ErrorCode:
+    return ErrorCode.NONE if error is None else error.code
+
+
+def _message(error: ApiError | None) -> str | None:
+    return None if error is None else error.message or None

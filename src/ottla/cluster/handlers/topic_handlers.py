@@ -1,0 +1,232 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: per topic an outcome with its reason.
+
+Zone: deterministic. What is allowed is decided in `topics`, done by the controller; here requests become specifications
+and outcomes become responses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.configs import DescribedConfig, describe_topic
+from ottla.cluster.image import TopicImage
+from ottla.cluster.topic_requests import TopicRequests
+from ottla.cluster.topics import MAX_PARTITIONS_PER_REQUEST, TopicSpec
+from ottla.errors import ApiError, ErrorCode
+from ottla.fan_in import FanIn
+from ottla.requests import Context, Parts, Whole, handles
+from ottla.types import ZERO_UUID
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+_Created = CreateTopicsResponse.CreatableTopicResult
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+_Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def _by_name(topic: CreateTopicsRequest.CreatableTopic | CreatePartitionsRequest.CreatePartitionsTopic) -> str:
+    return topic.name
+
+
+def _by_name_or_id(topic: DeleteTopicsRequest.DeleteTopicState | str) -> tuple[str | None, bytes]:
+    return (topic, ZERO_UUID) if isinstance(topic, str) else (topic.name, topic.topic_id)
+
+
+class TopicHandlers:
+    """Changes of topics."""
+
+    def __init__(self, cluster: Cluster, topics: TopicRequests) -> None:
+        self._cluster = cluster
+        self._topics = topics
+
+    # -- CreateTopics ------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.CREATE_TOPICS,
+        0,
+        7,
+        resource="Cluster",
+        operation="Create",
+        also=(("Topic", "Create"), ("Topic", "DescribeConfigs")),
+        parts=Parts(cost_us=1_000, request=(("topics",),), response=(("topics",),), once=_by_name),
+    )
+    def create_topics(self, context: Context, request: CreateTopicsRequest) -> None:
+        """Create topics, each for itself; validate_only answers what would be."""
+        repeated = context.repeated(topic.name for topic in request.topics)
+        gather: FanIn[_Created] = FanIn(lambda results: context.reply(CreateTopicsResponse(topics=results)))
+        whole = context.whole or Whole()
+        for name, topic in {topic.name: topic for topic in request.topics}.items():
+            done = context.continuing(partial(self._on_created, name, gather.slot()))
+            if hash(name) in repeated:
+                done(_twice())
+                continue
+            whole.count += max(topic.num_partitions, len(topic.assignments), 1)
+            if whole.count > MAX_PARTITIONS_PER_REQUEST:
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+                continue
+            try:
+                self._topics.create(_spec(topic), request.validate_only, request.timeout_ms, done)
+            except ApiError as error:
+                done(error.as_value())
+        gather.close()
+
+    def _on_created(self, name: str, slot: Callable[[_Created], None], outcome: TopicImage | ApiError) -> None:
+        if isinstance(outcome, ApiError):
+            slot(_Created(name=name, error_code=outcome.code, error_message=outcome.message))
+            return
+        described = describe_topic(outcome.overrides, outcome.config, self._cluster.layers, None)
+        slot(
+            _Created(
+                name=name,
+                topic_id=outcome.topic_id,
+                error_message=None,
+                num_partitions=len(outcome.partitions),
+                replication_factor=len(outcome.partitions[0].replicas),
+                configs=[_created_config(one) for one in described],
+            )
+        )
+
+    # -- DeleteTopics ------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.DELETE_TOPICS,
+        0,
+        6,
+        resource="Topic",
+        operation="Delete",
+        parts=Parts(
+            cost_us=50,
+            request=(("topics",), ("topic_names",)),
+            response=(("responses",), ("responses",)),
+            once=_by_name_or_id,
+        ),
+    )
+    def delete_topics(self, context: Context, request: DeleteTopicsRequest) -> None:
+        """Delete topics by name or id."""
+        states = request.topics
+        if context.api_version < 6:
+            states = [DeleteTopicsRequest.DeleteTopicState(name=name) for name in request.topic_names]
+        repeated = context.repeated(map(_by_name_or_id, request.topics or request.topic_names))
+        gather: FanIn[_Deleted] = FanIn(lambda results: context.reply(DeleteTopicsResponse(responses=results)))
+        for state in {(state.name, state.topic_id): state for state in states}.values():
+            is_repeated = hash(_by_name_or_id(state)) in repeated
+            self._delete(context, state, is_repeated, request.timeout_ms, gather.slot())
+        gather.close()
+
+    def _delete(
+        self,
+        context: Context,
+        state: DeleteTopicsRequest.DeleteTopicState,
+        is_repeated: bool,
+        timeout_ms: int,
+        slot: Callable[[_Deleted], None],
+    ) -> None:
+        name, topic_id = state.name, state.topic_id
+
+        def done(outcome: ApiError | None) -> None:
+            if outcome is None:
+                slot(_Deleted(name=name, topic_id=topic_id))
+            else:
+                slot(_Deleted(name=name, topic_id=topic_id, error_code=outcome.code, error_message=outcome.message))
+
+        try:
+            if is_repeated:
+                raise _twice()
+            name, topic_id = self._resolve(context, name, topic_id)
+        except ApiError as error:
+            done(error.as_value())
+            return
+        self._topics.delete(name, timeout_ms, context.continuing(done))
+
+    def _resolve(self, context: Context, name: str | None, topic_id: bytes) -> tuple[str, bytes]:
+        """Name and id of the topic to delete. Raises ApiError."""
+        image = self._topics.controller.image
+        if not self._cluster.config.delete_topic_enable:
+            code = ErrorCode.TOPIC_DELETION_DISABLED if context.api_version >= 3 else ErrorCode.INVALID_REQUEST
+            raise ApiError(code, "delete.topic.enable is false")
+        if (name is None) == (topic_id == ZERO_UUID):
+            raise ApiError(ErrorCode.INVALID_REQUEST, "give either the name or the id of a topic")
+        if name is not None:
+            found = image.topics.get(name)
+            return name, ZERO_UUID if found is None else found.topic_id
+        found = image.topic_by_id(topic_id)
+        if found is None:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+        return found.name, topic_id
+
+    # -- CreatePartitions --------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.CREATE_PARTITIONS,
+        0,
+        3,
+        resource="Topic",
+        operation="Alter",
+        parts=Parts(cost_us=50, request=(("topics",),), response=(("results",),), once=_by_name),
+    )
+    def create_partitions(self, context: Context, request: CreatePartitionsRequest) -> None:
+        """Add partitions to topics."""
+        repeated = context.repeated(topic.name for topic in request.topics)
+        whole = context.whole or Whole()
+        gather: FanIn[_Grown] = FanIn(lambda results: context.reply(CreatePartitionsResponse(results=results)))
+        for topic in {topic.name: topic for topic in request.topics}.values():
+            done = context.continuing(partial(_grown, topic.name, gather.slot()))
+            present = self._cluster.image.topics.get(topic.name)
+            whole.count += max(0, topic.count - (len(present.partitions) if present else 0))
+            if hash(topic.name) in repeated:
+                done(_twice())
+            elif whole.count > MAX_PARTITIONS_PER_REQUEST:
+                done(ApiError(ErrorCode.POLICY_VIOLATION, _too_many()))
+            else:
+                given = None if topic.assignments is None else [one.broker_ids for one in topic.assignments]
+                self._topics.add_partitions(
+                    topic.name, topic.count, given, request.validate_only, request.timeout_ms, done
+                )
+        gather.close()
+
+
+def _grown(name: str, slot: Callable[[_Grown], None], outcome: TopicImage | ApiError) -> None:
+    if isinstance(outcome, ApiError):
+        slot(_Grown(name=name, error_code=outcome.code, error_message=outcome.message))
+    else:
+        slot(_Grown(name=name))
+
+
+def _twice() -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, "the request names this topic more than once")
+
+
+def _too_many() -> str:
+    return f"a request may create {MAX_PARTITIONS_PER_REQUEST} partitions"
+
+
+def _spec(topic: CreateTopicsRequest.CreatableTopic) -> TopicSpec:
+    """What is asked for. Raises ApiError for a setting without a value or a partition that is assigned twice."""
+    configs: dict[str, str] = {}
+    for config in topic.configs:
+        if config.value is None:
+            raise ApiError(ErrorCode.INVALID_CONFIG, f"{config.name[:100]}: a value is needed")
+        configs[config.name] = config.value
+    assignments = {one.partition_index: tuple(one.broker_ids) for one in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition is assigned more than once")
+    return TopicSpec(topic.name, topic.num_partitions, topic.replication_factor, assignments, configs)
+
+
+def _created_config(one: DescribedConfig) -> CreateTopicsResponse.CreatableTopicConfigs:
+    return CreateTopicsResponse.CreatableTopicConfigs(
+        name=one.row.name,
+        value=one.value,
+        read_only=one.read_only,
+        config_source=one.source,
+        is_sensitive=one.row.sensitive,
+    )

@@ -1,0 +1,99 @@
+"""UpdateMetadata: the controller tells what the cluster looks like.
+
+Zone: deterministic. Only a controller that is not outdated is believed, and only when it means this life of the broker;
+what the request makes of the image is decided in `updates`. A request that its controller sent before one that is here
+already (over a connection that it had given up) comes too late: what it tells is not so any more.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.changes import changes_state
+from ottla.cluster.cluster import Cluster
+from ottla.cluster.config_changes import ConfigChanges
+from ottla.cluster.updates import check_partitions, new_topics
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.control import UNKNOWN_BROKER_EPOCH, ControlFence
+from ottla.requests import Context, handles
+from ottla.seams import Network
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import UpdateMetadataRequest, UpdateMetadataResponse
+
+_HALF: Final = 1 << 30
+"""Correlation ids begin anew after 2^31: of two, the later one is less than half the way round."""
+
+
+class UpdateHandlers:
+    """Takes the controller's word."""
+
+    def __init__(self, cluster: Cluster, changes: ConfigChanges, fence: ControlFence, network: Network) -> None:
+        self._cluster = cluster
+        self._changes = changes
+        self._fence = fence
+        self._network = network
+        self._listener = cluster.config.inter_broker_listener
+        self._newest = (0, -1)
+        """Controller epoch and correlation id of the newest request."""
+        self._registered = UNKNOWN_BROKER_EPOCH
+        """Under which registration the controller spoke last."""
+
+    @handles(ApiKey.UPDATE_METADATA, 7, 8, resource="Cluster", operation="ClusterAction", inter_broker=True)
+    @changes_state
+    def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
+        """Brokers that live, and the state of partitions; a topic whose leader is -2 is gone."""
+        if self._fence.look_up is not None and self._fence.doubts(request.controller_epoch):
+            self._fence.look_up(lambda: self._begin_later(context, request))
+        else:
+            self._begin_update(context, request)
+
+    def _begin_later(self, context: Context, request: UpdateMetadataRequest) -> None:
+        """The store has been asked for the controller."""
+        try:
+            self._begin_update(context, request)
+        except ApiError as error:
+            context.reply(error.as_value())
+
+    def _begin_update(self, context: Context, request: UpdateMetadataRequest) -> None:
+        self._check_request(request)
+        self._check_order(request.controller_epoch, context.correlation_id)
+        check_partitions(request)
+        fresh = new_topics(self._cluster.image, request)
+        for name in fresh:
+            if name in self._cluster.image.topics:
+                self._cluster.forget_settings(name)  # made again: its settings are others
+        self._changes.prepare_topics(fresh, lambda: self._take_update(context, request))
+
+    def _take_update(self, context: Context, request: UpdateMetadataRequest) -> None:
+        try:
+            self._check_request(request)  # again: settings were read meanwhile
+            self._check_order(request.controller_epoch, context.correlation_id)
+        except ApiError as error:
+            context.reply(error.as_value())
+            return
+        self._cluster.update(request)
+        self._locate()
+        self._note_registration()
+        context.reply(UpdateMetadataResponse())
+
+    def _note_registration(self) -> None:
+        """Between two registrations topics may have gone that the controller will not mention again."""
+        before, self._registered = self._registered, self._cluster.me.epoch
+        if UNKNOWN_BROKER_EPOCH < before < self._registered:
+            self._changes.read_topics_anew()
+
+    def _check_request(self, request: UpdateMetadataRequest) -> None:
+        self._fence.check(request.controller_id, request.controller_epoch, request.broker_epoch)
+
+    def _check_order(self, epoch: int, number: int) -> None:
+        newest_epoch, newest = self._newest
+        if epoch == newest_epoch and newest >= 0 and 0 < (newest - number) & 0x7FFFFFFF < _HALF:
+            raise ApiError(ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} comes after request {newest}")
+        self._newest = (epoch, number)
+
+    def _locate(self) -> None:
+        """Where other brokers are reached: at the listener that brokers use among each other."""
+        for broker in self._cluster.image.brokers.values():
+            endpoint = broker.endpoint(self._listener)
+            if endpoint is not None:
+                self._network.locate(broker.node_id, endpoint.host, endpoint.port)

@@ -1,0 +1,170 @@
+"""Work with the metadata store that takes several steps, written as one function from top to bottom.
+
+Zone: deterministic. A script is a generator: it yields what it asks of the store and is resumed with the answer, in the
+turn of that completion. A Failure is raised where the script asked. What it read before may have changed meanwhile: the
+conditions of its multis, not its reads, make a step right.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from ottla.changes import HalfChanged
+from ottla.cluster.store.watches import OnChange, WatchedStore
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, MetadataStore, Node, Op
+
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+
+
+class _Get(NamedTuple):
+    path: str
+    on_change: OnChange | None = None
+
+
+class _Children(NamedTuple):
+    path: str
+    on_change: OnChange | None = None
+
+
+class _Submit(NamedTuple):
+    lane: str
+    ops: Sequence[Op]
+
+
+class _All(NamedTuple):
+    asks: Sequence[_Get | _Submit]
+
+
+class _Wait(NamedTuple):
+    begin: Callable[[Callable[[Any], None]], None]
+
+
+WorkflowStep = _Get | _Children | _Submit | _All | _Wait
+Workflow = Generator[WorkflowStep, Any, T]
+"""A script that ends with a T, or raises Failure or ApiError."""
+
+
+def get(path: str, on_change: OnChange | None = None) -> Workflow[Node | None]:
+    """One node; `on_change` is called once when it changes after this (a script that watches needs a WatchedStore)."""
+    found: Node | None = yield _Get(path, on_change)
+    return found
+
+
+def get_all(paths: Sequence[str], on_change: Callable[[str], OnChange] | None = None) -> Workflow[list[Node | None]]:
+    """Several nodes, asked for at once; `on_change` gives for a path who is called when it changes after this."""
+    watch = (lambda _: None) if on_change is None else on_change
+    found: list[Node | None] = yield from _together([_Get(path, watch(path)) for path in paths])
+    for answer in found:
+        if isinstance(answer, Failure):
+            raise answer
+    return found
+
+
+def children(path: str, on_change: OnChange | None = None) -> Workflow[Sequence[str]]:
+    """Names of the children, sorted; `on_change` as in `get`."""
+    names: Sequence[str] = yield _Children(path, on_change)
+    return names
+
+
+def submit(lane: str, ops: Sequence[Op]) -> Workflow[Sequence[tuple[str, int]]]:
+    """One multi."""
+    results: Sequence[tuple[str, int]] = yield _Submit(lane, ops)
+    return results
+
+
+def submit_all(multis: Sequence[tuple[str, Sequence[Op]]]) -> Workflow[list[Sequence[tuple[str, int]] | Failure]]:
+    """Several multis as (lane, operations), at once; each has its own outcome, and none is raised."""
+    return (yield from _together([_Submit(lane, ops) for lane, ops in multis]))
+
+
+def _together(asks: Sequence[_Get | _Submit]) -> Workflow[list[Any]]:
+    answers: list[Any] = yield _All(asks)
+    return answers
+
+
+def wait(begin: Callable[[Callable[[Any], None]], None]) -> Workflow[Any]:
+    """Something else than the store: `begin(answered)` starts it; `answered(value)` follows once, in a later turn.
+
+    A Failure as the value is raised here.
+    """
+    return (yield _Wait(begin))
+
+
+def run(store: MetadataStore, script: Workflow[T], done: Callable[[T | Failure | ApiError], None]) -> None:
+    """Run a script; `done` gets what it returns or raises (at once when it asks nothing)."""
+    _step(store, script, lambda: next(script), done)
+
+
+def contained(name: str, script: Callable[[], Workflow[T]]) -> Workflow[T]:
+    """A script that a request asked for: a defect in it is the request's UNKNOWN_SERVER_ERROR (`ottla.changes`)."""
+    try:
+        return (yield from script())
+    except (Failure, ApiError, HalfChanged):
+        raise
+    except Exception as error:
+        text = "%s failed with %r; answered UNKNOWN_SERVER_ERROR, nothing else is affected; please report this"
+        _logger.error(text, name, error)
+        raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{name} failed; see the broker's log") from error
+
+
+def _step(
+    store: MetadataStore,
+    script: Workflow[T],
+    resume: Callable[[], WorkflowStep],
+    done: Callable[[T | Failure | ApiError], None],
+) -> None:
+    outcome: T | Failure | ApiError
+    try:
+        ask = resume()
+    except StopIteration as end:
+        outcome = end.value
+    except (Failure, ApiError) as error:
+        outcome = error.as_value()
+    else:
+        _run_step(store, ask, lambda answer: _step(store, script, lambda: _resume_script(script, answer), done))
+        return
+    try:
+        done(outcome)
+    finally:
+        del outcome  # an error holds this frame by its traceback
+
+
+def _resume_script(script: Workflow[T], answer: Any) -> WorkflowStep:
+    return script.throw(answer) if isinstance(answer, Failure) else script.send(answer)
+
+
+def _run_step(store: MetadataStore, ask: WorkflowStep, answered: Callable[[Any], None]) -> None:
+    if isinstance(ask, (_Get, _Children)):
+        if ask.on_change is not None:
+            assert isinstance(store, WatchedStore), "a script that watches runs on a WatchedStore"
+            store.watch_path(ask.path, ask.on_change)  # before it is asked: no change in between is missed
+        look = store.get if isinstance(ask, _Get) else store.children
+        look(ask.path, ask.on_change is not None, answered)
+    elif isinstance(ask, _Submit):
+        store.submit(ask.lane, ask.ops, answered)
+    elif isinstance(ask, _Wait):
+        ask.begin(answered)
+    else:
+        _ask_all(store, ask.asks, answered)
+
+
+def _ask_all(store: MetadataStore, asks: Sequence[_Get | _Submit], answered: Callable[[Any], None]) -> None:
+    """Answers in the order of the asks, Failures among them; nothing to ask costs one turn all the same."""
+    answers: list[Any] = [None] * len(asks)
+    left = len(asks)
+
+    def one(index: int, answer: Any) -> None:
+        nonlocal left
+        answers[index] = answer
+        left -= 1
+        if left == 0:
+            answered(answers)
+
+    for index, ask in enumerate(asks):
+        _run_step(store, ask, lambda answer, index=index: one(index, answer))  # type: ignore[misc]
+    if not asks:
+        store.get("/", False, lambda _: answered([]))

@@ -1,0 +1,453 @@
+"""One shard at work: loading, then append → apply → effects, until its partition is led by another.
+
+Zone: deterministic. The only place that calls a machine. What escapes a machine is a programmer's error in it, and
+fences this shard, not the broker: it is thrown away and loaded again. A decision that fails has changed nothing, and
+costs the one that asked for it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from ottla.changes import HalfChanged, half_changed
+from ottla.coordinator.deferred_events import DeferredEventQueue, DeferredEvents
+from ottla.coordinator.journal import PartitionJournal
+from ottla.coordinator.loading import Loader
+from ottla.coordinator.shard import (
+    NOTHING,
+    VOLATILE,
+    AnswerEffect,
+    Codec,
+    Command,
+    Decision,
+    Effect,
+    EntryOrigin,
+    Refusal,
+    Shard,
+    TransactionEnd,
+)
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.purgatory.timing_wheel import Timer
+from ottla.record.errors import CorruptRecord
+from ottla.replication.partition.partition import Partition
+from ottla.seams import Clock, Failure, Instant
+from ottla.types import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, TopicPartition
+
+STEPS_PER_TURN: Final = 20
+"""Outcomes of `on_time` in one turn; the rest follows in the next one."""
+RECORDS_PER_TURN: Final = 500
+"""No further step of `on_time` in a turn that has written so many."""
+RETRY_MS: Final = 500
+"""After an append that was refused to `on_time`."""
+_NS_PER_MS: Final = 1_000_000
+_logger = logging.getLogger(__name__)
+_new = tuple.__new__  # a third of the time of the class's own, and this runs for every record
+
+
+class ShardState(Enum):
+    """What a shard is doing."""
+
+    LOADING = 1
+    ACTIVE = 2
+    FENCED = 3
+    """Its machine or its records are broken."""
+    GONE = 4
+    """The partition is led by another."""
+
+
+_REFUSALS: Final = {
+    ShardState.LOADING: ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ShardState.FENCED: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ShardState.GONE: ErrorCode.NOT_COORDINATOR,
+}
+_NO_PRODUCER: Final = (NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+_TRY_ELSEWHERE: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.KAFKA_STORAGE_ERROR)
+_TRY_LATER: Final = (ErrorCode.NOT_ENOUGH_REPLICAS, ErrorCode.REQUEST_TIMED_OUT)
+
+
+def coordinator_error(error: ApiError) -> ApiError:
+    """What clients of a coordinator are told of an error of its log. One of size stays what it is."""
+    if error.code in _TRY_ELSEWHERE:
+        return ApiError(ErrorCode.NOT_COORDINATOR, error.message)
+    if error.code in _TRY_LATER:
+        return ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, error.message)
+    return error
+
+
+class RuntimeContext:
+    """What all shards of one coordinator share."""
+
+    __slots__ = ("buffer_size", "clock", "codec", "commit_timeout_ms", "compression", "later", "purgatory")
+
+    def __init__(
+        self,
+        clock: Clock,
+        purgatory: Purgatory,
+        later: Callable[[Callable[[], None]], None],
+        codec: Codec,
+        *,
+        commit_timeout_ms: int = 5000,
+        buffer_size: int = 5_242_880,
+        compression: int = 0,
+    ) -> None:
+        """`later` queues an effect of this turn. `commit_timeout_ms`: how long effects wait for a commit."""
+        self.clock = clock
+        self.purgatory = purgatory
+        self.later = later
+        self.codec = codec
+        self.commit_timeout_ms = commit_timeout_ms
+        self.buffer_size = buffer_size
+        self.compression = compression
+
+
+class ShardRuntime:
+    """Runs one machine over one leader epoch of its partition. Implements `Watcher`."""
+
+    __slots__ = (
+        "_alarm",
+        "_alarm_ns",
+        "_journal",
+        "_loader",
+        "_looking",
+        "_on_defect",
+        "_parking",
+        "_patience",
+        "_tools",
+        "applied",
+        "machine",
+        "state",
+    )
+
+    def __init__(
+        self,
+        partition: Partition,
+        machine: Shard[Command],
+        tools: RuntimeContext,
+        wake: Callable[[], None],
+        on_defect: Callable[[ShardRuntime], None],
+    ) -> None:
+        """`wake` is called when loading can go on after it had to wait for the disk, `on_defect` when a defect has
+        fenced this shard."""
+        self._on_defect = on_defect
+        self.machine = machine
+        self.state = ShardState.LOADING
+        self.applied = 0
+        """The position of the journal up to which all is applied."""
+        self._tools = tools
+        self._journal = PartitionJournal(partition, tools.compression)
+        self._loader = Loader(partition, tools.codec, tools.buffer_size, wake)
+        self._parking = DeferredEventQueue()
+        self._alarm: Timer | None = None
+        self._alarm_ns = 0
+        self._patience: Timer | None = None
+        """Set as long as somebody waits for a commit, and until it expires."""
+        self._looking = False
+
+    @property
+    def epoch(self) -> int:
+        """The leader epoch that it runs in."""
+        return self._journal.epoch
+
+    @property
+    def partition(self) -> Partition:
+        """The partition whose log it runs on."""
+        return self._journal.partition
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to load."""
+        log = self._journal.partition.log
+        return log.start_offset == log.end_offset
+
+    @property
+    def _tp(self) -> TopicPartition:
+        return self._journal.partition.tp
+
+    @property
+    def parked(self) -> int:
+        """Outcomes that wait for a commit."""
+        return len(self._parking)
+
+    # -- loading -------------------------------------------------------------------------------------------------------
+
+    def load_step(self) -> bool:
+        """Load a little; whether more of it can be done at once."""
+        if self._journal.lost or self.state is not ShardState.LOADING:
+            return False
+        try:
+            more = self._loader.step(self.machine.apply)
+        except (ApiError, Failure, CorruptRecord) as error:
+            self._fence(f"cannot be loaded: {error}")
+            return False
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("cannot be loaded", broken=True)
+            return False
+        if more:
+            return not self._loader.warming
+        self._begin_loading()
+        return False
+
+    def _begin_loading(self) -> None:
+        self.applied = self._journal.partition.log.end_offset
+        now = self._tools.clock.now()
+        if not self.is_empty:
+            _logger.info("%s: loaded up to offset %d in epoch %d", self._tp, self.applied, self.epoch)
+        self.state = ShardState.ACTIVE
+        self._carry_out(self._run_query(lambda: self.machine.on_loaded(now)), now)
+        self._rearm(now)
+
+    @property
+    def serves(self) -> bool:
+        """Whether commands are taken."""
+        journal = self._journal
+        partition = journal.partition  # `lost`, without a call
+        return self.state is ShardState.ACTIVE and partition.is_leader and partition.leader_epoch == journal.epoch
+
+    # -- commands ------------------------------------------------------------------------------------------------------
+
+    def submit(self, command: Command) -> None:
+        """Ask the machine, or turn the asker away."""
+        partition = self._journal.partition
+        # `serves`, without a call
+        if (
+            self.state is not ShardState.ACTIVE
+            or not partition.is_leader
+            or partition.leader_epoch != self._journal.epoch
+        ):
+            code = _REFUSALS.get(self.state, ErrorCode.NOT_COORDINATOR)
+            command.ticket(ApiError(code, f"the coordinator in {self._tp} is {self.state.name.lower()}"))
+            return
+        now = self._tools.clock.now()
+        try:
+            outcome = self.machine.handle(command, now)
+        except Exception as error:  # noqa: BLE001  # deciding changes nothing: it costs the asker only
+            self._refuse_defect(error, command.ticket)
+            return
+        self._carry_out(outcome, now, command.ticket)
+        if self.state is ShardState.ACTIVE:  # `_rearm`, without a call
+            deadline_ns = self.machine.deadline()
+            if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+                self._arm_deadline(deadline_ns, now)
+
+    def happened(self, event: object, deadline_ns: int | None, now: Instant) -> bool:
+        """Apply one volatile event that was decided upon without `handle`: all it changes is a deadline.
+
+        False: it cannot be applied, and the shard is fenced.
+        """
+        try:
+            self.machine.apply(event, VOLATILE)
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("an event cannot be applied", broken=True)
+            return False
+        if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+            self._rearm(now)
+        return True
+
+    def end_transaction(self, end: TransactionEnd, offset: int) -> None:
+        """A control batch has been appended at `offset`. While loading, the loader is going to meet it."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        self.applied = offset + 1
+        try:
+            self.machine.apply(end, EntryOrigin(offset, end.producer_id, end.producer_epoch))
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("a transaction's end cannot be applied", broken=True)
+        self._rearm(self._tools.clock.now())
+
+    def _refuse_defect(self, error: Exception, asker: Refusal | None) -> None:
+        """Nothing was decided because of a defect, and nothing has changed."""
+        _logger.error("%s: a decision failed, nothing has changed: %r; please report this", self._tp, error)
+        if asker is not None:
+            asker(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the coordinator failed at this request; see its log"))
+
+    def _run_query(self, question: Callable[[], Decision]) -> Decision:
+        try:
+            return question()
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("a step failed", broken=True)
+            return NOTHING
+
+    # -- the one rule --------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, outcome: Decision, now: Instant, asker: Refusal | None = None) -> bool:
+        """Append, apply, perform. False: refused, and nothing has happened but that the asker knows."""
+        volatile, records, at_once, committed, producer = outcome
+        base = 0
+        if records or committed:
+            try:
+                base = self._append(outcome, now)
+            except ApiError as error:
+                if asker is not None:
+                    asker(coordinator_error(error.as_value()))
+                return False
+            except HalfChanged:
+                raise
+            except Exception as error:  # noqa: BLE001  # records that cannot be encoded: nothing is written
+                self._refuse_defect(error, asker)
+                return False
+        try:
+            producer_id, epoch = producer or _NO_PRODUCER
+            for offset, entry in enumerate(records, base):
+                self.machine.apply(entry, _new(EntryOrigin, (offset, producer_id, epoch, now.wall_ms)))
+            for event in volatile:
+                self.machine.apply(event, VOLATILE)
+        except Exception:  # noqa: BLE001  # an error in a machine must not take others down
+            self._fence("what was decided cannot be applied", (*at_once, *committed), broken=True, asker=asker)
+            return False
+        for effect in at_once:
+            self._perform_effect(effect)
+        if committed:
+            self._perform_when_committed(committed, now)
+        return True
+
+    def _append(self, outcome: Decision, now: Instant) -> int:
+        """Append the records, if there are any; the offset of the first. Raises ApiError."""
+        if self._patience is not None and outcome.committed and self._parking.full:
+            raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many wait for a commit")
+        if not outcome.records:
+            return 0
+        encode, records = self._tools.codec.encode, outcome.records
+        try:
+            encoded = [encode(records[0])] if len(records) == 1 else [encode(entry) for entry in records]
+            base, position = self._journal.append(encoded, outcome.producer, now)
+        except ApiError as error:
+            _logger.warning("%s takes no records: %s", self._tp, error)
+            raise
+        self.applied = position
+        return base
+
+    def _perform_when_committed(self, effects: Sequence[Effect], now: Instant) -> None:
+        high_watermark = self._journal.partition.high_watermark
+        if (self._patience is None or not self._parking) and high_watermark >= self.applied:
+            for effect in effects:
+                self._perform_effect(effect)
+        else:
+            timeout_ms = self._tools.commit_timeout_ms
+            self._parking.add(DeferredEvents(self.applied, now.mono_ns + timeout_ms * _NS_PER_MS, effects))
+            self._journal.watch(self)
+            if self._patience is None:
+                self._patience = self._tools.purgatory.after(timeout_ms, self._lose_patience)
+
+    def _perform_effect(self, effect: Effect) -> None:
+        """An effect is outside of the machine: one that fails costs the one that it answers."""
+        try:
+            if type(effect) is AnswerEffect:
+                effect.ticket(effect.value)  # `perform`, without a call
+            else:
+                effect.perform()
+        except HalfChanged:
+            raise
+        except Exception as error:
+            if not isinstance(effect, AnswerEffect):
+                raise half_changed(f"an effect of {self._tp}") from error
+            self._refuse_defect(error, effect.drop)
+
+    # -- commits -------------------------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """Something is committed, or the role has changed; looked at once this turn's input is through."""
+        if not self._looking:
+            self._looking = True
+            self._tools.later(self.perform_committed)
+
+    def perform_committed(self) -> None:
+        """Perform what is committed now, or resign."""
+        self._looking = False
+        if self._journal.lost:
+            self.resign()
+            return
+        for effect in self._parking.committed(self._journal.committed):
+            self._perform_effect(effect)
+        if self._parking:
+            self._journal.watch(self)
+
+    def _lose_patience(self) -> None:
+        self._patience = None
+        now_ns = self._tools.clock.now().mono_ns
+        error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "not committed in time; it may be committed yet")
+        for effect in self._parking.overdue(now_ns):
+            effect.drop(error)
+        deadline_ns = self._parking.deadline_ns
+        if deadline_ns is not None:
+            self._patience = self._tools.purgatory.after(_ms_until(deadline_ns, now_ns), self._lose_patience)
+
+    # -- time ----------------------------------------------------------------------------------------------------------
+
+    def _rearm(self, now: Instant) -> None:
+        """See to it that the machine is called when it wants to be."""
+        if self.state is not ShardState.ACTIVE:
+            return
+        deadline_ns = self.machine.deadline()
+        if deadline_ns is not None and (self._alarm is None or deadline_ns < self._alarm_ns):
+            self._arm_deadline(deadline_ns, now)
+
+    def _arm_deadline(self, deadline_ns: int, now: Instant) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ns = deadline_ns
+        self._alarm = self._tools.purgatory.look_after(_ms_until(deadline_ns, now.mono_ns), self._on_alarm)
+
+    def _on_alarm(self) -> None:
+        self._alarm = None
+        if self.state is not ShardState.ACTIVE or self._journal.lost:
+            return
+        now = self._tools.clock.now()
+        written = 0
+        for _ in range(STEPS_PER_TURN):
+            deadline_ns = self.machine.deadline()
+            if deadline_ns is None or deadline_ns > now.mono_ns or written >= RECORDS_PER_TURN:
+                break
+            outcome = self._run_query(lambda: self.machine.on_time(now))
+            if not self._carry_out(outcome, now):
+                self._arm_deadline(now.mono_ns + RETRY_MS * _NS_PER_MS, now)
+                return
+            written += len(outcome.records)
+        self._rearm(now)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def resign(self) -> None:
+        """The partition is led by another, or in another epoch: all who wait look for the coordinator anew."""
+        self._end_shard(
+            ShardState.GONE, ApiError(ErrorCode.NOT_COORDINATOR, f"{self._tp} has another leader"), (), None
+        )
+
+    def _fence(
+        self, why: str, effects: Sequence[Effect] = (), *, broken: bool = False, asker: Refusal | None = None
+    ) -> None:
+        until = "it is loaded again" if broken else "its partition has a new leader"
+        _logger.error("the coordinator in %s is fenced until %s: %s", self._tp, until, why, exc_info=broken)
+        if broken and self.state not in (ShardState.FENCED, ShardState.GONE):
+            self._on_defect(self)
+        error = ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinator in {self._tp} is fenced")
+        self._end_shard(ShardState.FENCED, error, effects, asker)
+
+    def _end_shard(self, state: ShardState, error: ApiError, effects: Sequence[Effect], asker: Refusal | None) -> None:
+        """Turn everybody away, each once: a step that broke off may have left a ticket in two places."""
+        ended = self.state in (ShardState.FENCED, ShardState.GONE)
+        self.state = ShardState.GONE if self.state is ShardState.GONE else state
+        if ended:
+            return
+        for timer in (self._alarm, self._patience):
+            if timer is not None:
+                timer.cancel()
+        self._alarm = self._patience = None  # they hold this runner, and with it its partition's log
+        told = list(self.machine.waiting())
+        for refuse in told:
+            refuse(error)
+        for effect in (*self._parking.drain(), *effects):
+            if not isinstance(effect, AnswerEffect):
+                effect.drop(error)
+            elif effect.ticket not in told:
+                told.append(effect.ticket)
+                effect.drop(error)
+        if asker is not None and asker not in told:
+            asker(error)
+
+
+def _ms_until(deadline_ns: int, now_ns: int) -> int:
+    return max(1, -(-(deadline_ns - now_ns) // _NS_PER_MS))

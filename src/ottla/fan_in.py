@@ -1,0 +1,49 @@
+"""Several answers into one response.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class FanIn(Generic[T]):
+    """Collects `count` answers by position and hands them on once all are there; none to wait for: at `close`."""
+
+    __slots__ = ("_answers", "_done", "_left", "_places")
+
+    def __init__(self, done: Callable[[list[T]], None]) -> None:
+        self._done = done
+        self._answers: dict[int, T] = {}
+        self._places = 0
+        self._left = 1
+
+    def slot(self) -> Callable[[T], None]:
+        """A place for one more answer, to be called exactly once. An exception as the answer loses its traceback.
+
+        For that holds the frames it came through, and one of them this place: none of it would be freed.
+        """
+        position = self._places
+        self._places += 1
+        self._left += 1
+
+        def fill(answer: T) -> None:
+            if isinstance(answer, BaseException):
+                answer.__traceback__ = None
+            self._answers[position] = answer
+            self._count_down()
+
+        return fill
+
+    def close(self) -> None:
+        """No more places: from now on the last answer completes it."""
+        self._count_down()
+
+    def _count_down(self) -> None:
+        self._left -= 1
+        if self._left == 0:
+            self._done([self._answers[position] for position in range(self._places)])

@@ -1,0 +1,114 @@
+"""What goes: groups that are deleted, positions that expire, positions in topics that are deleted.
+
+Zone: pure. Each step writes a bounded number of tombstones; whoever needs more steps comes again.
+
+A position expires `offsets.retention.minutes` after its group became empty; in a group that only stores offsets, after
+its commit; in a stable group, when nobody consumes its topic any more, after its commit (KIP-211). One that an old
+client committed with a time of its own expires then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from ottla.coordinator.shard import AnswerEffect, Decision
+from ottla.errors import ErrorCode
+from ottla.groups.commands import DeleteGroup, ForgetTopics
+from ottla.groups.group import CONSUMER, Group, GroupState
+from ottla.groups.offsets import Offsets, PartitionKey
+from ottla.groups.rebalancing import GroupForgotten
+from ottla.groups.records import GroupSaved, OffsetCommitted, Position
+
+TOMBSTONES: Final = 1000
+"""Of one step: some milliseconds."""
+LOOKED_AT: Final = 20_000
+"""Positions of one step that stay."""
+_MS_PER_MINUTE: Final = 60_000
+
+
+class GroupSwept(NamedTuple):
+    """Volatile: the sweep is through with a group."""
+
+    group_id: str
+
+
+def delete_group(group: Group | None, offsets: Offsets, command: DeleteGroup) -> Decision:
+    """One step of a DeleteGroups."""
+    if group is None:
+        return _deletion_result(command, ErrorCode.GROUP_ID_NOT_FOUND)
+    if group.state is not GroupState.EMPTY:
+        return _deletion_result(command, ErrorCode.NON_EMPTY_GROUP)
+    places = [place for place, _ in islice(offsets.of_group(group.group_id), TOMBSTONES + 1)]
+    records: list[object] = [OffsetCommitted(group.group_id, *place, None) for place in places[:TOMBSTONES]]
+    if len(places) > TOMBSTONES:
+        again = AnswerEffect(command.ticket, None)  # type: ignore[arg-type]
+        return Decision(records=records, committed=(again,))
+    records.append(GroupSaved(group.group_id, None))
+    done = AnswerEffect(command.ticket, ErrorCode.NONE)  # type: ignore[arg-type]
+    return Decision(records=records, committed=(done,))
+
+
+def _deletion_result(command: DeleteGroup, code: ErrorCode) -> Decision:
+    return Decision(now=(AnswerEffect(command.ticket, code),))  # type: ignore[arg-type]
+
+
+def forget_topics(groups: Sequence[str], offsets: Offsets, command: ForgetTopics) -> Decision:
+    """One step of dropping what was committed for topics that are deleted; the result: groups for the next steps.
+
+    A step ends after so many tombstones, or behind the group in which so many positions have been looked at.
+    """
+    records: list[object] = []
+    seen = through = 0
+    for group_id in groups:
+        doomed = list(islice(offsets.in_topics(group_id, command.topics), TOMBSTONES - len(records)))
+        records += [OffsetCommitted(group_id, *place, None) for place in doomed]
+        if len(records) >= TOMBSTONES:
+            break
+        through += 1
+        seen += 1 + offsets.count_of(group_id)
+        if seen >= LOOKED_AT:
+            break
+    left = groups[through:]
+    return Decision(records=records, committed=(AnswerEffect(command.ticket, left),))  # type: ignore[arg-type]
+
+
+def sweep(group_id: str, group: Group | None, offsets: Offsets, retention_minutes: int, now_ms: int) -> Decision:
+    """One step of looking for what has expired in a group; an empty group without positions goes as a whole."""
+    if group is None:
+        return Decision((GroupSwept(group_id),))
+    retention_ms = retention_minutes * _MS_PER_MINUTE
+    doomed = list(islice(_expired(group, offsets, retention_ms, now_ms), TOMBSTONES))
+    records: list[object] = [OffsetCommitted(group_id, *place, None) for place in doomed]
+    if len(doomed) == TOMBSTONES:
+        return Decision(records=records)
+    volatile: list[object] = [GroupSwept(group_id)]
+    left = sum(1 for _ in offsets.of_group(group_id)) - len(doomed)
+    if group.state is GroupState.EMPTY and not left and not group.pending and not any(offsets.open_of_group(group_id)):
+        if group.generation > 0:
+            records.append(GroupSaved(group_id, None))
+        else:
+            volatile.append(GroupForgotten(group_id))
+    return Decision(volatile, records)
+
+
+def _expired(group: Group, offsets: Offsets, retention_ms: int, now_ms: int) -> Iterator[PartitionKey]:
+    consumed = group.subscribed_topics() if group.state is GroupState.STABLE else None
+    in_use = group.protocol_type is not None and group.state is not GroupState.EMPTY
+    if in_use and (group.protocol_type != CONSUMER or consumed is None):
+        return  # nobody can tell what its members still need
+    for place, position in offsets.of_group(group.group_id):
+        if offsets.is_open(group.group_id, place) or (consumed is not None and place[0] in consumed):
+            continue
+        if now_ms >= _expires_at(group, position, retention_ms):
+            yield place
+
+
+def _expires_at(group: Group, position: Position, retention_ms: int) -> int:
+    if position.expire_ms >= 0:
+        return position.expire_ms
+    since = position.commit_ms
+    if group.protocol_type is not None and group.state is GroupState.EMPTY and group.since_ms >= 0:
+        since = group.since_ms
+    return since + retention_ms

@@ -1,0 +1,4 @@
+"""The request handlers of consumer groups.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,195 @@
+"""ListGroups, DescribeGroups, DeleteGroups: groups as an administrator sees them.
+
+Zone: deterministic.
+
+Version notes. ListGroups 4 filters by state (KIP-518), 5 by type (KIP-848); case does not matter in filters.
+DescribeGroups 6: a group that does not exist is an error, before that a dead one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable
+from functools import partial
+from typing import Final, TypeVar
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.commands import DeleteGroup, Describe
+from ottla.groups.group import Group, GroupState
+from ottla.groups.groups import NOT_ASKED, OPERATIONS, Groups
+from ottla.requests import Context, InPieces, Parts, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+
+T = TypeVar("T")
+
+_NOT_FOUND_VERSION = 6
+MAX_FILTERS = 50_000
+"""Names of one filter of a request."""
+_CLASSIC = "classic"
+_STATES = tuple(state.value.lower() for state in GroupState)
+_PIECE: Final = 500
+"""Groups that are listed in one go."""
+
+
+class GroupAdminHandlers:
+    """What tools ask."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+
+    @handles(ApiKey.LIST_GROUPS, 0, 5, resource="Group", operation="Describe", also=(("Cluster", "Describe"),))
+    def list_groups(self, _: Context, request: ListGroupsRequest) -> ListGroupsResponse | InPieces:
+        """The groups whose shards are here; while some are being loaded, COORDINATOR_LOAD_IN_PROGRESS says so."""
+        states = _known(request.states_filter, _STATES)
+        types = _known(request.types_filter, (_CLASSIC,))
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS if self._groups.loading else ErrorCode.NONE
+        groups: list[Group] = []
+        if types is None or types:
+            for shard in self._groups.shards():
+                groups += shard.groups.values()
+        pieces = _listed(groups, states, code)
+        return next(pieces) if len(groups) <= _PIECE else InPieces(("groups",), pieces)
+
+    @handles(
+        ApiKey.DESCRIBE_GROUPS,
+        0,
+        6,
+        resource="Group",
+        operation="Describe",
+        parts=Parts(cost_us=40, request=(("groups",),), response=(("groups",),), once=str),
+    )
+    def describe_groups(self, context: Context, request: DescribeGroupsRequest) -> None:
+        """State and members of groups."""
+        names = list(dict.fromkeys(request.groups))
+        found: dict[str, DescribeGroupsResponse.DescribedGroup] = {}
+        asked = request.include_authorized_operations
+
+        def on_response(group_id: str, outcome: Group | ApiError | None) -> None:
+            row = found[group_id] = _described(group_id, outcome, context.api_version)
+            row.authorized_operations = OPERATIONS if asked and not row.error_code else NOT_ASKED
+            if len(found) == len(names):
+                context.reply(DescribeGroupsResponse(groups=[found[name] for name in names]))
+
+        for name in names:
+            self._groups.submit(Describe(_for_group(on_response, name), name))
+        if not names:
+            context.reply(DescribeGroupsResponse())
+
+    @handles(
+        ApiKey.DELETE_GROUPS,
+        0,
+        3,
+        resource="Group",
+        operation="Delete",
+        parts=Parts(cost_us=80, request=(("groups_names",),), response=(("results",),), once=str),
+    )
+    def delete_groups(self, context: Context, request: DeleteGroupsRequest) -> None:
+        """Delete groups without members, with all that they have committed."""
+        names = list(dict.fromkeys(request.groups_names))
+        deletion = _Deletion(self._groups, context, names)
+        for name in names:
+            deletion.begin_deletion(name)
+        if not names:
+            context.reply(DeleteGroupsResponse())
+
+
+class _Deletion:
+    """A DeleteGroups request whose groups are being deleted."""
+
+    def __init__(self, groups: Groups, context: Context, names: list[str]) -> None:
+        self._groups = groups
+        self._context = context
+        self._names = names
+        self._codes: dict[str, ErrorCode] = {}
+
+    def begin_deletion(self, group_id: str) -> None:
+        """Delete a group, or more of it."""
+        self._groups.submit(DeleteGroup(partial(self._on_deleted, group_id), group_id))
+
+    def _on_deleted(self, group_id: str, outcome: ErrorCode | ApiError | None) -> None:
+        if outcome is None:
+            self._groups.coordinator.soon(lambda: self.begin_deletion(group_id))
+            return
+        self._codes[group_id] = outcome.code if isinstance(outcome, ApiError) else outcome
+        if len(self._codes) == len(self._names):
+            rows = [_deleted(name, self._codes[name]) for name in self._names]
+            self._context.reply(DeleteGroupsResponse(results=rows))
+
+
+def _for_group(answered: Callable[[str, T], None], group_id: str) -> Callable[[T], None]:
+    return lambda outcome: answered(group_id, outcome)
+
+
+def _deleted(group_id: str, code: ErrorCode) -> DeleteGroupsResponse.DeletableGroupResult:
+    result = DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=code)
+    if code:
+        result.error_message = f"{code.name.lower().replace('_', ' ')}: {group_id[:200]!r}"
+    return result
+
+
+def _described(group_id: str, outcome: Group | ApiError | None, version: int) -> DescribeGroupsResponse.DescribedGroup:
+    row = DescribeGroupsResponse.DescribedGroup(group_id=group_id)
+    if isinstance(outcome, ApiError):
+        row.error_code = outcome.code
+        row.error_message = outcome.message
+    elif outcome is None:
+        row.group_state = GroupState.DEAD.value
+        if version >= _NOT_FOUND_VERSION:
+            row.error_code = ErrorCode.GROUP_ID_NOT_FOUND
+            row.error_message = f"there is no group {group_id[:200]!r}"
+    else:
+        _describe(row, outcome)
+    return row
+
+
+def _describe(row: DescribeGroupsResponse.DescribedGroup, group: Group) -> None:
+    """Metadata and assignments only while they hold, as Kafka does."""
+    stable = group.state is GroupState.STABLE
+    row.group_state = group.state.value
+    row.protocol_type = group.protocol_type or ""
+    row.protocol_data = group.protocol or "" if stable else ""
+    row.members = [
+        DescribeGroupsResponse.DescribedGroupMember(
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            client_id=member.client_id,
+            client_host=member.client_host,
+            member_metadata=member.metadata(group.protocol) if stable else b"",
+            member_assignment=member.assignment if stable else b"",
+        )
+        for member in group.members.values()
+    ]
+
+
+def _known(names: list[str], known: Iterable[str]) -> set[str] | None:
+    """Those of the known names that a filter has, in whatever case; None: it is empty, and lets everything through.
+
+    Raises ApiError INVALID_REQUEST for too many: they are looked at in one turn.
+    """
+    if len(names) > MAX_FILTERS:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"a filter may have {MAX_FILTERS} names, not {len(names)}")
+    wanted = set(known)
+    return {low for name in names if (low := name.lower()) in wanted} if names else None
+
+
+def _listed(groups: list[Group], states: set[str] | None, code: ErrorCode) -> Generator[ListGroupsResponse, None, None]:
+    """A few hundred groups at a time; at least one response."""
+    for begin in range(0, max(1, len(groups)), _PIECE):
+        listed = [
+            ListGroupsResponse.ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type or "",
+                group_state=group.state.value,
+                group_type=_CLASSIC,
+            )
+            for group in groups[begin : begin + _PIECE]
+            if states is None or group.state.value.lower() in states
+        ]
+        yield ListGroupsResponse(error_code=code, groups=listed)

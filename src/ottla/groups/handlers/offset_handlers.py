@@ -1,0 +1,281 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete: requests to commands, results to responses.
+
+Zone: deterministic.
+
+Version notes. OffsetCommit 0 names no member; 1 has a time per partition; 2-4 a retention time; 6 leader epochs;
+7 static members; 9 GROUP_ID_NOT_FOUND; 10 topic ids. OffsetFetch 2: all offsets of a group, and an error of the whole;
+7 stable offsets; 8 several groups; 10 topic ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.fan_in import FanIn
+from ottla.groups.commands import Commit, CommitPartition, DeleteOffsets, FetchOffsets, FoundOffset
+from ottla.groups.fetch_answers import FetchOutcome, are_many, old_response, row_of, topics_in_pieces
+from ottla.groups.groups import Groups
+from ottla.groups.records import Position
+from ottla.groups.topic_ids import COMMIT_BY_ID, fill_names, missing
+from ottla.requests import Context, InPieces, Parts, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+_AskedGroup = OffsetFetchRequest.OffsetFetchRequestGroup
+_Group = OffsetFetchResponse.OffsetFetchResponseGroup
+_Topic = OffsetFetchResponse.OffsetFetchResponseTopics
+_Part = OffsetFetchResponse.OffsetFetchResponsePartitions
+_GROUP_ERROR_VERSION = 2
+_MANY_VERSION = 8
+_NO_GROUP_VERSION = 9
+"""From here on a member of a group that there is not is told so; before, that its generation is wrong."""
+
+
+def _by_group(asked: _AskedGroup | OffsetFetchRequest.OffsetFetchRequestTopic) -> object:
+    """A group is answered once; topics of the old versions, which have one group, are merged by the handler."""
+    return asked.group_id if isinstance(asked, _AskedGroup) else id(asked)
+
+
+def _wanted(
+    topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopic | OffsetFetchRequest.OffsetFetchRequestTopics] | None,
+) -> list[tuple[str, Sequence[int]]] | None:
+    """Each partition once: an answer must not grow with what a request repeats. None: all."""
+    if topics is None:
+        return None
+    wanted: dict[str, dict[int, None]] = {}
+    for topic in topics:
+        wanted.setdefault(topic.name, {}).update(dict.fromkeys(topic.partition_indexes))
+    return [(name, list(partitions)) for name, partitions in wanted.items()]
+
+
+class OffsetHandlers:
+    """Positions of groups."""
+
+    def __init__(self, groups: Groups, now_ms: Callable[[], int]) -> None:
+        """`now_ms` gives the wall time."""
+        self._groups = groups
+        self._now_ms = now_ms
+
+    def _exists(self, topic: str, partition: int) -> bool:
+        return 0 <= partition < self._groups.topics.partitions(topic)
+
+    # -- OffsetCommit --------------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.OFFSET_COMMIT,
+        0,
+        10,
+        resource="Group",
+        operation="Read",
+        also=(("Topic", "Read"),),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
+    def offset_commit(self, context: Context, request: OffsetCommitRequest) -> None:
+        """Answered when the positions are committed in the log of groups. It also needs Read on each topic."""
+        version = context.api_version
+        if version >= COMMIT_BY_ID:
+            fill_names(request.topics, self._groups.topics)
+        items = list(self._items(request))
+        known = [item for item in items if self._exists(item.topic, item.partition)]
+
+        def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
+            codes = codes_for(outcome, len(known), version >= _NO_GROUP_VERSION)
+            context.reply(_commit_response(request, known, codes, version >= COMMIT_BY_ID))
+
+        if items and not known:
+            send_response([])
+            return
+        self._groups.submit(
+            Commit(
+                send_response,
+                request.group_id,
+                request.generation_id_or_member_epoch,
+                request.member_id,
+                request.group_instance_id,
+                known,
+            )
+        )
+
+    def _items(self, request: OffsetCommitRequest) -> Iterator[CommitPartition]:
+        now_ms = self._now_ms()
+        expire_ms = now_ms + request.retention_time_ms if request.retention_time_ms >= 0 else -1
+        for topic in request.topics:
+            for each in topic.partitions:
+                stamp = now_ms if each.commit_timestamp < 0 else each.commit_timestamp
+                position = Position(
+                    each.committed_offset,
+                    each.committed_leader_epoch,
+                    each.committed_metadata or "",
+                    stamp,
+                    min(expire_ms, 2**63 - 1),
+                )
+                yield CommitPartition(topic.name, each.partition_index, position)
+
+    # -- OffsetFetch ---------------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.OFFSET_FETCH,
+        0,
+        10,
+        resource="Group",
+        operation="Describe",
+        also=(("Topic", "Describe"),),
+        parts=Parts(
+            cost_us=10,
+            request=(("groups", "topics", "partition_indexes"), ("topics", "partition_indexes")),
+            response=(("groups", "topics", "partitions"), ("topics", "partitions")),
+            once=_by_group,
+        ),
+    )
+    def offset_fetch(self, context: Context, request: OffsetFetchRequest) -> None:
+        """Answered when everything that a group's coordinator has taken so far is committed.
+
+        It also needs Describe on each topic.
+        """
+        if context.api_version >= _MANY_VERSION:
+            self._fetch_many(context, request)
+            return
+        topics = request.topics
+        wanted = _wanted(topics)
+
+        def send_response(outcome: FetchOutcome) -> None:
+            context.reply(old_response(outcome, wanted or (), context.api_version >= _GROUP_ERROR_VERSION))
+
+        self._groups.submit(FetchOffsets(send_response, request.group_id, wanted, request.require_stable))
+
+    def _fetch_many(self, context: Context, request: OffsetFetchRequest) -> None:
+        by_id = context.api_version >= COMMIT_BY_ID
+        gather: FanIn[FetchOutcome] = FanIn(
+            lambda outcomes: context.reply(self._fetched(request.groups, outcomes, by_id))
+        )
+        for group in request.groups:
+            topics = group.topics
+            if by_id and topics is not None:
+                fill_names(topics, self._groups.topics)
+                topics = [topic for topic in topics if topic.name]
+            wanted = _wanted(topics)
+            self._groups.submit(FetchOffsets(gather.slot(), group.group_id, wanted, request.require_stable))
+        gather.close()
+
+    def _fetched(
+        self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
+    ) -> OffsetFetchResponse | InPieces:
+        pieces = self._pieces(groups, outcomes, by_id)
+        if are_many(outcomes):
+            return InPieces(("groups", "topics", "partitions"), pieces)
+        return OffsetFetchResponse(groups=[group for piece in pieces for group in piece.groups])
+
+    def _pieces(
+        self, groups: Sequence[_AskedGroup], outcomes: Sequence[FetchOutcome], by_id: bool
+    ) -> Generator[OffsetFetchResponse, None, None]:
+        for group, outcome in zip(groups, outcomes, strict=True):
+            name = group.group_id
+            if isinstance(outcome, ApiError):
+                yield OffsetFetchResponse(groups=[_Group(group_id=name, error_code=outcome.code)])
+                continue
+            for piece in topics_in_pieces(outcome):
+                topics = [_Topic(name=topic, partitions=_rows(found)) for topic, found in piece]
+                if by_id:
+                    topics = [*self._with_ids(group, topics), *_unknown_topics(group)]
+                yield OffsetFetchResponse(groups=[_Group(group_id=name, topics=topics)])
+
+    def _with_ids(self, group: _AskedGroup, topics: list[_Topic]) -> Iterator[_Topic]:
+        """With their ids. A topic that was not asked for by its id, and is gone, cannot be told of."""
+        asked = {topic.name: topic.topic_id for topic in group.topics or ()}
+        for topic in topics:
+            topic_id = asked.get(topic.name) or self._groups.topics.id_of(topic.name)
+            if topic_id is not None:
+                topic.topic_id = topic_id
+                yield topic
+
+    # -- OffsetDelete --------------------------------------------------------------------------------------------------
+
+    @handles(
+        ApiKey.OFFSET_DELETE,
+        0,
+        0,
+        resource="Group",
+        operation="Delete",
+        also=(("Topic", "Read"),),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
+    def offset_delete(self, context: Context, request: OffsetDeleteRequest) -> None:
+        """Answered when the tombstones are committed."""
+        places = [(topic.name, each.partition_index) for topic in request.topics for each in topic.partitions]
+        known = [place for place in places if self._exists(*place)]
+
+        def send_response(outcome: tuple[ErrorCode, Sequence[ErrorCode]] | ApiError) -> None:
+            whole, codes = (commit_code(outcome.code), ()) if isinstance(outcome, ApiError) else outcome
+            if whole:
+                context.reply(OffsetDeleteResponse(error_code=whole))
+            else:
+                context.reply(_delete_response(request, dict(zip(known, codes, strict=True))))
+
+        self._groups.submit(DeleteOffsets(send_response, request.group_id, known))
+
+
+def commit_code(code: ErrorCode) -> ErrorCode:
+    """What a committer is told of an error of the log."""
+    if code in (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE):
+        return ErrorCode.INVALID_COMMIT_OFFSET_SIZE
+    return code
+
+
+def codes_for(outcome: Sequence[ErrorCode] | ApiError, count: int, says_no_group: bool) -> Sequence[ErrorCode]:
+    """One for each of so many positions. `says_no_group`: whether the asker knows GROUP_ID_NOT_FOUND."""
+    if isinstance(outcome, ApiError):
+        return [commit_code(outcome.code)] * count
+    if not says_no_group and outcome and outcome[0] is ErrorCode.GROUP_ID_NOT_FOUND:
+        return [ErrorCode.ILLEGAL_GENERATION] * count
+    return outcome
+
+
+def _commit_response(
+    request: OffsetCommitRequest, known: Sequence[CommitPartition], codes: Sequence[ErrorCode], by_id: bool
+) -> OffsetCommitResponse:
+    by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
+    response = OffsetCommitResponse()
+    for topic in request.topics:
+        rows = [
+            OffsetCommitResponse.OffsetCommitResponsePartition(
+                partition_index=each.partition_index,
+                error_code=by_place.get((topic.name, each.partition_index), missing(topic, by_id)),
+            )
+            for each in topic.partitions
+        ]
+        row = OffsetCommitResponse.OffsetCommitResponseTopic
+        response.topics.append(row(name=topic.name, topic_id=topic.topic_id, partitions=rows))
+    return response
+
+
+def _rows(found: Iterable[FoundOffset]) -> list[_Part]:
+    return [row_of(_Part, each) for each in found]
+
+
+def _unknown_topics(group: _AskedGroup) -> Iterator[_Topic]:
+    for topic in group.topics or ():
+        if not topic.name:
+            none = [FoundOffset("", each, None, missing(topic, by_id=True)) for each in topic.partition_indexes]
+            yield _Topic(topic_id=topic.topic_id, partitions=_rows(none))
+
+
+def _delete_response(request: OffsetDeleteRequest, codes: dict[tuple[str, int], ErrorCode]) -> OffsetDeleteResponse:
+    response = OffsetDeleteResponse()
+    for topic in request.topics:
+        rows = [
+            OffsetDeleteResponse.OffsetDeleteResponsePartition(
+                partition_index=each.partition_index,
+                error_code=codes.get((topic.name, each.partition_index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+            )
+            for each in topic.partitions
+        ]
+        response.topics.append(OffsetDeleteResponse.OffsetDeleteResponseTopic(name=topic.name, partitions=rows))
+    return response

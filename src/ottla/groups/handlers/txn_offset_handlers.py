@@ -1,0 +1,168 @@
+"""TxnOffsetCommit: positions that become real when the transaction of their producer commits.
+
+Zone: deterministic.
+
+Version notes. From version 3 on a member says who it is (KIP-447), so that one that has lost its partitions commits
+nothing. From version 5 on the group joins the transaction by itself (KIP-890); before, its coordinator is asked whether
+it has joined, for what comes late would open a transaction that nobody ends. Version 6 names topics by id, and knows
+GROUP_ID_NOT_FOUND (KIP-1319).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, Protocol
+
+from ottla.coordinator.shard import JournalProducer
+from ottla.errors import ApiError, ErrorCode
+from ottla.groups.commands import Commit, CommitPartition
+from ottla.groups.groups import Groups
+from ottla.groups.handlers.offset_handlers import codes_for
+from ottla.groups.records import Position
+from ottla.groups.topic_ids import TXN_COMMIT_BY_ID, fill_names, missing
+from ottla.requests import Context, Parts, handles
+from ottla.wire.apis import ApiKey
+from ottla.wire.messages import TxnOffsetCommitRequest, TxnOffsetCommitResponse
+
+ADDING_VERSION: Final = 5
+"""From here on the client leaves it to the broker to add the group to the transaction (transaction version 2)."""
+ABORTABLE_VERSION: Final = 4
+"""From here on clients know TRANSACTION_ABORTABLE."""
+_RETRIABLE: Final = (
+    ErrorCode.CONCURRENT_TRANSACTIONS,
+    ErrorCode.NETWORK_EXCEPTION,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+)
+"""Of the transaction's coordinator; the client would take them for the group's."""
+
+
+class TransactionVerification(Protocol):
+    """The coordinators of transactions, as far as groups have to ask them (KIP-890)."""
+
+    def open(
+        self,
+        transactional_id: str,
+        producer: JournalProducer,
+        partition: int,
+        adds: bool,
+        run: Callable[[ErrorCode], None],
+    ) -> None:
+        """Whether a producer may open a transaction in a partition of `__consumer_offsets`; `adds`: take it in.
+
+        `run` is called once; what is to be appended, is appended within the call.
+        """
+        ...
+
+
+class TxnOffsetHandlers:
+    """Positions of groups, as part of transactions."""
+
+    def __init__(self, groups: Groups, now_ms: Callable[[], int], transactions: TransactionVerification) -> None:
+        """`now_ms` gives the wall time."""
+        self._groups = groups
+        self._now_ms = now_ms
+        self._transactions = transactions
+
+    @handles(
+        ApiKey.TXN_OFFSET_COMMIT,
+        0,
+        6,
+        resource="Group",
+        operation="Read",
+        also=(("TransactionalId", "Write"), ("Topic", "Read")),
+        parts=Parts(cost_us=20, request=(("topics", "partitions"),), response=(("topics", "partitions"),)),
+    )
+    def txn_offset_commit(self, context: Context, request: TxnOffsetCommitRequest) -> None:
+        """Answered when the positions are committed in the log of groups, where they wait for the marker.
+
+        It also needs Write on the transactional id and Read on each topic.
+        """
+        version = context.api_version
+        by_id = version >= TXN_COMMIT_BY_ID
+        if by_id:
+            fill_names(request.topics, self._groups.topics)
+        items = list(self._items(request))
+        known = [item for item in items if self._exists(item)]
+
+        def send_response(outcome: Sequence[ErrorCode] | ApiError) -> None:
+            context.reply(_response(request, known, codes_for(outcome, len(known), by_id), by_id))
+
+        refused = _refusal(request)
+        if refused is not None or not known:
+            send_response(refused or [])
+            return
+        producer = JournalProducer(request.producer_id, request.producer_epoch)
+        commit = Commit(
+            send_response,
+            request.group_id,
+            request.generation_id_or_member_epoch,
+            request.member_id,
+            request.group_instance_id,
+            known,
+            producer,
+        )
+
+        def run(code: ErrorCode) -> None:
+            if code:
+                send_response(_not_in_transaction(code, version))
+            else:
+                self._groups.submit(commit)
+
+        partition = self._groups.partition_of(request.group_id)
+        self._transactions.open(request.transactional_id, producer, partition, version >= ADDING_VERSION, run)
+
+    def _items(self, request: TxnOffsetCommitRequest) -> Iterator[CommitPartition]:
+        now_ms = self._now_ms()
+        for topic in request.topics:
+            for each in topic.partitions:
+                metadata = each.committed_metadata or ""
+                position = Position(each.committed_offset, each.committed_leader_epoch, metadata, now_ms, -1)
+                yield CommitPartition(topic.name, each.partition_index, position)
+
+    def _exists(self, item: CommitPartition) -> bool:
+        return 0 <= item.partition < self._groups.topics.partitions(item.topic)
+
+
+def _not_in_transaction(code: ErrorCode, version: int) -> ApiError:
+    """The word of the transaction's coordinator, as clients of that version know it."""
+    if code in _RETRIABLE:
+        code = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    elif code is ErrorCode.PRODUCER_FENCED:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    elif code is ErrorCode.CLUSTER_AUTHORIZATION_FAILED or (
+        code is ErrorCode.TRANSACTION_ABORTABLE and version < ABORTABLE_VERSION
+    ):
+        code = ErrorCode.INVALID_TXN_STATE
+    return ApiError(code, "the group's offsets are not in the transaction")
+
+
+def _refusal(request: TxnOffsetCommitRequest) -> ApiError | None:
+    """What makes no sense whatever the group is."""
+    if not request.group_id:
+        return ApiError(ErrorCode.INVALID_GROUP_ID, "the group id is empty")
+    if not request.transactional_id:
+        return ApiError(ErrorCode.INVALID_REQUEST, "the transactional id is empty")
+    if request.producer_id < 0:
+        return ApiError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "there is no producer id below 0")
+    if request.producer_epoch < 0:
+        return ApiError(ErrorCode.INVALID_PRODUCER_EPOCH, "there is no epoch below 0")
+    return None
+
+
+def _response(
+    request: TxnOffsetCommitRequest, known: Sequence[CommitPartition], codes: Sequence[ErrorCode], by_id: bool
+) -> TxnOffsetCommitResponse:
+    by_place = {(item.topic, item.partition): code for item, code in zip(known, codes, strict=True)}
+    row = TxnOffsetCommitResponse.TxnOffsetCommitResponsePartition
+    response = TxnOffsetCommitResponse()
+    for topic in request.topics:
+        name, unknown = topic.name, missing(topic, by_id)
+        rows = [
+            row(partition_index=each.partition_index, error_code=by_place.get((name, each.partition_index), unknown))
+            for each in topic.partitions
+        ]
+        named = TxnOffsetCommitResponse.TxnOffsetCommitResponseTopic
+        response.topics.append(named(name=topic.name, topic_id=topic.topic_id, partitions=rows))
+    return response

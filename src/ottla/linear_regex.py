@@ -1,0 +1,439 @@
+"""Regular expressions of clients: matched in time that is bounded whatever they are.
+
+Zone: pure. The notation is that of RE2, as far as names need it: literals, `.`, classes, groups, alternatives, repeats,
+`^` and `$`, the flags i and s. Like there, nothing needs backtracking, so back references and look-around are no part
+of it; nor are here word boundaries and classes with names. A pattern becomes a program of limited size, which is run
+for all its branches at once; what was worked out for one name is kept for the next. What that may cost is the caller's
+to say.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+MAX_PATTERN: Final = 1000
+"""Characters of a pattern."""
+MAX_STEPS: Final = 500
+"""Steps of its program; a counted repeat is written out."""
+MAX_REPEAT: Final = 1000
+"""The highest count of a repeat, as in RE2."""
+MAX_DEPTH: Final = 50
+"""Groups within each other."""
+_KEPT: Final = 500
+"""Transitions that are kept; then all are worked out anew."""
+_LAST: Final = 0x10FFFF
+Range = tuple[int, int]
+_DIGITS: Final[tuple[Range, ...]] = ((0x30, 0x39),)
+_WORD: Final[tuple[Range, ...]] = ((0x30, 0x39), (0x41, 0x5A), (0x5F, 0x5F), (0x61, 0x7A))
+_SPACE: Final[tuple[Range, ...]] = ((0x09, 0x0A), (0x0C, 0x0D), (0x20, 0x20))
+_SHORT: Final = {"d": _DIGITS, "w": _WORD, "s": _SPACE}
+_CONTROL: Final = {"a": 7, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+
+
+class PatternError(ValueError):
+    """What is no pattern, or one that is too big."""
+
+
+class TooCostly(Exception):
+    """The work that was granted is done, and there are names left."""
+
+
+# -- what a pattern is made of -----------------------------------------------------------------------------------------
+
+
+class Chars(NamedTuple):
+    """One character out of these ranges of code points, which rise and do not touch."""
+
+    ranges: tuple[Range, ...]
+
+    def has(self, code: int) -> bool:
+        """Whether a character is one of them."""
+        at = bisect_right(self.ranges, (code, _LAST)) - 1
+        return at >= 0 and code <= self.ranges[at][1]
+
+
+class Edge(NamedTuple):
+    """The beginning of the text, or its end."""
+
+    is_end: bool
+
+
+class Sequel(NamedTuple):
+    """One after the other; without parts: nothing."""
+
+    parts: tuple[Node, ...]
+
+
+class Choice(NamedTuple):
+    """One of them."""
+
+    parts: tuple[Node, ...]
+
+
+class Repeat(NamedTuple):
+    """A part several times; `most` None: as often as you like."""
+
+    part: Node
+    least: int
+    most: int | None
+
+
+Node = Chars | Edge | Sequel | Choice | Repeat
+
+
+class _Parser:
+    """Reads one pattern, from the left."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.at = 0
+        self.depth = 0
+        self.folded = False
+        self.dot_all = False
+
+    def parse(self) -> Node:
+        node = self._choice()
+        if self.at < len(self.text):
+            raise PatternError(f"there is no ( for the ) at {self.at}")
+        return node
+
+    def _peek(self) -> str:
+        return self.text[self.at : self.at + 1]
+
+    def _next(self) -> str:
+        char = self._peek()
+        if not char:
+            raise PatternError("the pattern ends too early")
+        self.at += 1
+        return char
+
+    def _takes(self, expected: str) -> bool:
+        if self.text.startswith(expected, self.at):
+            self.at += len(expected)
+            return True
+        return False
+
+    def _choice(self) -> Node:
+        parts = [self._sequel()]
+        while self._takes("|"):
+            parts.append(self._sequel())
+        return parts[0] if len(parts) == 1 else Choice(tuple(parts))
+
+    def _sequel(self) -> Node:
+        parts: list[Node] = []
+        while self._peek() not in ("", "|", ")"):
+            atom = self._atom()
+            if atom is not None:
+                parts.append(self._repeated(atom))
+        return parts[0] if len(parts) == 1 else Sequel(tuple(parts))
+
+    def _repeated(self, atom: Node) -> Node:
+        bounds = self._bounds()
+        if bounds is None:
+            return atom
+        self._takes("?")  # the shortest match: the same names match
+        if self._bounds() is not None:
+            raise PatternError(f"a repeat of a repeat at {self.at}")
+        return Repeat(atom, *bounds)
+
+    def _bounds(self) -> tuple[int, int | None] | None:
+        for sign, bounds in (("*", (0, None)), ("+", (1, None)), ("?", (0, 1))):
+            if self._takes(sign):
+                return bounds
+        end = self.text.find("}", self.at)
+        if self._peek() != "{" or end < 0:
+            return None
+        low, comma, high = self.text[self.at + 1 : end].partition(",")
+        if not _is_number(low) or (high and not _is_number(high)):
+            return None  # a brace like any other character
+        self.at = end + 1
+        least = int(low)
+        most = int(high) if high else None if comma else least
+        if max(least, most or 0) > MAX_REPEAT or (most is not None and most < least):
+            raise PatternError(f"a repeat of {least} to {most} times")
+        return least, most
+
+    def _atom(self) -> Node | None:
+        char = self._next()
+        if char == "(":
+            return self._group()
+        if char == "[":
+            return self._class()
+        if char == ".":
+            return Chars(((0, _LAST),) if self.dot_all else _others([(10, 10)]))
+        if char in "^$":
+            return Edge(char == "$")
+        if char in "*+?":
+            raise PatternError(f"nothing to repeat at {self.at - 1}")
+        if char == "\\":
+            return self._escape()
+        return self._chars([(ord(char), ord(char))])
+
+    def _chars(self, ranges: Iterable[Range]) -> Chars:
+        ranges = list(ranges)
+        return Chars(_merged([*ranges, *_other_cases(ranges)] if self.folded else ranges))
+
+    def _group(self) -> Node | None:
+        """None: no group, but flags for what follows."""
+        before = self.folded, self.dot_all
+        if self._takes("?P<") or self._takes("?<"):
+            self._name()
+        elif self._takes("?") and self._flags():
+            return None
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise PatternError(f"more than {MAX_DEPTH} groups within each other")
+        node = self._choice()
+        if not self._takes(")"):
+            raise PatternError("there is no ) for a (")
+        self.depth -= 1
+        self.folded, self.dot_all = before
+        return node
+
+    def _name(self) -> None:
+        name, _, _ = self.text[self.at :].partition(">")
+        if not name.isidentifier() or not self.text.startswith(">", self.at + len(name)):
+            raise PatternError(f"no name of a group at {self.at}")
+        self.at += len(name) + 1
+
+    def _flags(self) -> bool:
+        """Whether they are for the rest of the group around, and no group of their own."""
+        on = True
+        while True:
+            char = self._next()
+            if char in ":)":
+                return char == ")"
+            if char == "-" and on:
+                on = False
+            elif char == "i":
+                self.folded = on
+            elif char == "s":
+                self.dot_all = on
+            else:
+                raise PatternError(f"a group of a kind that is not known at {self.at - 1}")
+
+    def _escape(self) -> Node | None:
+        char = self._next()
+        if char in "Az":
+            return Edge(char == "z")
+        if char == "Q":
+            quoted, _, rest = self.text[self.at :].partition("\\E")
+            self.text = self.text[: self.at] + "".join(map(_plain, quoted)) + rest
+            return None
+        return self._chars(self._escaped(char))
+
+    def _escaped(self, char: str) -> Sequence[Range]:
+        """What stands behind a backslash, in a class or outside."""
+        if char.lower() in _SHORT:
+            ranges = _SHORT[char.lower()]
+            return ranges if char.islower() else _others(ranges)
+        if char == "x":
+            code = self._code()
+        elif char in _CONTROL:
+            code = _CONTROL[char]
+        elif char.isascii() and not char.isalnum():
+            code = ord(char)
+        else:
+            raise PatternError(f"an escape that is not known at {self.at - 1}")
+        return [(code, code)]
+
+    def _code(self) -> int:
+        if self._takes("{"):
+            digits, _, _ = self.text[self.at :].partition("}")
+            self.at += len(digits) + 1
+        else:
+            digits = self.text[self.at : self.at + 2]
+            self.at += 2
+        try:
+            code = int(digits, 16) if digits.isalnum() else -1
+        except ValueError:
+            code = -1
+        if not 0 <= code <= _LAST or self.at > len(self.text):
+            raise PatternError("a character's number that is none")
+        return code
+
+    def _class(self) -> Node:
+        negated = self._takes("^")
+        ranges = list(self._member())
+        while not self._takes("]"):
+            ranges += self._member()
+        chars = self._chars(ranges)
+        return Chars(_others(chars.ranges)) if negated else chars
+
+    def _member(self) -> Sequence[Range]:
+        if self._takes("[:"):
+            raise PatternError(f"a class with a name at {self.at}")
+        low = self._class_char()
+        if len(low) != 1 or low[0][0] != low[0][1] or self._peek() != "-" or self.text[self.at + 1 :][:1] in ("]", ""):
+            return low
+        self.at += 1
+        high = self._class_char()
+        if len(high) != 1 or high[0][0] != high[0][1] or high[0][0] < low[0][0]:
+            raise PatternError(f"a range that runs backwards at {self.at}")
+        return [(low[0][0], high[0][0])]
+
+    def _class_char(self) -> Sequence[Range]:
+        char = self._next()
+        return self._escaped(self._next()) if char == "\\" else [(ord(char), ord(char))]
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5
+
+
+def _plain(char: str) -> str:
+    """A character that is to mean nothing else."""
+    return f"\\{char}" if char.isascii() and not char.isalnum() else char
+
+
+def _other_cases(ranges: Sequence[Range]) -> list[Range]:
+    """The other case of the letters in the ranges: of ASCII, and of single characters."""
+    codes = {code for first, last in ranges for code in range(max(first, 0x41), min(last, 0x7A) + 1)}
+    codes |= {first for first, last in ranges if first == last}
+    forms = {form for code in codes for form in (chr(code).lower(), chr(code).upper()) if len(form) == 1}
+    return [(ord(form), ord(form)) for form in forms]
+
+
+def _merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """The same code points in ranges that rise and do not touch."""
+    found: list[Range] = []
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1] + 1:
+            found[-1] = (found[-1][0], max(found[-1][1], last))
+        else:
+            found.append((first, last))
+    return tuple(found)
+
+
+def _others(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """All code points that are not in them."""
+    found, start = [], 0
+    for first, last in _merged(ranges):
+        if first > start:
+            found.append((start, first - 1))
+        start = last + 1
+    return (*found, (start, _LAST)) if start <= _LAST else tuple(found)
+
+
+# -- the program -------------------------------------------------------------------------------------------------------
+
+
+class _Fork(NamedTuple):
+    """Goes on in several places at once."""
+
+    places: tuple[int, ...]
+
+
+_Step = Chars | Edge | _Fork | None
+"""None: the end. Characters and edges go on with the step behind them."""
+
+
+class _Program:
+    """Straightened out: written from the back, so that every step knows what comes behind it."""
+
+    def __init__(self) -> None:
+        self.steps: list[_Step] = [None]
+        self.then: list[int] = [0]
+
+    def _add(self, step: _Step, then: int) -> int:
+        if len(self.steps) >= MAX_STEPS:
+            raise PatternError(f"a program of more than {MAX_STEPS} steps")
+        self.steps.append(step)
+        self.then.append(then)
+        return len(self.steps) - 1
+
+    def write(self, node: Node, then: int) -> int:
+        """Where the node begins, if `then` follows it."""
+        if isinstance(node, Chars | Edge):
+            return self._add(node, then)
+        if isinstance(node, Sequel):
+            for part in reversed(node.parts):
+                then = self.write(part, then)
+            return then
+        if isinstance(node, Choice):
+            return self._add(_Fork(tuple(self.write(part, then) for part in node.parts)), then)
+        return self._repeat(node, then)
+
+    def _repeat(self, node: Repeat, then: int) -> int:
+        if node.most is None:
+            fork = self._add(_Fork(()), then)
+            self.steps[fork] = _Fork((self.write(node.part, fork), then))
+            then = fork
+        else:
+            for _ in range(node.most - node.least):
+                then = self._add(_Fork((self.write(node.part, then), then)), then)
+        for _ in range(node.least):
+            begin = self.write(node.part, then)
+            if begin == then:
+                break  # nothing, however often
+            then = begin
+        return then
+
+
+class Pattern:
+    """A pattern that whole names match or do not."""
+
+    def __init__(self, text: str) -> None:
+        """Raises PatternError."""
+        if len(text) > MAX_PATTERN:
+            raise PatternError(f"more than {MAX_PATTERN} characters")
+        program = _Program()
+        self._start = program.write(_Parser(text).parse(), 0)
+        self._steps, self._then = program.steps, program.then
+        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self._sets: dict[frozenset[int], frozenset[int]] = {}
+        """Each set once, so that looking one up does not compare its elements."""
+        self.allowance = 0
+        """Steps that may still be taken."""
+        self._begin = self._reached({self._start}, at_begin=True, at_end=False)
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name matches. Raises TooCostly when the allowance is used up."""
+        places = self._begin if name else self._reached({self._start}, at_begin=True, at_end=True)
+        for at, char in enumerate(name):
+            if not places:
+                return False
+            self._spend(1)
+            key = (places, char if at < len(name) - 1 else f"{char}$")
+            known = self._known.get(key)
+            if known is None:
+                known = self._follow_places(places, char, at == len(name) - 1)
+                if len(self._known) >= _KEPT:
+                    self._known.clear()
+                    self._sets.clear()
+                self._known[key] = known = self._sets.setdefault(known, known)
+            places = known
+        return 0 in places
+
+    def _spend(self, steps: int) -> None:
+        self.allowance -= steps
+        if self.allowance < 0:
+            raise TooCostly
+
+    def _follow_places(self, places: frozenset[int], char: str, at_end: bool) -> frozenset[int]:
+        self._spend(len(places))
+        code, found = ord(char), set()
+        for place in places:
+            step = self._steps[place]
+            if isinstance(step, Chars) and step.has(code):
+                found.add(self._then[place])
+        return self._reached(found, at_begin=False, at_end=at_end)
+
+    def _reached(self, places: set[int], *, at_begin: bool, at_end: bool) -> frozenset[int]:
+        """The steps that wait for a character, and the end, from these places on."""
+        found, left = set(places), list(places)
+        while left:
+            self.allowance -= 1
+            place = left.pop()
+            step = self._steps[place]
+            if isinstance(step, _Fork):
+                new = set(step.places) - found
+            elif isinstance(step, Edge) and (at_end if step.is_end else at_begin):
+                new = {self._then[place]} - found
+            else:
+                continue
+            found |= new
+            left += new
+        return frozenset(place for place in found if not isinstance(self._steps[place], _Fork | Edge))

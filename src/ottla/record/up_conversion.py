@@ -1,0 +1,62 @@
+"""Messages of formats v0 and v1 as record batches of v2, at the offsets that they have: for the cleaner.
+
+Zone: pure. Who rewrites a log anyway writes what today's format says: a delete horizon has no place in an old message.
+Plain messages that lie behind each other become one batch together, so that a log does not grow by it; a wrapper
+becomes one batch in its codec. Batches of v2 stay, byte for byte.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Final
+
+from ottla.record.batch import LOG_OVERHEAD, MAGIC_V2, TIMESTAMP_TYPE, Record, encode_batch
+from ottla.record.errors import CorruptRecord
+from ottla.record.log_entries import checksum, covered_from, entries_of, is_wrapper, records_at
+from ottla.record.validation import HeaderTuple
+
+TOGETHER: Final = 16 * 1024
+"""Bytes of plain messages that become one batch; one of them may be larger."""
+_Run = tuple[bool, int, int, int]
+
+
+def modernized(chunk: bytes, max_bytes: int) -> bytes:
+    """The entries of a chunk as batches of v2; wrappers expand to at most `max_bytes` each.
+
+    A job for workers. Raises CorruptRecord, also for a checksum of an old message that is wrong.
+    """
+    return b"".join(_run(chunk, run, list(found), max_bytes) for run, found in groupby(_entries(chunk), lambda e: e[0]))
+
+
+def _entries(chunk: bytes) -> Iterator[tuple[_Run, int, HeaderTuple]]:
+    """(what must be equal in a batch, position, header) of each entry."""
+    size, number = 0, 0
+    for at, header in entries_of(chunk):
+        alone = header[3] == MAGIC_V2 or is_wrapper(header)
+        size += header[1] + LOG_OVERHEAD
+        if alone or size > TOGETHER:
+            size, number = header[1] + LOG_OVERHEAD, number + 1
+        append_time = bool(header[5] & TIMESTAMP_TYPE)
+        yield (append_time, header[8] if append_time else 0, header[3], number), at, header
+        number += alone
+
+
+def _run(chunk: bytes, run: _Run, found: list[tuple[_Run, int, HeaderTuple]], max_bytes: int) -> bytes:
+    _, at, header = found[0]
+    if header[3] == MAGIC_V2:
+        assert len(found) == 1, "batches stand alone"
+        return chunk[at : at + header[1] + LOG_OVERHEAD]
+    records: list[Record] = []
+    for _, pos, each in found:
+        end = pos + each[1] + LOG_OVERHEAD
+        if checksum(each, memoryview(chunk)[pos + covered_from(each) : end]) != each[4]:
+            raise CorruptRecord(f"the message at offset {each[0]} does not match its checksum")
+        records += records_at(chunk, pos, max_bytes=max_bytes)
+    if not records:
+        raise CorruptRecord(f"the wrapper message at offset {header[0]} is empty")
+    base, last = records[0].offset, max(records[-1].offset, found[-1][2][0])
+    codec = header[5] & 7
+    return bytes(
+        encode_batch(records, base_offset=base, codec=codec, timestamp_type=run[0], last_offset_delta=last - base)
+    )

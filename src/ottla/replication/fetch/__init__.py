@@ -1,0 +1,4 @@
+"""Fetch: sessions, reads and responses for consumers and followers.
+
+Zone: deterministic.
+"""

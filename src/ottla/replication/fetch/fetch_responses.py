@@ -1,0 +1,143 @@
+"""What a Fetch is answered. The rare answers (logs that part, leaders that are elsewhere) are the compiled codec's.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.errors import ErrorCode
+from ottla.replication.fetch.fetch_reading import NO_REPLICA
+from ottla.replication.fetch.fetch_session import FetchPartition, Row, as_of_now, worth_telling
+from ottla.replication.leaders import Leaders, current_leader
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.seams import Part
+from ottla.wire.codec import encode
+from ottla.wire.messages import FetchResponse
+
+if TYPE_CHECKING:
+    from ottla.replication.fetch.fetch import PendingFetch
+
+LEADER_VERSION: Final = 16
+"""From here on an answer says where the leader is (KIP-951)."""
+_TOPIC_ID_VERSION: Final = 13
+MOVED: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+_BEFORE_TAGS: Final = 11
+"""Bytes of an answer without topics before its tags: throttle time, error, session, no topics."""
+
+LeaderHint = tuple[FetchPartition, Row]
+
+
+FetchResponses = Sequence[tuple[Any, bytes, Collection[Row]]]
+"""(name, id, rows) of each topic."""
+
+
+def leader_hints(
+    pending: PendingFetch, partitions: Iterable[FetchPartition], told: list[LeaderHint]
+) -> tuple[FetchResponses, bool]:
+    """What a reader is told of these partitions, and whether the hand-written encoder cannot say it.
+
+    The rows that it is told are added to `told`, and its session remembers them. Hot.
+    """
+    session, version = pending.session, pending.version
+    dirty = session.dirty
+    topics: list[tuple[Any, bytes, list[Row]]] = []
+    rows: list[Row] = []
+    last: Any = None
+    by_id, rare = version >= _TOPIC_ID_VERSION, False
+    for each in partitions:
+        row = each.row
+        assert row is not None, "every partition that was touched has something to say"
+        if pending.replica_id != NO_REPLICA:
+            row = as_of_now(each, row)
+            if 0 <= row[2] < each.fetch_offset:
+                session.unsaid[each] = None
+        if not pending.full and not worth_telling(each, row):
+            continue
+        if each.topic != last:
+            last = each.topic
+            rows = []
+            topics.append(("", last, rows) if by_id else (last, bytes(16), rows))
+        rows.append(row)
+        told.append((each, row))
+        rare = rare or each.diverging is not None or (row[1] in MOVED and version >= LEADER_VERSION)
+        each.told_high_watermark = row[2]
+        each.told_log_start = row[4]
+        if each.region is not None:  # it comes last next time, so that none starves
+            each.region = None
+            dirty.pop(each, None)  # it is not there when the session was closed meanwhile
+            dirty[each] = None
+    return topics, rare
+
+
+def rare_answer(
+    told: Sequence[LeaderHint],
+    version: int,
+    session_id: int,
+    hosted: PartitionRegistry,
+    leaders: Leaders,
+    listener: str,
+) -> list[Part]:
+    """The body of an answer with diverging epochs, current leaders and their addresses."""
+    nodes: dict[int, None] = {}
+    response = rare_topics(told, version, hosted, leaders, nodes)
+    response.session_id = session_id
+    response.node_endpoints = _endpoints(nodes, leaders, listener)
+    return encode(response, version)
+
+
+def rare_topics(
+    told: Sequence[LeaderHint], version: int, hosted: PartitionRegistry, leaders: Leaders, nodes: dict[int, None]
+) -> FetchResponse:
+    """An answer without its addresses: `nodes` gets the brokers whose addresses it needs."""
+    response = FetchResponse()
+    by_id = version >= _TOPIC_ID_VERSION
+    topics: Any = hosted.by_id if by_id else hosted.by_name
+    last: Any = None
+    for each, row in told:
+        if each.topic != last:
+            last = each.topic
+            named = {"topic_id": last} if by_id else {"topic": last}
+            response.responses.append(FetchResponse.FetchableTopicResponse(**named))
+        data = _partition(each, row)
+        if version >= LEADER_VERSION and row[1] in MOVED:
+            found = current_leader(topics, leaders, each.topic, each.index)
+            if found is not None:
+                data.current_leader = FetchResponse.LeaderIdAndEpoch(
+                    leader_id=found.leader, leader_epoch=found.leader_epoch
+                )
+                nodes[found.leader] = None
+        response.responses[-1].partitions.append(data)
+    return response
+
+
+def tail_with(nodes: Iterable[int], version: int, leaders: Leaders, listener: str) -> bytes:
+    """The tags of an answer, from version 12 on: the addresses of these brokers."""
+    response = FetchResponse(node_endpoints=_endpoints(nodes, leaders, listener))
+    return b"".join(bytes(part) for part in encode(response, version))[_BEFORE_TAGS:]  # type: ignore[arg-type]
+
+
+def _endpoints(nodes: Iterable[int], leaders: Leaders, listener: str) -> list[FetchResponse.NodeEndpoint]:
+    found = (leaders.address(node, listener) for node in nodes)
+    return [FetchResponse.NodeEndpoint(**at._asdict()) for at in found if at is not None]
+
+
+def _partition(each: FetchPartition, row: Row) -> FetchResponse.PartitionData:
+    index, error, mark, stable, start, aborted, preferred, records = row
+    data = FetchResponse.PartitionData(partition_index=index, error_code=error, high_watermark=mark)
+    data.last_stable_offset, data.log_start_offset = stable, start
+    data.preferred_read_replica, data.records = preferred, records
+    if aborted is not None:
+        data.aborted_transactions = [
+            FetchResponse.AbortedTransaction(producer_id=producer, first_offset=first) for producer, first in aborted
+        ]
+    else:
+        data.aborted_transactions = []
+    if each.diverging is not None:
+        data.diverging_epoch = FetchResponse.EpochEndOffset(
+            epoch=each.diverging.epoch, end_offset=each.diverging.end_offset
+        )
+    return data

@@ -1,0 +1,252 @@
+"""A Fetch of many partitions, in slices: no turn decodes, reads or answers more than MANY of them.
+
+Zone: deterministic. Partitions that this broker does not host are answered with an error while the request is decoded,
+and kept as bytes of the answer. A small request reads in slices, too, when its session has many partitions with news,
+and any answer about many partitions is made in slices. A large request waits for its first byte only, so that its
+partitions are not read again and again. A request that names partitions which are not here gets no session; a session
+that it continues ends with FETCH_SESSION_ID_NOT_FOUND, and the reader begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.fetch.down_conversion import ANSWER_MAX, V2_VERSION
+from ottla.replication.fetch.fetch_reading import NO_RECORDS, NO_REPLICA
+from ottla.replication.fetch.fetch_responses import LeaderHint, leader_hints, rare_topics, tail_with
+from ottla.replication.fetch.fetch_session import (
+    FINAL_EPOCH,
+    INITIAL_EPOCH,
+    NO_SESSION,
+    FetchSession,
+    Key,
+    RequestedPartition,
+    Row,
+)
+from ottla.replication.fetch.sessionless_fetch import READ_COMMITTED, SessionlessFetch, reading_for
+from ottla.replication.leaders import missing
+from ottla.requests import Steps
+from ottla.seams import Slot
+from ottla.wire.codec import encode
+from ottla.wire.hot import FetchRequest
+from ottla.wire.many_partitions import FetchPieces, FetchWalk, read_chunks
+
+if TYPE_CHECKING:
+    from ottla.replication.fetch.fetch import FetchHandler, PendingFetch
+
+LARGE: Final = 32 * 1024
+"""Bytes of a request from which on it is handled in slices: 1,000 partitions, or 2,000 of old versions."""
+SLICE: Final = 500
+"""Partitions of a slice."""
+MANY: Final = 1_000
+"""Partitions of a session that are looked at, or answered, in one turn."""
+_DECODE_US: Final = 1_000
+_READ_US: Final = 2_500
+_ANSWER_US: Final = 2_500
+_AT_ONCE_US: Final = 2_500
+_ERROR_VERSION: Final = 7
+_TOPIC_ID_VERSION: Final = 13
+
+
+class LargeFetch:
+    """One request, until it is answered or waits."""
+
+    def __init__(
+        self, handler: FetchHandler, slot: Slot, version: int, correlation_id: int, frame: memoryview, pos: int
+    ) -> None:
+        self._handler = handler
+        self._slot = slot
+        self._version = version
+        self._correlation_id = correlation_id
+        self._frame = frame
+        self._pos = pos
+        self._by_id = version >= _TOPIC_ID_VERSION
+        self._topics: Any = handler.hosted.by_id if self._by_id else handler.hosted.by_name
+        self._reading: SessionlessFetch | None = None
+        self._runs: list[list[RequestedPartition]] = []
+        """What was read at once, as long as all of it can be."""
+        self._found = FetchPieces(version)
+        self._asked: dict[Key, RequestedPartition] = {}
+        self._forgotten: dict[Key, None] = {}
+        self._unknown: FetchPieces | None = None
+
+    def steps(self) -> Steps:
+        """Answers by itself. Raises MalformedMessage before anything was changed."""
+        walk = FetchWalk(self._version, self._frame, self._pos)
+        if walk.session_epoch == FINAL_EPOCH and self._handler.selector is None:
+            self._reading = reading_for(self._version, self._request(walk), self._handler.hosted)
+        yield from self._decode(walk)
+        request = self._request(walk)
+        if self._reading is not None:
+            if self._answers_at_once(self._reading, request):
+                return None
+            yield from self._sort_read()
+        try:
+            session, full = yield from self._session_for(request)
+        except ApiError as error:
+            self._refuse(error.as_value())
+            return None
+        pending = self._handler.new_pending(self._slot, self._version, self._correlation_id, session, full)
+        self._set_up(pending, request)
+        self._handler.waiting[self._slot.peer] = pending  # a connection that ends abandons it from now on
+        yield from read_many(self._handler, pending, request.max_wait_ms)
+        return None
+
+    def _answers_at_once(self, reading: SessionlessFetch, request: FetchRequest) -> bool:
+        """Answer without a session, where there is something to read and nothing unusual."""
+        if request.replica_id > NO_REPLICA or (not reading.bytes_read and request.max_wait_ms > 0):
+            return False
+        reading.count_bytes()
+        self._handler.send_body(self._slot, self._version, self._correlation_id, self._found.body(NO_SESSION))
+        return True
+
+    def _decode(self, walk: FetchWalk) -> Iterator[int]:
+        read = 0
+        for run in walk.runs(SLICE):
+            if run:
+                yield from self._take(run)
+            read += len(run) + 1
+            if read > SLICE:
+                read = 0
+                yield _DECODE_US if self._reading is None else _AT_ONCE_US
+        session = self._handler.sessions.get(walk.session_id)
+        for keys in read_chunks(walk.forgotten(), SLICE):
+            if session is not None:
+                self._forgotten.update(dict.fromkeys(key for key in keys if key in session.partitions))
+            yield _DECODE_US
+
+    def _take(self, run: list[RequestedPartition]) -> Iterator[int]:
+        """Read partitions of one topic while they are decoded; once that cannot be done, keep what is asked of them."""
+        if self._reading is None:
+            self._sort(run)
+            return
+        self._runs.append(run)
+        found = self._reading.read(run)
+        if found is not None:
+            self._found.add(found)
+        else:
+            yield from self._sort_read()
+
+    def _sort_read(self) -> Iterator[int]:
+        """Begin again with a session, which can do what is unusual."""
+        self._reading = None
+        self._found = FetchPieces(self._version)
+        runs, self._runs = self._runs, []
+        for run in runs:
+            self._sort(run)
+            yield _DECODE_US
+
+    def _sort(self, run: list[RequestedPartition]) -> None:
+        """Keep what is asked of partitions of one topic that are here, and answer the others."""
+        name = run[0][0]
+        topic = self._topics.get(name)
+        here: Container[int] = () if topic is None else topic.partitions
+        self._asked.update([((name, each[1]), each) for each in run if each[1] in here])
+        rows: list[Row] = [
+            (each[1], missing(self._handler.leaders, name, each[1]).code, -1, -1, -1, None, -1, NO_RECORDS)
+            for each in run
+            if each[1] not in here
+        ]
+        if rows:
+            self._unknown = self._unknown or FetchPieces(self._version)
+            self._unknown.add([("", name, rows) if self._by_id else (name, bytes(16), rows)])
+            if topic is not None:
+                topic.failed_fetches += len(rows)
+
+    def _request(self, walk: FetchWalk) -> FetchRequest:
+        waits = (walk.max_wait_ms, walk.min_bytes, walk.max_bytes, walk.isolation_level)
+        session = (walk.session_id, walk.session_epoch)
+        return FetchRequest(walk.replica_id, *waits, *session, [], [], walk.rack_id, walk.replica_epoch)
+
+    def _session_for(self, request: FetchRequest) -> Generator[int, None, tuple[FetchSession, bool]]:
+        """The session, and whether the answer is a full one; its partitions come slice by slice. Raises ApiError."""
+        sessions, session_id, epoch = self._handler.sessions, request.session_id, request.session_epoch
+        of_replica = request.replica_id > NO_REPLICA
+        if of_replica and not self._handler.is_broker(self._slot.peer):
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only brokers fetch as replicas")
+        if self._unknown is not None:
+            if epoch not in (FINAL_EPOCH, INITIAL_EPOCH):
+                sessions.close(session_id)
+                raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, "too many partitions of it are not here")
+            epoch = FINAL_EPOCH
+        asked = list(reversed(self._asked.values()))
+        self._asked.clear()
+        first = _pop_chunk(asked)
+        session, full = sessions.session_for(session_id, epoch, first, self._forgotten, self._by_id, of_replica)
+        while chunk := _pop_chunk(asked):
+            yield _READ_US
+            session.update(chunk, ())
+        return session, full
+
+    def _set_up(self, pending: PendingFetch, request: FetchRequest) -> None:
+        pending.unknown = self._unknown
+        pending.committed = request.isolation_level == READ_COMMITTED
+        pending.min_bytes = min(request.min_bytes, request.max_bytes, 1) if request.max_wait_ms > 0 else 0
+        pending.max_bytes = request.max_bytes
+        if self._version < V2_VERSION:
+            pending.max_bytes = min(request.max_bytes, ANSWER_MAX)
+            pending.session.dirty = self._handler.lowerings.rotated(pending.session.dirty)
+        if request.replica_id > NO_REPLICA:
+            self._handler.for_replica(pending, request)
+        elif self._handler.selector is not None:
+            pending.rack = request.rack_id
+
+    def _refuse(self, error: ApiError) -> None:
+        if self._version < _ERROR_VERSION:  # its answer has no place for an error of the whole request
+            self._handler.close(self._slot, error)
+        else:
+            self._handler.send(self._slot, self._version, self._correlation_id, [], error.code, 0)
+
+
+def read_many(handler: FetchHandler, pending: PendingFetch, max_wait_ms: int) -> Steps:
+    """Look at every partition that may have something, then answer, or wait as any other Fetch."""
+    try:
+        dirty = iter(list(pending.session.dirty))
+        while chunk := list(islice(dirty, SLICE)):
+            handler.look_at(pending, chunk)
+            yield _READ_US
+        if pending.unknown is not None:
+            pending.settled = True
+        if pending.settled or (not pending.cold and pending.bytes_read >= pending.min_bytes):
+            pending.completed = True
+            handler.send_response(pending)
+        else:
+            handler.start(pending, max_wait_ms)
+    except Exception as error:  # noqa: BLE001  # reading changes nothing, and the session goes
+        handler.fail_request(pending, error)
+    return None
+
+
+def answer_many(handler: FetchHandler, pending: PendingFetch) -> Steps:
+    """Answer slice by slice. Of partitions that are not here the answer names no current leaders."""
+    session, version = pending.session, pending.version
+    pieces = pending.unknown or FetchPieces(version)
+    nodes: dict[int, None] = {}
+    partitions = iter(list(session.partitions.values() if pending.full else pending.touched))
+    try:
+        while chunk := list(islice(partitions, SLICE)):
+            told: list[LeaderHint] = []
+            topics, rare = leader_hints(pending, chunk, told)
+            if rare:
+                response = rare_topics(told, version, handler.hosted, handler.leaders, nodes)
+                pieces.add_encoded(encode(response, version), len(response.responses))
+            else:
+                pieces.add(topics)
+            yield _ANSWER_US
+    except Exception as error:  # noqa: BLE001  # an answer changes nothing but the session, which goes
+        handler.fail_request(pending, error)
+        return None
+    finally:
+        if not session.session_id or session.closed:
+            session.release()
+    tail = tail_with(nodes, version, handler.leaders, pending.slot.peer.listener) if nodes else b"\0"
+    handler.send_body(pending.slot, version, pending.correlation_id, pieces.body(session.session_id, tail))
+    return None
+
+
+def _pop_chunk(asked: list[RequestedPartition]) -> list[RequestedPartition]:
+    """Take the next slice off the end, so that nothing is there twice."""
+    return [asked.pop() for _ in range(min(SLICE, len(asked)))]

@@ -1,0 +1,51 @@
+"""What all fetchers of a broker share: their settings, and what they call.
+
+Zone: deterministic. Values and references only; what is done with them is the fetcher's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ottla.broker_client import BrokerClient
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.control import ControlFence
+from ottla.replication.follower.leader_requests import LeaderRequests
+from ottla.replication.partition.partition import Partition
+from ottla.replication.safeguards import ReplicationSafeguards
+from ottla.replication.throttle import Throttle
+from ottla.seams import Clock
+
+
+class FetchSettings(NamedTuple):
+    """How this broker fetches. Times in ms, sizes in bytes; the keys are replica.*."""
+
+    max_bytes: int
+    """replica.fetch.max.bytes, of one partition."""
+    response_max_bytes: int
+    wait_max_ms: int
+    min_bytes: int
+    backoff_ms: int
+    """replica.fetch.backoff.ms: the longest wait after an error."""
+    socket_timeout_ms: int
+    version: int
+    """Of Fetch."""
+
+
+class FetcherContext(NamedTuple):
+    """What all fetchers of a broker share."""
+
+    settings: FetchSettings
+    clock: Clock
+    peers: BrokerClient
+    purgatory: Purgatory
+    fence: ControlFence
+    questions: LeaderRequests
+    throttle: Throttle
+    safeguards: ReplicationSafeguards
+    later: Callable[[Callable[[], None]], None]
+    gave_up: Callable[[Partition], None]
+    """A partition is fetched no more until the controller says something new about it."""
+    heard: Callable[[int, bool], None]
+    """A leader that answered does not any more (False), or one that did not does (True)."""

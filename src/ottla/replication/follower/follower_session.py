@@ -1,0 +1,107 @@
+"""The follower's half of an incremental fetch session (KIP-227): what the leader knows already is not said again.
+
+Zone: pure. A machine of two tables and a number: what is wanted and what the leader was told in; the next request out.
+Nothing here sends, waits, or knows a log.
+
+    full request (epoch 0) → answer with a session id → incremental requests (epoch 1, 2, …) with changes only
+    an answer without a session, a refused one, or none at all → full request, which closes the old session
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla.errors import ErrorCode
+from ottla.wire.hot_fetch import Forgotten, Wanted
+
+INITIAL_EPOCH: Final = 0
+_EPOCH_MAX: Final = 2**31 - 1
+_NO_SESSION: Final = 0
+
+Key = tuple[str | bytes, int]
+"""(topic name, or topic id from v13; partition)"""
+SESSION_ERRORS: Final = (
+    ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+    ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+)
+"""The session is over, nothing else is wrong: begin a new one at once."""
+
+
+class Ask(NamedTuple):
+    """What the next request says."""
+
+    session_id: int
+    epoch: int
+    wanted: list[Wanted]
+    forgotten: list[Forgotten]
+
+
+class FollowerSession:
+    """One follower's session with one leader."""
+
+    __slots__ = ("_changed", "_forgotten", "_told", "_wanted", "epoch", "session_id")
+
+    def __init__(self) -> None:
+        self.session_id = _NO_SESSION
+        self.epoch = INITIAL_EPOCH
+        """Of the next request."""
+        self._wanted: dict[Key, Wanted] = {}
+        self._changed: dict[Key, None] = {}
+        """Wanted partitions of which the leader does not know the present row."""
+        self._told: dict[Key, None] = {}
+        """Partitions that the leader has in its session."""
+        self._forgotten: dict[Key, None] = {}
+        """Those of them that are not wanted any more."""
+
+    def __len__(self) -> int:
+        return len(self._wanted)
+
+    def want(self, row: Wanted) -> None:
+        """Fetch a partition, or fetch it from another position than before."""
+        key = row[:2]
+        if self._wanted.get(key) != row:
+            self._wanted[key] = row
+            self._changed[key] = None
+            self._forgotten.pop(key, None)
+
+    def drop(self, key: Key) -> None:
+        """Do not fetch a partition (for now); fine if it was not wanted."""
+        if self._wanted.pop(key, None) is not None:
+            self._changed.pop(key, None)
+            if key in self._told:
+                self._forgotten[key] = None
+
+    def knows(self, key: Key) -> bool:
+        """Whether the leader was told of a partition as it is wanted now: then its answer is about that."""
+        return key in self._told and key not in self._changed
+
+    def next_ask(self) -> Ask:
+        """The next request. The machine waits for `on_response` or `on_lost` after this."""
+        if self.epoch == INITIAL_EPOCH:
+            ask = Ask(self.session_id, INITIAL_EPOCH, list(self._wanted.values()), [])
+            self._told = dict.fromkeys(self._wanted)
+        else:
+            wanted = self._wanted
+            ask = Ask(self.session_id, self.epoch, [wanted[key] for key in self._changed], list(self._forgotten))
+            self._told.update(self._changed)
+            for key in self._forgotten:
+                del self._told[key]
+        self._changed.clear()
+        self._forgotten.clear()
+        return ask
+
+    def on_response(self, error: int, session_id: int) -> None:
+        """The answer to the last request: its top-level error, and its session id."""
+        if error or session_id == _NO_SESSION:
+            self.on_lost()
+        elif self.epoch == INITIAL_EPOCH:
+            self.session_id, self.epoch = session_id, 1
+        elif session_id != self.session_id:
+            self.on_lost()
+        else:
+            self.epoch = self.epoch + 1 if self.epoch < _EPOCH_MAX else 1
+
+    def on_lost(self) -> None:
+        """No answer, or none of this session: the next request is a full one, and closes what the leader may keep."""
+        self.epoch = INITIAL_EPOCH

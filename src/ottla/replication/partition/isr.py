@@ -1,0 +1,346 @@
+"""A leader's followers and its ISR: who is in it, who may be by now, and what the controller is asked.
+
+Zone: deterministic. Keeps the values of `state` for one partition while it is led here; logs, watchers and the high
+watermark itself are the partition's.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, Protocol
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition.replica_state import (
+    NEVER,
+    IsrOutcome,
+    IsrProposal,
+    PartitionState,
+    Replica,
+    after_fetch,
+    is_caught_up,
+    maximal_isr,
+    may_join,
+)
+from ottla.storage.log_files import UNBOUNDED
+from ottla.types import NO_EPOCH
+
+_UNKNOWN: Final = Replica()
+_PATIENCE_NS: Final = 500_000_000
+"""Between a refused joining and the next proposal of one."""
+
+
+_AWAITS_STATE: Final = frozenset(
+    {
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.INVALID_UPDATE_VERSION,
+        ErrorCode.NEW_LEADER_ELECTED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.INVALID_REQUEST,
+    }
+)
+"""Refusals after which the controller sends a newer state: until then nothing is proposed."""
+_NOT_DONE: Final = frozenset({ErrorCode.OPERATION_NOT_ATTEMPTED, ErrorCode.INELIGIBLE_REPLICA})
+
+
+class ProposalVerdict(Enum):
+    """What an answer of the controller means."""
+
+    NOTHING = 1
+    """The partition goes on as before; a proposal that waits for a newer state still counts."""
+    CHANGED = 2
+    """The ISR, or who counts for the high watermark, is another."""
+    AGAIN = 3
+    """It may have been carried out: it still counts, and is to be proposed once more."""
+
+
+class FetchProgress(Enum):
+    """What a fetch brought to light."""
+
+    NONE = 1
+    START = 2
+    """The follower's log begins somewhere else; its end holds nothing back."""
+    END = 3
+    """The high watermark may move."""
+
+
+class FollowerContact(Protocol):
+    """A partition in a follower's fetch session: a fetch that does not name it is a fetch of it all the same."""
+
+    @property
+    def used_ns(self) -> int:
+        """Time of its latest request."""
+        ...
+
+    @property
+    def previous_ns(self) -> int:
+        """Time of the request before."""
+        ...
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the session still has the partition: a replica takes out what it does not follow here any more."""
+        ...
+
+    def replaced(self) -> None:
+        """A fetch of another session came after: if that one was late, this one has to say again where it is."""
+        ...
+
+
+class InSyncReplicas:
+    """The followers of one partition that is led here."""
+
+    __slots__ = (
+        "_contacts",
+        "_eager",
+        "_join_from_ns",
+        "_node_id",
+        "_safeguards",
+        "_shared",
+        "_tried",
+        "_was_refused",
+        "cleaned",
+        "counted",
+        "epoch_start",
+        "isr",
+        "leader_epoch",
+        "partition_epoch",
+        "proposed",
+        "replicas",
+    )
+
+    def __init__(self, node_id: int, shared: PartitionContext) -> None:
+        self._node_id = node_id
+        self._shared = shared
+        self._safeguards = shared.safeguards
+        self.isr: tuple[int, ...] = ()
+        """As the controller has confirmed it."""
+        self.replicas: dict[int, Replica] = {}
+        """The others of the assigned replicas."""
+        self.cleaned: dict[int, int] = {}
+        """How far followers have cleaned their logs, as they have said in this leader epoch."""
+        self.counted: tuple[int, ...] = ()
+        """The others whose end offsets hold the high watermark back: the maximal ISR."""
+        self.proposed: IsrProposal | None = None
+        """What the controller has been asked for; while it is, nothing else is."""
+        self.epoch_start = 0
+        self.leader_epoch = NO_EPOCH
+        self.partition_epoch = NO_EPOCH
+        self._contacts: dict[int, FollowerContact] = {}
+        self._was_refused = False
+        self._join_from_ns = NEVER
+        self._eager: dict[int, None] = {}
+        """Those that wanted to join while something was proposed."""
+        self._tried = -1
+        """Who was proposed by `retry` last: the turn is another's."""
+
+    def lead(self, state: PartitionState, epoch_start: int | None, now_ns: int) -> None:
+        """Take the controller's word. `epoch_start` is the log end in a new leader epoch, None in the same one.
+
+        What is known of followers is of the epoch in which they fetched: in a new one nothing is known (KIP-320).
+        """
+        if epoch_start is not None:
+            self.replicas = {}
+            self.cleaned = {}
+            self._contacts = {}
+            self.epoch_start = epoch_start
+            self._eager = {}
+            self._was_refused = False
+            self._join_from_ns = NEVER
+        known = self.replicas
+        joined = Replica(caught_up_ns=now_ns)
+        self.replicas = {
+            each: known.get(each) or (joined if each in state.isr else _UNKNOWN)
+            for each in state.replicas
+            if each != self._node_id
+        }
+        self.leader_epoch = state.leader_epoch
+        if epoch_start is not None or state.partition_epoch != self.partition_epoch:
+            self._confirm(state.isr, state.partition_epoch)
+        else:  # the same state once more: what was proposed on top of it is still on its way
+            self._count()
+
+    def _confirm(self, isr: tuple[int, ...], partition_epoch: int) -> None:
+        self.isr = isr
+        self.partition_epoch = partition_epoch
+        self.proposed = None
+        self._count()
+
+    def _count(self) -> None:
+        members = self.isr
+        if self.proposed is not None:
+            wanted = self.proposed.isr
+            if self._safeguards.maximal_isr:
+                members = maximal_isr(self.isr, wanted)
+            else:
+                members = tuple(each for each in self.isr if each in wanted)
+        self.counted = tuple(each for each in members if each != self._node_id and each in self.replicas)
+
+    def lowest(self, own_end: int) -> int:
+        """The smallest end offset over the maximal ISR, `own_end` being the leader's; -1 while one is not known."""
+        replicas = self.replicas
+        for each in self.counted:
+            own_end = min(own_end, replicas[each].end_offset)
+        return own_end
+
+    # -- fetches -------------------------------------------------------------------------------------------------------
+
+    def on_follower_fetch(
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        offset: int,
+        log_start: int,
+        leader_end: int,
+        now_ns: int,
+        contact: FollowerContact,
+    ) -> FetchProgress:
+        """A follower fetches from `offset`. Returns what may move by that.
+
+        Raises ApiError NOT_LEADER_OR_FOLLOWER for a fetch of a broker that has been reborn since.
+        """
+        before = self.replicas[replica_id]
+        if broker_epoch < before.broker_epoch and broker_epoch != NO_EPOCH and self._safeguards.broker_epoch_isr:
+            message = f"broker {replica_id} has been reborn with epoch {before.broker_epoch}, this is {broker_epoch}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
+        if offset < before.end_offset or broker_epoch != before.broker_epoch:
+            self.cleaned.pop(replica_id, None)  # its log may be another than the one it spoke of
+        contact_ns = self._contact_ns(replica_id, now_ns)
+        self.replicas[replica_id] = after_fetch(before, offset, log_start, broker_epoch, leader_end, now_ns, contact_ns)
+        known = self._contacts.get(replica_id)
+        if known is not contact:
+            self._contacts[replica_id] = contact
+            if known is not None:
+                known.replaced()
+        if offset > before.end_offset and replica_id in self.counted:
+            return FetchProgress.END
+        return FetchProgress.NONE if log_start == before.log_start else FetchProgress.START
+
+    def _contact_ns(self, replica_id: int, now_ns: int) -> int:
+        """The latest fetch of its session before the present one."""
+        contact = self._contacts.get(replica_id)
+        if contact is None:
+            return NEVER
+        return contact.used_ns if contact.used_ns < now_ns else contact.previous_ns
+
+    def follows_since(self, ns: int) -> bool:
+        """Whether whoever might lead instead still followed after that time, so that nobody had led instead before it.
+
+        Its request before the latest came after that time; the latest was sent when that one had been answered (in its
+        session, or without one on its connection), and leaves the partition in its session, or names it.
+        """
+        if not self._safeguards.gaps_confirmed:
+            return True
+        contacts = (self._contacts.get(each) for each in self.counted)
+        return all(contact is not None and contact.lasts and contact.previous_ns > ns for contact in contacts)
+
+    # -- cleaning ------------------------------------------------------------------------------------------------------
+
+    def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> None:
+        """A follower has cleaned its log up to `until`. Of one that was reborn since, or has not fetched, it counts
+        nothing."""
+        known = self.replicas.get(replica_id, _UNKNOWN)
+        if known.end_offset >= 0 and known.broker_epoch in (NO_EPOCH, broker_epoch):
+            self.cleaned[replica_id] = until
+
+    def cleaned_by_all(self, own: int) -> int:
+        """The lowest offset up to which a replica's log is cleaned, `own` being the leader's; 0 while one is not known.
+
+        Without followers nothing is bounded. A follower has cleaned nothing that it does not have.
+        """
+        if not self.replicas:
+            return UNBOUNDED
+        lowest = min(min(self.cleaned.get(node, 0), each.end_offset) for node, each in self.replicas.items())
+        return max(0, min(own, lowest))
+
+    # -- proposals -----------------------------------------------------------------------------------------------------
+
+    def join(self, replica_id: int, high_watermark: int, now_ns: int) -> IsrProposal | None:
+        """What to propose when this follower, which has just fetched, may join; None: nothing."""
+        if not self._fit(replica_id, high_watermark):
+            return None
+        if self._was_refused:
+            self._was_refused = False
+            self._join_from_ns = now_ns + _PATIENCE_NS
+        if self.proposed is not None:
+            self._eager[replica_id] = None
+        elif now_ns >= self._join_from_ns:
+            return self._propose((*self.isr, replica_id))
+        return None
+
+    def _fit(self, replica_id: int, high_watermark: int) -> bool:
+        start = self.epoch_start if self._safeguards.isr_epoch_start_rule else 0
+        return replica_id not in self.isr and may_join(self.replicas[replica_id], high_watermark, start)
+
+    def next_joiner(self, high_watermark: int) -> IsrProposal | None:
+        """One of those that came while something else was proposed: who is idle does not come again by itself."""
+        while self._eager and self.proposed is None and not self._was_refused:
+            replica_id = next(iter(self._eager))
+            del self._eager[replica_id]
+            if replica_id in self.replicas and self._fit(replica_id, high_watermark):
+                return self._propose((*self.isr, replica_id))
+        return None
+
+    def retry(self, high_watermark: int, leader_end: int, now_ns: int) -> IsrProposal | None:
+        """What to propose for followers that keep up and were refused earlier; None: nothing."""
+        if self.proposed is not None:
+            return None
+        fit = [each for each in self.replicas if self._fit(each, high_watermark)]
+        fit = sorted(each for each in fit if self.keeps_up(each, leader_end, now_ns))
+        if not fit:
+            return None
+        self._tried = next((each for each in fit if each > self._tried), fit[0])
+        return self._propose((*self.isr, self._tried))
+
+    def shrink(self, leader_end: int, now_ns: int) -> IsrProposal | None:
+        """What to propose when members have not been caught up for too long; None: nothing."""
+        if self.proposed is not None:
+            return None
+        stay = [each for each in self.isr if each not in self.replicas or self.keeps_up(each, leader_end, now_ns)]
+        return self._propose(tuple(stay)) if len(stay) < len(self.isr) else None
+
+    def keeps_up(self, replica_id: int, leader_end: int, now_ns: int) -> bool:
+        """Whether a follower is caught up, or was within replica.lag.time.max.ms."""
+        contact = self._contacts.get(replica_id)
+        contact_ns = NEVER if contact is None else contact.used_ns
+        return is_caught_up(self.replicas[replica_id], leader_end, now_ns, contact_ns, self._shared.lag_ns)
+
+    def _propose(self, isr: tuple[int, ...]) -> IsrProposal:
+        epochs = tuple(self._epoch_of(each) for each in isr)
+        self.proposed = IsrProposal(isr, epochs, self.leader_epoch, self.partition_epoch)
+        self._count()
+        return self.proposed
+
+    def _epoch_of(self, member: int) -> int:
+        if not self._safeguards.broker_epoch_isr:
+            return NO_EPOCH
+        return self.replicas.get(member, _UNKNOWN).broker_epoch
+
+    # -- answers -------------------------------------------------------------------------------------------------------
+
+    def on_alter_partition_response(self, outcome: IsrOutcome) -> ProposalVerdict:
+        """The controller's answer to a proposal. One that is older than what is known changes nothing."""
+        if self._safeguards.partition_epoch_check and outcome.proposal is not self.proposed:
+            return ProposalVerdict.NOTHING
+        if outcome.error is not ErrorCode.NONE:
+            self._shared.failed_isr_updates += 1
+            return self._refused(outcome.error)
+        if self._safeguards.partition_epoch_check and (
+            outcome.leader_epoch != self.leader_epoch or outcome.partition_epoch < self.partition_epoch
+        ):
+            return ProposalVerdict.NOTHING
+        self._shared.isr_expands += len(outcome.isr) > len(self.isr)
+        self._shared.isr_shrinks += len(outcome.isr) < len(self.isr)
+        self._confirm(outcome.isr, outcome.partition_epoch)
+        return ProposalVerdict.CHANGED
+
+    def _refused(self, error: ErrorCode) -> ProposalVerdict:
+        if error in _AWAITS_STATE:
+            return ProposalVerdict.NOTHING
+        if error not in _NOT_DONE:
+            return ProposalVerdict.AGAIN
+        self.proposed = None
+        self._was_refused = True
+        self._count()
+        return ProposalVerdict.CHANGED

@@ -1,0 +1,500 @@
+"""One partition on this broker: the only writer of its log, in both roles.
+
+Zone: deterministic. Roles, the rules of an append, the leader's high watermark and its dealings with followers live
+here. What any replica does, a follower above all, is `local_replica`'s; bytes on disk are the log's, who is in sync is
+`isr`'s, and requests are the handlers'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from ottla.changes import HalfChanged, changes_state, half_changed
+from ottla.config.topic import TopicConfig
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import MAGIC_V2, TRANSACTIONAL, set_append_time, unpack_header
+from ottla.record.control import Marker, marker_batch
+from ottla.record.validation import HeaderTuple, validate_produced
+from ottla.replication.partition.isr import FetchProgress, FollowerContact, InSyncReplicas, ProposalVerdict
+from ottla.replication.partition.local_replica import NO_LIMIT, LocalReplica, ignore_flush
+from ottla.replication.partition.partition_context import PartitionContext
+from ottla.replication.partition.replica_errors import out_of_range, stranger, unconfirmed
+from ottla.replication.partition.replica_state import (
+    NO_LEADER,
+    EpochEnd,
+    IsrChannel,
+    IsrOutcome,
+    IsrProposal,
+    PartitionState,
+    effective_min_isr,
+    next_high_watermark,
+)
+from ottla.replication.partition.sequence_gaps import NEW_LEADER_NS, SequenceGaps
+from ottla.replication.partition.verification_guards import VerificationGuards
+from ottla.seams import Failure, Instant
+from ottla.storage.log import Log
+from ottla.storage.log_files import UNBOUNDED
+from ottla.types import NO_EPOCH, NO_TIMESTAMP
+
+
+class Partition(LocalReplica):
+    """One replica of a partition, and while it leads, what it knows of the others."""
+
+    __slots__ = (
+        "_alone",
+        "_guarded",
+        "_in_sync",
+        "_isr_changes",
+        "_led_ns",
+        "_refusals",
+        "adding",
+        "guards",
+        "min_isr",
+        "partition_epoch",
+        "removing",
+        "replicas",
+    )
+
+    def __init__(
+        self,
+        log: Log,
+        config: TopicConfig,
+        node_id: int,
+        isr_changes: IsrChannel,
+        shared: PartitionContext | None = None,
+    ) -> None:
+        """Nobody leads before `make_leader` or `make_follower`. `node_id` is this broker's."""
+        super().__init__(log, config, node_id, shared or PartitionContext())
+        self.partition_epoch = NO_EPOCH
+        self.replicas: tuple[int, ...] = ()
+        """The assigned replicas (AR), the preferred leader first."""
+        self.adding: tuple[int, ...] = ()
+        self.removing: tuple[int, ...] = ()
+        self._isr_changes = isr_changes
+        self._in_sync = InSyncReplicas(node_id, self.shared)
+        self._refusals = SequenceGaps()
+        self._led_ns = 0
+        """When this broker became the leader, in the present epoch."""
+        self.guards = VerificationGuards()
+        """Of transactions whose coordinators are being asked."""
+        self._rearm()
+        log.on_synced(self._on_synced)
+
+    def configure(self, config: TopicConfig) -> None:
+        """Take a changed topic config; with other limits the high watermark may move."""
+        super().configure(config)
+        self._rearm()
+        if self.is_leader:
+            self._advance()
+
+    # -- roles ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def isr(self) -> tuple[int, ...]:
+        """The in-sync replicas, as the controller has confirmed them."""
+        return self._in_sync.isr
+
+    @property
+    def spare_in_sync(self) -> int:
+        """Replicas in sync beyond those that min.insync.replicas asks for; negative: too few of them."""
+        return len(self._in_sync.isr) - self.min_isr
+
+    @property
+    def isr_too_small(self) -> bool:
+        """Whether fewer are in sync."""
+        return self.spare_in_sync < 0
+
+    @property
+    def under_replicated(self) -> bool:
+        """Led here, and some assigned replica is not in sync; one that is only being added does not count."""
+        return self.is_leader and len(self.replicas) - len(self.adding) > len(self._in_sync.isr)
+
+    def make_leader(self, state: PartitionState, now: Instant) -> bool:
+        """Lead, as the controller says; whether in a new epoch, whose start is the end of the log then (KIP-101).
+
+        A state of an older leader epoch or partition epoch than the present one is the caller's to refuse.
+        """
+        assert state.leader == self.node_id, f"{self.tp} is led by {state.leader}"
+        newly = not self.is_leader or state.leader_epoch > self.leader_epoch
+        log = self.log
+        self._take_state(state)
+        if newly:
+            log.lead(state.leader_epoch)
+            self._led_ns = now.mono_ns
+            log.producers.cautious = len(state.replicas) > 1 and self.shared.safeguards.refused_comes_first
+        self._in_sync.lead(state, log.end_offset if newly else None, now.mono_ns)
+        self._rearm()
+        if self.syncs and log.recovery_point < log.sync_awaited:
+            log.flush(ignore_flush)  # the high watermark waits for what a recovery found
+        self._advance()
+        if newly:
+            self._changed()
+        elif self._guarded:
+            self.shared.check(self)
+        return newly
+
+    def make_follower(self, state: PartitionState, now: Instant) -> bool:
+        """Follow, as the controller says; whether the leader or its epoch changed. Older states: see `make_leader`.
+
+        Cutting the log where it parts from the leader's is the fetcher's work.
+        """
+        assert state.leader != self.node_id, f"{self.tp} is led here"
+        changed = (state.leader, state.leader_epoch) != (self.leader, self.leader_epoch)
+        self._take_state(state)
+        self._in_sync.lead(state, 0, now.mono_ns)
+        self._rearm()
+        if changed:
+            if not self.shared.safeguards.truncate_by_epoch:
+                self.truncate_to(self.high_watermark)
+            self._changed()
+        return changed
+
+    def step_back(self) -> None:
+        """Lead no more, until the controller says who does; the leader epoch stays."""
+        self.leader = NO_LEADER
+        self.is_leader = False
+        self._rearm()
+        self._changed()
+
+    def _take_state(self, state: PartitionState) -> None:
+        if (state.leader, state.leader_epoch, state.replicas) != (self.leader, self.leader_epoch, self.replicas):
+            awaits_others = len(state.replicas) > 1 and self.shared.safeguards.all_have_cleaned
+            self.log.removable_below = 0 if awaits_others else UNBOUNDED
+        self.leader = state.leader
+        self.is_leader = state.leader == self.node_id
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = state.replicas
+        self.adding = state.adding
+        self.removing = state.removing
+
+    def go_offline(self, why: ErrorCode = ErrorCode.KAFKA_STORAGE_ERROR) -> None:
+        """Serve nobody any more: the log directory failed, or (NOT_LEADER_OR_FOLLOWER) the replica is taken away."""
+        self.offline = why
+        self.is_leader = False
+        self._rearm()
+        self._changed()
+
+    def _rearm(self) -> None:
+        """Note for the hot path what the slow one has decided."""
+        self.min_isr = effective_min_isr(self.config.min_insync_replicas, self.replicas, self.adding)
+        self._guarded = not self.is_leader or self.isr_too_small
+        self._alone = not self._guarded and not self.syncs and len(self.replicas) == 1
+
+    def _changed(self) -> None:
+        """The role changed: whoever waits asks again."""
+        self.guards.clear()
+        self.notify()
+        self._wake_end_watchers()
+        self.shared.check(self)
+        self.shared.on_role(self)
+
+    # -- writing ---------------------------------------------------------------------------------------------------
+
+    def append(self, records: memoryview, acks: int, now: Instant) -> tuple[int, int, int]:
+        """Append one produced batch; its header is patched in place, the records are not looked at.
+
+        Returns base offset, append time in ms (LogAppendTime; else -1), and the offset that the high watermark must
+        reach before an acks=all producer is answered. Raises ApiError with Kafka's code for whatever is wrong."""
+        if self._guarded:
+            self._check_append(acks, records, now)
+        size, before_ms, after_ms = len(records), self._before_max_ms, self._after_max_ms
+        try:
+            header = validate_produced(records, 0, size, now[1], self._max_bytes, before_ms, after_ms)
+        except ApiError as error:
+            self._refuse_records(records, error.as_value(), now)
+        log = self.log
+        if header[9] >= 0:
+            if self._refusals.waiting:
+                self._refusals.check(header, log.producers, now)
+            try:
+                duplicate = log.check_producer(header)
+            except ApiError as error:
+                self._out_of_turn(header, error.as_value(), acks, now)
+                duplicate = None
+            if duplicate is not None:
+                stamp = duplicate.timestamp if self._append_time else NO_TIMESTAMP
+                return duplicate.base_offset, stamp, duplicate.last_offset + 1
+            if header[5] & TRANSACTIONAL and self.shared.verifies:
+                self._check_verified(header[9], header[10], header[11])
+        stamp = NO_TIMESTAMP
+        if self._append_time:
+            stamp = now.wall_ms if log.ahead is None else log.append_time_of(records, now.wall_ms)
+            set_append_time(records, 0, stamp)
+        write = log.append if log.magic == MAGIC_V2 else self._lowering(header)
+        try:
+            base_offset = write(records, header, self.leader_epoch, now)
+            self.bytes_in += size
+            self.messages_in += header[12]
+            if self._alone:
+                self.high_watermark = log.high_watermark = log.end_offset
+                if self.watchers:
+                    self.notify()
+            else:
+                if self.end_watchers:
+                    self._wake_end_watchers()
+                if not self._in_sync.counted:  # else it waits for them: nothing of this append is theirs yet
+                    self._advance()
+        except ApiError as error:
+            self._refuse_records(records, error.as_value(), now)
+        except Exception as error:  # a change (`ottla.changes`)
+            raise half_changed(f"an append to {self.tp}") from error
+        return base_offset, stamp, base_offset + header[12]
+
+    def _check_verified(self, producer_id: int, epoch: int, sequence: int) -> None:
+        """Raises ApiError INVALID_TXN_STATE for a batch that opens a transaction its coordinator may not know of.
+
+        Under transaction version 2 every transaction has an epoch of its own, so where nothing is known of a producer
+        its batches begin at 0: OUT_OF_ORDER_SEQUENCE_NUMBER. Before, they might have been deleted (KIP-360)."""
+        producers = self.log.producers
+        if producers.is_open(producer_id, epoch):
+            return
+        guard = self.guards.passing(producer_id, epoch)
+        if guard is None:
+            raise ApiError(ErrorCode.INVALID_TXN_STATE, f"{self.tp}: no open transaction of {producer_id}/{epoch}")
+        if guard.adds and sequence > 0 and producers.get(producer_id) is None:
+            text = f"{self.tp} knows nothing of producer {producer_id}, which begins at sequence {sequence}"
+            raise ApiError(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, text)
+
+    def append_own(self, batch: memoryview, now: Instant) -> int:
+        """Append a batch that a coordinator of this broker has made, under acks=all; the offset of its first record.
+
+        Only its size is checked: it may be transactional without a sequence, or control records, and goes to topics
+        that are closed to clients. Raises ApiError as `append` does."""
+        if self._guarded:
+            self._check_append(-1, batch, now)
+        if len(batch) > self._max_bytes:
+            raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(batch)} bytes, max.message.bytes is {self._max_bytes}")
+        return self._write_own(batch, now)
+
+    @changes_state
+    def append_marker(self, producer_id: int, epoch: int, marker: Marker, bumped: bool, now: Instant) -> int:
+        """End a producer's transaction here, under acks=all; the offset that the high watermark must reach.
+
+        A marker that is here already is not written again. `bumped`: transaction version 2, `ProducerState` says more.
+        Raises ApiError as `append` does, and TRANSACTION_COORDINATOR_FENCED, INVALID_PRODUCER_EPOCH."""
+        batch = memoryview(marker_batch(producer_id, epoch, marker, now.wall_ms))
+        if self._guarded:
+            self._check_append(-1, batch, now)
+        producers, safeguards = self.log.producers, self.shared.safeguards
+        if safeguards.marker_coordinator_epoch:
+            producers.check_coordinator(producer_id, marker.coordinator_epoch)
+        if safeguards.marker_epoch and not producers.needs_marker(producer_id, epoch, bumped):
+            return self.log.end_offset
+        if self._append_time:
+            set_append_time(batch, 0, now.wall_ms)
+        offset = self._write_own(batch, now, marker)
+        if safeguards.verification_guard:
+            self.guards.void(producer_id, epoch, bumped)
+        self.shared.on_marker(self, producer_id, epoch, marker.commit, offset)
+        return offset + 1
+
+    def _write_own(self, batch: memoryview, now: Instant, marker: Marker | None = None) -> int:
+        log = self.log
+        header = unpack_header(batch, 0)
+        try:
+            base_offset = log.append(batch, header, self.leader_epoch, now, marker)
+            self.bytes_in += len(batch)
+            self.messages_in += header[12]
+            if self.end_watchers:
+                self._wake_end_watchers()
+            if self._alone:
+                self.high_watermark = log.high_watermark = log.end_offset
+                if self.watchers:
+                    self.notify()
+            else:
+                self._advance()
+        except (ApiError, Failure, HalfChanged):
+            raise
+        except Exception as error:  # a change (`ottla.changes`)
+            raise half_changed(f"an append to {self.tp}") from error
+        return base_offset
+
+    def _check_append(self, acks: int, records: memoryview, now: Instant) -> None:
+        """Raises ApiError when this replica may take nothing from a producer, or not with these acks."""
+        try:
+            self.check_leader(NO_EPOCH)
+            if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few())
+        except ApiError as error:
+            self._refuse_records(records, error.as_value(), now)
+
+    def _out_of_turn(self, header: HeaderTuple, error: ApiError, acks: int, now: Instant) -> None:
+        """A gap: raises ApiError NOT_ENOUGH_REPLICAS, on which producers try again, for what may have overtaken others.
+
+        Else the error, LEADER_NOT_AVAILABLE while a new leader may have what is missing; but a producer that is not
+        known here may begin anywhere then (KIP-360). A duplicate of a batch that is not remembered is told under
+        acks=all when it surely is committed: producers take that for success. Until then
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND."""
+        producers = self.log.producers
+        if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER and acks < 0 and not self._has_committed(header[9]):
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, f"{error.message}; it may not be committed yet")
+        if error.code is not ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            raise error
+        if now.mono_ns - self._led_ns > NEW_LEADER_NS:
+            producers.cautious = False
+        if producers.cautious and self._refusals.overtaken(header, producers, self._in_sync.epoch_start, now):
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, f"{error.message}: batches before it may be on their way")
+        if producers.get(header[9]) is not None:
+            doubted = self._refusals.doubted(header, self._in_sync.follows_since, now)
+            raise unconfirmed(error) if doubted else error
+
+    def _has_committed(self, producer_id: int) -> bool:
+        """Whether all is committed that this producer wrote before the oldest batch that is remembered of it."""
+        known = self.log.producers.get(producer_id)
+        if known is None or not known.batches:
+            return True
+        _, last_offset, delta, _ = known.batches[0]
+        return self.high_watermark >= last_offset - delta
+
+    def _refuse_records(self, records: memoryview, error: ApiError, now: Instant) -> NoReturn:
+        self.note_refused(records, error, now)
+        raise error
+
+    def note_refused(self, records: memoryview, error: ApiError, now: Instant) -> None:
+        """Nothing of a batch was written: what its producer sent behind it has to wait for it."""
+        if self.shared.safeguards.refused_comes_first:
+            self._refusals.note_refused(records, error, now)
+
+    def settled(self, offset: int, acks: int) -> bool:
+        """Whether a producer can be told about records up to `offset`: committed for acks=all, synced if asked for.
+
+        Raises ApiError when what it waits for will not come: NOT_LEADER_OR_FOLLOWER (leadership is lost),
+        NOT_ENOUGH_REPLICAS_AFTER_APPEND (the ISR became too small meanwhile), KAFKA_STORAGE_ERROR (the sync failed)."""
+        log = self.log
+        if self.syncs and log.recovery_point < offset <= log.sync_awaited:
+            if log.offline is not None:
+                raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.tp} was written, its sync failed: {log.offline}")
+            self.check_leader(NO_EPOCH)
+            return False
+        if self._guarded:
+            self.check_leader(NO_EPOCH)
+            if acks < 0 and self.shared.safeguards.ack_needs_isr_min and self.isr_too_small:
+                raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, self._too_few())
+        return acks > 0 or self.high_watermark >= offset
+
+    def _too_few(self) -> str:
+        return f"{self.tp} has the ISR {list(self.isr)}, min.insync.replicas asks for {self.min_isr} replicas"
+
+    # -- the high watermark --------------------------------------------------------------------------------------------
+
+    def _own_end(self) -> int:
+        """What this replica has, for the high watermark: where flush.messages asks for a sync, only what is durable."""
+        log = self.log
+        if self.syncs and log.recovery_point < log.sync_awaited:
+            return log.recovery_point
+        return log.end_offset
+
+    def _advance(self) -> None:
+        """Move the high watermark if the replicas allow it, and tell who waits."""
+        lowest = self._in_sync.lowest(self._own_end())
+        least = self.min_isr if self.shared.safeguards.min_isr_on_hw else 0
+        mark = next_high_watermark(self.high_watermark, (lowest,), len(self.isr), least)
+        if mark != self.high_watermark:
+            self._move_high_watermark(mark)
+
+    def _on_synced(self) -> None:
+        """A flush has ended."""
+        if self.is_leader:
+            self._advance()
+        self.shared.check(self)
+
+    # -- followers of this leader --------------------------------------------------------------------------------------
+
+    def readable_at(self, offset: int) -> Iterator[tuple[int, int, int]]:
+        """Leader: replicas in sync that have what is at `offset`: (node, LEO, last caught up in ns), itself first."""
+        yield self.node_id, self.log.end_offset, NO_LIMIT
+        replicas = self._in_sync.replicas
+        for node in self.isr:
+            if node in replicas and replicas[node].log_start <= offset <= replicas[node].end_offset:
+                yield node, replicas[node].end_offset, replicas[node].caught_up_ns
+
+    def note_fetch(
+        self,
+        replica_id: int,
+        broker_epoch: int,
+        leader_epoch: int,
+        offset: int,
+        last_epoch: int,
+        log_start: int,
+        now: Instant,
+        contact: FollowerContact,
+    ) -> EpochEnd | None:
+        """A follower asks for records from `offset` on, which acknowledges everything before it.
+
+        The value: where its log parts from this one (its last record is of `last_epoch`); then nothing was noted, and
+        it must cut there before it fetches again. Raises ApiError FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH,
+        NOT_LEADER_OR_FOLLOWER, OFFSET_OUT_OF_RANGE."""
+        self.check_leader(leader_epoch)
+        in_sync = self._in_sync
+        if replica_id not in in_sync.replicas:
+            raise stranger(self.tp, replica_id, leader_epoch)
+        log, end = self.log, self.log.end_offset
+        parts_at = None if last_epoch < 0 else self.parting(offset, last_epoch)
+        if parts_at is not None:
+            return parts_at
+        if not log.start_offset <= offset <= end:
+            raise out_of_range(self.tp, log.start_offset, end, offset)
+        news = in_sync.on_follower_fetch(replica_id, broker_epoch, offset, log_start, end, now.mono_ns, contact)
+        if news is FetchProgress.END:
+            self._advance()
+        elif news is FetchProgress.START:
+            self.shared.check(self)
+        if replica_id not in in_sync.isr:
+            self._send_proposal(in_sync.join(replica_id, self.high_watermark, now.mono_ns))
+        return None
+
+    def note_cleaned(self, replica_id: int, broker_epoch: int, until: int) -> int:
+        """Leader: a follower has cleaned its log up to `until`; returns `bound_removals`."""
+        self._in_sync.note_cleaned(replica_id, broker_epoch, until)
+        return self.bound_removals()
+
+    def bound_removals(self) -> int:
+        """Leader: below this offset every assigned replica has cleaned its log; the own cleaner keeps to it."""
+        self.log.removable_below = bound = self._in_sync.cleaned_by_all(self.log.cleaned_until)
+        return bound
+
+    @changes_state
+    def shrink_if_lagging(self, now: Instant) -> None:
+        """Propose an ISR without those that have not been caught up for replica.lag.time.max.ms; else with joiners."""
+        if self.is_leader:
+            in_sync, end = self._in_sync, self.log.end_offset
+            self._send_proposal(
+                in_sync.shrink(end, now.mono_ns) or in_sync.retry(self.high_watermark, end, now.mono_ns)
+            )
+
+    def _send_proposal(self, proposal: IsrProposal | None) -> None:
+        if proposal is not None:
+            self._isr_changes.propose(self, proposal)
+
+    def isr_answered(self, outcome: IsrOutcome) -> None:
+        """The controller's answer to a proposal; the world may have changed since."""
+        verdict = self._in_sync.on_alter_partition_response(outcome)
+        if verdict is ProposalVerdict.AGAIN:
+            self._send_proposal(outcome.proposal)
+        elif verdict is ProposalVerdict.CHANGED:
+            self.partition_epoch = self._in_sync.partition_epoch
+            self._rearm()
+            self._advance()
+            self.shared.check(self)
+            self._send_proposal(self._in_sync.next_joiner(self.high_watermark))
+
+    @changes_state
+    def raise_start(self, offset: int) -> None:
+        """Leader: move the log start up to `offset`, which is not above the high watermark. Raises ApiError."""
+        try:
+            self.log.set_start_offset(offset)
+        except Failure as failure:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, failure.message) from failure
+        self.notify()
+        self._wake_end_watchers()
+
+    def log_starts(self) -> Iterator[tuple[int, int]]:
+        """Leader: (node, log start) of the other replicas; -1: it has not fetched in this leader epoch."""
+        return ((node, replica.log_start) for node, replica in self._in_sync.replicas.items())
+
+    @property
+    def knows_latest(self) -> bool:
+        """Leader: whether the high watermark has reached the start of its epoch; before that it may be too old."""
+        return self.high_watermark >= self._in_sync.epoch_start

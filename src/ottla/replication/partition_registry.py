@@ -1,0 +1,102 @@
+"""The partitions this broker hosts, found by name or by topic id: what every hot request looks up first.
+
+Zone: deterministic. A directory only; who creates and deletes partitions is the replica manager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ottla.replication.partition.partition import Partition
+from ottla.types import INTERNAL_TOPICS, TopicPartition
+
+
+class HostedTopic:
+    """A topic with the partitions of it that live here."""
+
+    __slots__ = (
+        "direct",
+        "failed_fetches",
+        "failed_produces",
+        "heads",
+        "internal",
+        "name",
+        "partitions",
+        "prepared",
+        "topic_id",
+        "writable",
+    )
+
+    def __init__(self, name: str, topic_id: bytes) -> None:
+        self.name = name
+        self.topic_id = topic_id
+        self.internal = name in INTERNAL_TOPICS
+        self.partitions: dict[int, Partition] = {}
+        self.writable: dict[int, Partition] = {} if self.internal else self.partitions
+        """The partitions that clients may produce to."""
+        self.direct = self.writable
+        """Those of them whose batches are appended as they come: all, or none in a topic that is `prepared`."""
+        self.prepared = False
+        """Whether batches are looked into before they are appended: the topic is compacted, or wants its own codec."""
+        self.failed_produces = 0
+        self.failed_fetches = 0
+        self.heads: dict[int, bytes] = {}
+        """How the usual answer to a Produce of this topic begins, by version."""
+
+
+Topics = Mapping[Any, HostedTopic]
+"""By name, or by id where the request's version has ids."""
+
+
+def writable(topics: Topics, name: Any, index: int) -> Partition | None:
+    """A partition that clients may produce to."""
+    topic = topics.get(name)
+    return None if topic is None else topic.writable.get(index)
+
+
+class PartitionRegistry:
+    """Topics by name and by id."""
+
+    __slots__ = ("by_id", "by_name", "preparing")
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, HostedTopic] = {}
+        self.by_id: dict[bytes, HostedTopic] = {}
+        self.preparing = False
+        """Whether there ever was a topic whose batches are looked into."""
+
+    def topic(self, name: str, topic_id: bytes) -> HostedTopic:
+        """The topic of that name, made if it is new."""
+        topic = self.by_name.get(name)
+        if topic is None or topic.topic_id != topic_id:
+            assert topic is None or not topic.partitions, "a topic that was recreated is forgotten first"
+            topic = self.by_name[name] = self.by_id[topic_id] = HostedTopic(name, topic_id)
+        return topic
+
+    def forget_topic(self, name: str) -> HostedTopic | None:
+        """The topic is gone; its partitions are told, so that whoever waits for them looks again."""
+        topic = self.by_name.pop(name, None)
+        if topic is not None:
+            del self.by_id[topic.topic_id]
+            for partition in topic.partitions.values():
+                partition.notify()
+        return topic
+
+    def remove_partition(self, tp: TopicPartition) -> None:
+        """One replica is gone; a topic without any is forgotten."""
+        topic = self.by_name.get(tp.topic)
+        if topic is not None:
+            topic.partitions.pop(tp.partition, None)
+            topic.writable.pop(tp.partition, None)
+            if not topic.partitions:
+                self.forget_topic(tp.topic)
+
+    def find(self, name: str, index: int) -> Partition | None:
+        """A partition by topic name."""
+        topic = self.by_name.get(name)
+        return None if topic is None else topic.partitions.get(index)
+
+    def __iter__(self) -> Iterator[Partition]:
+        for topic in self.by_name.values():
+            yield from topic.partitions.values()

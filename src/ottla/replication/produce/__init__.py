@@ -1,0 +1,4 @@
+"""Produce: from the request to the append and the response.
+
+Zone: deterministic.
+"""

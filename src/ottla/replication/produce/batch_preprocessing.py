@@ -1,0 +1,141 @@
+"""Batches that are looked into before they are appended: those of compacted topics, and those that their topic wants in
+another codec (compression.type).
+
+Zone: deterministic. What happens to a Produce request before it runs; the request itself is `produce`'s, what is looked
+for is in `record.inspection`. Small batches are looked at here and now, others in a worker, one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.headerless_records import LIMIT_MAX
+from ottla.record.inspection import INLINE_EXPANDED, Recoding, RecordRules, Refusal, RefusedRecords, inspect, is_small
+from ottla.record.validation import validate_produced
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import Topics, writable
+from ottla.seams import Failure, Kind, World
+
+IN_TURN: Final = 8
+"""Small batches of a request that are looked into within a turn, a millisecond each; the next one is a worker's."""
+PREPARE_JOB: Final = "ottla.record.inspection:prepared"
+_CODEC_POS: Final = 22
+_CODEC_MASK: Final = 0x07
+_ZSTD: Final = 4
+
+BatchItem = tuple[str | bytes, int, "memoryview | RefusedBatch | None"]
+"""(topic name, or id from version 13 on; partition; records, or why they were refused on the way)."""
+
+
+class RefusedBatch:
+    """Records that were refused before their turn. False, as no records are: so the hot way needs no test for it."""
+
+    __slots__ = ("error",)
+
+    def __init__(self, error: ApiError) -> None:
+        self.error = error
+
+    def __bool__(self) -> bool:
+        return False
+
+
+def without_zstd(items: Sequence[BatchItem]) -> list[BatchItem]:
+    """What comes in a version that does not know zstd yet (KIP-110): batches in it are refused."""
+    return [(name, index, _unless_zstd(records)) for name, index, records in items]
+
+
+def _unless_zstd(records: memoryview | RefusedBatch | None) -> memoryview | RefusedBatch | None:
+    if isinstance(records, memoryview) and len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK == _ZSTD:
+        return RefusedBatch(
+            ApiError(ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, "this version of Produce does not know zstd")
+        )
+    return records
+
+
+def job_error(result: object, what: str) -> ApiError:
+    """What is answered when a job failed. One that needs too much time or memory will again: INVALID_RECORD, upon which
+    producers do not try again."""
+    hopeless = isinstance(result, Failure) and result.kind in (Kind.TIMEOUT, Kind.FULL)
+    return ApiError(ErrorCode.INVALID_RECORD if hopeless else ErrorCode.CORRUPT_MESSAGE, f"{what}: {result}")
+
+
+class BatchPreprocessing:
+    """The batches of one request, prepared one after the other."""
+
+    def __init__(
+        self,
+        world: World,
+        topics: Topics,
+        items: Sequence[BatchItem],
+        run: Callable[[Sequence[BatchItem]], None],
+        owner: object = None,
+    ) -> None:
+        """`run` gets the items, in which refused ones have their error; `owner` as in `seams.Workers`."""
+        self._world = world
+        self._owner = owner
+        self._topics = topics
+        self._items: list[BatchItem] = list(items)
+        self._run = run
+        self._here = 0
+        """Batches that were looked into in this turn."""
+
+    def go_on(self, at: int) -> None:
+        """From item `at`; when all are done, run the request."""
+        items = self._items
+        self._here = 0
+        for position in range(at, len(items)):
+            name, index, records = items[position]
+            partition = writable(self._topics, name, index)
+            if partition is None or not isinstance(records, memoryview) or not _needs_preparation(partition, records):
+                continue
+            try:
+                if self._starts(position, partition, records):
+                    return
+            except ApiError as error:
+                items[position] = (name, index, RefusedBatch(error.as_value()))
+        self._run(items)
+
+    def _starts(self, position: int, partition: Partition, records: memoryview) -> bool:
+        """Whether a worker has to look at a batch, and was asked to. Raises ApiError when the batch is refused."""
+        now_ms = self._world.clock.now().wall_ms
+        header = validate_produced(records, 0, len(records), now_ms, *partition.limits)
+        rules = RecordRules(partition.needs_keys, now_ms, *partition.limits[1:], partition.record_max)
+        recoding = _recoding(partition, records)
+        if recoding is None and is_small(header) and self._here < IN_TURN:
+            self._here += 1
+            refusal = inspect(records, rules, INLINE_EXPANDED)
+            if refusal is None:
+                return False
+            if refusal.code != ErrorCode.CORRUPT_MESSAGE:  # that may be as much as that it expands to too much for here
+                raise RefusedRecords(refusal)
+        arguments = (bytes(records), rules, recoding)
+        self._world.workers.run(PREPARE_JOB, arguments, lambda result: self._on_done(position, result), self._owner)
+        return True
+
+    def _on_done(self, position: int, result: object) -> None:
+        name, index, _ = self._items[position]
+        if isinstance(result, bytes):
+            self._items[position] = (name, index, memoryview(bytearray(result)))
+        elif isinstance(result, Refusal):
+            self._items[position] = (name, index, RefusedBatch(RefusedRecords(result)))
+        elif result is not None:
+            self._items[position] = (name, index, RefusedBatch(job_error(result, "the batch cannot be looked into")))
+        self.go_on(position + 1)
+
+
+def _needs_preparation(partition: Partition, records: memoryview) -> bool:
+    if not partition.is_leader:
+        return False
+    compressed = len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK
+    limited = bool(compressed) and partition.record_max < LIMIT_MAX
+    return limited or partition.needs_keys or _recoding(partition, records) is not None
+
+
+def _recoding(partition: Partition, records: memoryview) -> Recoding | None:
+    """The codec this batch must be brought to before it is appended; None when it is fine as it is."""
+    codec, level = partition.codec_and_level
+    if codec < 0 or len(records) <= _CODEC_POS or records[_CODEC_POS] & _CODEC_MASK == codec:
+        return None
+    return Recoding(codec, level)

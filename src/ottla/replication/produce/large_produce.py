@@ -1,0 +1,92 @@
+"""A Produce of many partitions, in slices: no turn reads, appends or answers more than some of them.
+
+Zone: deterministic. The request is read twice: to its end first, so that one that cannot be read appends nothing, then
+slice by slice. A slice that waits, for the high watermark or for a worker, lets the next one wait, so that the batches
+of one producer keep their order. Answers are kept as bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.errors import ApiError
+from ottla.replication.produce.produce_responses import Refusals, Responses
+from ottla.requests import WAITING, Encoded, Steps
+from ottla.seams import Slot
+from ottla.wire.many_partitions import ProduceWalk, read_chunks
+from ottla.wire.messages import ProduceResponse
+from ottla.wire.slices import Joined
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ottla.replication.produce.produce import ProduceHandler
+
+READ: Final = 1000
+"""Partitions that are read in one go."""
+APPENDED: Final = 125
+"""Partitions that are appended and answered in one go."""
+_READ_US: Final = 2_000
+_APPEND_US: Final = 4_000
+_TEXTS: Final = 500
+"""Refused partitions whose answer has a text and a leader: those of the others would take more than the request."""
+
+
+class LargeProduce:
+    """One request."""
+
+    def __init__(
+        self,
+        handler: ProduceHandler,
+        slot: Slot,
+        version: int,
+        frame: memoryview,
+        pos: int,
+        resume: Callable[[], None],
+    ) -> None:
+        self._handler = handler
+        self._slot = slot
+        self._version = version
+        self._frame = frame
+        self._pos = pos
+        self._resume = resume
+        self._error: ApiError | None = None
+        self._texts = _TEXTS
+        self._answer: ProduceResponse | None = None
+        """Of the slice that is being handled."""
+
+    def steps(self) -> Steps:
+        """Raises MalformedMessage before anything was appended."""
+        version, frame = self._version, self._frame
+        walk = ProduceWalk(version, frame, self._pos)
+        for _ in read_chunks(walk.entries(), READ):
+            yield _READ_US
+        deadline_ms = self._handler.now_ms() + max(0, walk.timeout_ms)
+        joined = Joined(ProduceResponse, version, ("responses", "partition_responses"))
+        joined.add(ProduceResponse())
+        for items in read_chunks(walk.entries(), APPENDED):
+            left_ms = max(0, deadline_ms - self._handler.now_ms())
+            self._handler.run_slice(
+                self._slot, version, walk.transactional_id, walk.acks, left_ms, items, self._on_answered
+            )
+            while (answer := self._take_answer()) is None:
+                yield WAITING
+            joined.add(answer)
+            yield _APPEND_US
+        if walk.acks:
+            return Encoded(joined.parts())
+        self._handler.end_unanswered(self._slot, self._error)
+        return None
+
+    def _take_answer(self) -> ProduceResponse | None:
+        answer, self._answer = self._answer, None
+        return answer
+
+    def _on_answered(self, answers: Responses, refused: Refusals) -> None:
+        if refused and self._error is None:
+            self._error = next(iter(refused.values())).with_traceback(None)
+        texts = refused if self._texts >= 0 else {}
+        self._texts -= len(refused)
+        self._answer = self._handler.response_of(answers, texts, self._version, self._slot.peer.listener)
+        refused.clear()  # errors hold the frames they were raised in, which hold the dictionary
+        self._resume()

@@ -1,0 +1,483 @@
+"""Produce: the hot way down to the logs, and the one reply up.
+
+Zone: deterministic.
+
+API 0. Versions 0-13. Versions 0-2 carry message sets of formats v0 and v1, which become batches of format v2 (KIP-98);
+in later versions they are answered INVALID_RECORD, as in Kafka.
+
+Behaviour
+- acks 0: no answer; an error closes the connection, so that the producer learns of it (as in Kafka). acks 1: answered
+  after the append. acks all (-1): answered when the high watermark has passed the batch, else a DelayedProduce waits.
+- A duplicate of an idempotent producer is answered like its original, and under acks=all not before it.
+- A batch that begins a transaction in its partition is held while the transaction's coordinator is asked (KIP-890);
+  from version 12 on the partition is added to the transaction on that way. The next request waits meanwhile.
+- Batches of compacted topics are looked into: records without a key are refused (INVALID_RECORD), and so is what is
+  not as its header says. Larger ones are held while a worker looks, and so is a batch that the topic wants in another
+  codec while it is recompressed; the connection's next request waits meanwhile, so that nothing overtakes it.
+- Not the leader (any more): NOT_LEADER_OR_FOLLOWER, from version 10 on with the leader and its address. Leadership lost
+  while a batch waits, and an ISR grown too small meanwhile, end the wait.
+- A message set is converted at once if it is small; larger ones are held while a worker converts them. One without
+  messages is answered without an error, and with the offset -1, as old brokers did.
+
+Version notes: 1 throttle time, 2 format v1 and the append time (KIP-32), 3 format v2, 4 KAFKA_STORAGE_ERROR (before:
+NOT_LEADER_OR_FOLLOWER, on which clients look for another leader, too), 5 log start offset, 8 texts of errors and of
+single records (KIP-467), 9 flexible, 10 current leaders (KIP-951), 11 TRANSACTION_ABORTABLE, 12 partitions are added to
+transactions (KIP-890), 13 topic ids (KIP-516).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from struct import Struct
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.leaders import Leaders, NoLeaders, missing
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import HostedTopic, PartitionRegistry
+from ottla.replication.produce.batch_preprocessing import BatchItem, BatchPreprocessing, RefusedBatch, without_zstd
+from ottla.replication.produce.delayed_produce import DelayedProduce, LateResponse
+from ottla.replication.produce.large_produce import LargeProduce
+from ottla.replication.produce.legacy_format_writes import LegacyFormatWrites
+from ottla.replication.produce.message_sets import NO_MESSAGES, MessageSetConversion, converted_at_once, has_message_set
+from ottla.replication.produce.produce_responses import AnswersWithTexts, Refusals, Responses, Row, as_moved, named
+from ottla.replication.produce.verification import Beginning, Verification, unverified
+from ottla.replication.produce.verifier import Verifier
+from ottla.requests import Contain, Declaration, RunSteps, Steps, raise_defect, refuse_steps
+from ottla.seams import Gate, Slot, World
+from ottla.types import NO_EPOCH, ZERO_UUID
+from ottla.wire import hot
+from ottla.wire.apis import ApiKey
+from ottla.wire.codec import encode
+from ottla.wire.header import response_header
+from ottla.wire.messages import ProduceResponse
+
+DECLARATION: Final = Declaration(
+    ApiKey.PRODUCE, 0, 13, resource="Topic", operation="Write", also=(("TransactionalId", "Write"),)
+)
+"""The transactional id is that of a transaction's records."""
+MAX_VERSION: Final = DECLARATION.max_version
+_TOPIC_ID_VERSION: Final = 13
+_BATCH_VERSION: Final = 3
+"""From here on records are batches of format v2."""
+_STORAGE_VERSION: Final = 4
+"""From here on clients know KAFKA_STORAGE_ERROR."""
+_ONE_VERSION: Final = 5
+"""From here on the usual answer has one form."""
+_ANSWERED: Final = (1, -1)
+"""acks that are answered."""
+_ZSTD_VERSION: Final = 7
+"""From here on batches may be in zstd."""
+_Decoded = tuple[str | None, int, int, Sequence[BatchItem]]
+"""(transactional id, acks, timeout in ms, items)."""
+_MESSAGE_VERSION: Final = 8
+"""From here on a partition's error can carry a text."""
+_correlation: Final = Struct(">i").pack
+
+SliceDone = Callable[[Responses, Refusals], None]
+
+
+class ProduceHandler:
+    """Answers Produce requests."""
+
+    def __init__(
+        self,
+        world: World,
+        hosted: PartitionRegistry,
+        purgatory: Purgatory,
+        leaders: Leaders | None = None,
+        verifier: Verifier | None = None,
+        contain: Contain = raise_defect,
+        run_steps: RunSteps = refuse_steps,
+    ) -> None:
+        """`leaders`: the cluster's view, for those who came to the wrong broker. `verifier` asks transaction
+        coordinators; without one, transactions that are not open yet are refused where they have to be verified.
+        `contain`: for answers that are made in a later turn. `run_steps`: for requests of many partitions.
+        """
+        self._contain = contain
+        self._run_steps = run_steps
+        self._world = world
+        self._verifier = verifier
+        self._leaders: Leaders = leaders or NoLeaders()
+        self._texts = AnswersWithTexts(hosted, self._leaders)
+        self._reply = world.network.reply
+        self._now = world.clock.now
+        self._hosted = hosted
+        self._purgatory = purgatory
+        self._decode = [_decoder(version) for version in range(MAX_VERSION + 1)]
+        self._encode = [hot.encode_produce(version) for version in range(MAX_VERSION + 1)]
+        self._header = [response_header(0, version, 0)[4:] for version in range(MAX_VERSION + 1)]
+        self._one = [hot.OneAnswer(max(version, _ONE_VERSION)) for version in range(MAX_VERSION + 1)]
+        by_name, by_id = hosted.by_name, hosted.by_id
+        self._topics: list[Mapping[Any, HostedTopic]] = [by_name] * _TOPIC_ID_VERSION + [by_id]
+
+    def on_request(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Decode, append, answer. Raises MalformedMessage."""
+        try:
+            transactional_id, acks, timeout_ms, items = self._decode[version](frame, pos)
+        except hot.ManyPartitions:
+            return self._run_in_slices(slot, frame, version, correlation_id, pos)
+        if transactional_id is not None and self._verifier is not None:
+            beginnings = self._beginnings(version, items)
+            if beginnings:
+                decoded = transactional_id, acks, timeout_ms, items
+                return self._verify_and_run(slot, frame, version, correlation_id, pos, decoded, beginnings)
+        if version < _BATCH_VERSION and has_message_set(items):
+            return self._convert_and_run(slot, frame, version, correlation_id, pos)
+        if len(items) == 1 and version >= _ONE_VERSION and acks in _ANSWERED:
+            # Most requests: one partition, which is here and waits for no disk. As `_run`, without its lists.
+            name, index, records = items[0]
+            topic = self._topics[version].get(name)
+            partition = None if topic is None else topic.direct.get(index)
+            if topic is not None and partition is not None and records and not partition.syncs:
+                try:
+                    base_offset, append_time, required = partition.append(records, acks, self._now())  # type: ignore[arg-type]  # true
+                except ApiError as error:
+                    row = (index, int(error.code), -1, -1, -1)
+                    refusal = error.as_value()
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, refusal, None)
+                    return Gate.NEXT
+                if acks < 0 and partition.high_watermark < required:
+                    row = (index, 0, base_offset, append_time, partition.log.start_offset)
+                    late = (partition, required)
+                    self._finish_one(slot, version, correlation_id, acks, timeout_ms, topic, row, None, late)
+                    return Gate.NEXT
+                one = self._one[version]
+                body = one.pack(index, 0, base_offset, append_time, partition.log.start_offset, *one.constants)
+                head = topic.heads.get(version) or self._head_of(topic, version)
+                self._reply(slot, (_correlation(correlation_id) + head + body,))
+                return Gate.NEXT
+        if self._hosted.preparing and self._wants_preparation(version, items):
+            return self._prepare_and_run(slot, frame, version, correlation_id, pos)
+        self._run(slot, version, correlation_id, acks, timeout_ms, items)
+        return Gate.NEXT
+
+    def _head_of(self, topic: HostedTopic, version: int) -> bytes:
+        head = self._header[version] + self._one[version].head(topic.name, topic.topic_id)
+        topic.heads[version] = head
+        return head
+
+    def _finish_one(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        topic: HostedTopic,
+        row: Row,
+        error: ApiError | None,
+        late: tuple[Partition, int] | None,
+    ) -> None:
+        """One partition that was refused, or that waits for the high watermark."""
+        rows = [row]
+        refused = {} if error is None else {(1, 0): error}
+        waiting = {} if late is None else {late[0]: (late[1], rows, 0)}
+        answers: Responses = [(topic.name, topic.topic_id, rows)]
+        self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused, waiting)
+
+    def _run(
+        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
+    ) -> None:
+        """The way of every Produce of more than one partition."""
+        answers, refused, late = self.append_items(version, acks, items)
+        if refused or late or not acks:
+            self._finish(slot, version, correlation_id, acks, timeout_ms, answers, refused or {}, late or {})
+            return
+        head = _correlation(correlation_id)
+        self._reply(slot, (head + self._header[version] + self._encode[version](answers, 0),))
+
+    def _run_held(
+        self, slot: Slot, version: int, correlation_id: int, acks: int, timeout_ms: int, items: Sequence[BatchItem]
+    ) -> None:
+        """A request that had to wait. A defect costs this request, whatever turn this is. Raises HalfChanged."""
+        self._world.network.release(slot)
+        try:
+            self._run(slot, version, correlation_id, acks, timeout_ms, items)
+        except Exception as error:  # noqa: BLE001  # it has changed nothing, or whole changes only
+            self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
+
+    def append_items(
+        self, version: int, acks: int, items: Sequence[BatchItem]
+    ) -> tuple[Responses, Refusals | None, LateResponse | None]:
+        """Append the items: what to answer, what was refused, and what waits. Hot: its code stands here in line."""
+        topics = self._topics[version]
+        now = self._now()
+        answers: Responses = []
+        refused: Refusals | None = None
+        late: LateResponse | None = None
+        last: object = None
+        acks_known = -1 <= acks <= 1
+        for name, index, records in items:
+            if name != last:
+                last = name
+                topic = topics.get(name)
+                rows: list[Row] = []
+                answers.append((name, ZERO_UUID, rows) if topic is None else (topic.name, topic.topic_id, rows))
+            try:
+                partition = None if topic is None else topic.writable.get(index)
+                if partition is None or not records or not acks_known:
+                    if records is NO_MESSAGES and partition is not None and acks_known:
+                        partition.check_leader(NO_EPOCH)
+                        rows.append((index, 0, -1, -1, partition.log.start_offset))
+                        continue
+                    raise self._why_not(topic, name, index, acks, records)
+                base_offset, append_time, required = partition.append(records, acks, now)  # type: ignore[arg-type]  # true: no Refused
+            except ApiError as error:
+                refused = refused or {}
+                refused[len(answers), len(rows)] = error.as_value()
+                rows.append((index, error.code, -1, -1, -1))
+                continue
+            if (acks < 0 and partition.high_watermark < required) or (partition.syncs and acks):
+                late = late or {}
+                late[partition] = (required, rows, len(rows))
+            rows.append((index, 0, base_offset, append_time, partition.log.start_offset))
+        return answers, refused, late
+
+    def _finish(
+        self,
+        slot: Slot,
+        version: int,
+        correlation_id: int,
+        acks: int,
+        timeout_ms: int,
+        answers: Responses,
+        refused: Refusals,
+        late: LateResponse,
+    ) -> None:
+        """What is not the usual answer at once."""
+        self._count_failures(version, answers, refused)
+        if acks == 0:
+            self.end_unanswered(slot, next(iter(refused.values()), None))
+            return
+
+        def send_response() -> None:
+            try:
+                self._respond(slot, version, correlation_id, answers, refused)
+            except Exception as error:  # noqa: BLE001  # an answer changes nothing
+                self._contain(error, slot, ApiKey.PRODUCE, version, correlation_id, None)
+
+        if late:
+            waiting = DelayedProduce(late, acks, answers, refused, send_response)
+            self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
+        else:
+            send_response()
+
+    def end_unanswered(self, slot: Slot, error: ApiError | None) -> None:
+        """A request with acks=0 is done: its connection takes the next one, or ends with the error."""
+        self._reply(slot, ())
+        if error is not None:
+            self._world.network.close(slot.peer, f"Produce with acks=0 failed with {error}")
+
+    def _respond(self, slot: Slot, version: int, correlation_id: int, answers: Responses, refused: Refusals) -> None:
+        if version < _STORAGE_VERSION and refused:
+            as_moved(answers)
+        head = _correlation(correlation_id) + self._header[version]
+        if refused and version >= _MESSAGE_VERSION:
+            response = self._texts.respond(answers, refused, version, slot.peer.listener)
+            self._reply(slot, [head, *encode(response, version)])
+        else:
+            self._reply(slot, [head + self._encode[version](named(answers, version), 0)])
+
+    def _count_failures(self, version: int, answers: Responses, refused: Refusals) -> None:
+        for at, _ in refused:
+            name, topic_id, _ = answers[at - 1]
+            topic = self._topics[version].get(topic_id if version >= _TOPIC_ID_VERSION else name)
+            if topic is not None:
+                topic.failed_produces += 1
+
+    def _why_not(
+        self, topic: HostedTopic | None, name: str | bytes, index: int, acks: int, records: object
+    ) -> ApiError:
+        """Why an item cannot be appended at all."""
+        if not -1 <= acks <= 1:
+            return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, not {acks}")
+        if topic is not None and topic.internal:
+            text = f"{topic.name} is internal, only the broker writes to it"
+            return ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, text)
+        if topic is None or index not in topic.writable:
+            return missing(self._leaders, name, index)
+        if isinstance(records, RefusedBatch):
+            return records.error
+        return ApiError(ErrorCode.INVALID_RECORD, "a Produce request must carry exactly one record batch")
+
+    # -- many partitions -----------------------------------------------------------------------------------------------
+
+    def _run_in_slices(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        held = self._world.network.hold(slot, frame)
+
+        def make(resume: Callable[[], None]) -> Steps:
+            return LargeProduce(self, slot, version, held, pos, resume).steps()
+
+        self._run_steps(slot, ApiKey.PRODUCE, version, correlation_id, make)
+        return Gate.WAIT
+
+    def run_slice(
+        self,
+        slot: Slot,
+        version: int,
+        transactional_id: str | None,
+        acks: int,
+        timeout_ms: int,
+        items: Sequence[BatchItem],
+        done: SliceDone,
+    ) -> None:
+        """Some partitions of a large request on the way of a whole one; `done`, maybe later, gets their answer."""
+        topics = self._topics[version]
+
+        def run(items: Sequence[BatchItem]) -> None:
+            answers, refused, late = self.append_items(version, acks, items)
+            refusals = refused or {}
+            self._count_failures(version, answers, refusals)
+            if not late or not acks:
+                done(answers, refusals)
+                return
+            waiting = DelayedProduce(late, acks, answers, refusals, lambda: done(answers, refusals))
+            self._purgatory.try_complete_else_watch(waiting, list(late), timeout_ms)
+
+        def verify(items: Sequence[BatchItem]) -> None:
+            beginnings = self._beginnings(version, items)
+            if transactional_id is None or self._verifier is None or not beginnings:
+                run(items)
+                return
+            verification = Verification(self._world.clock, version, items, run)
+            verification.start(self._verifier, transactional_id, beginnings)
+
+        def prepare(items: Sequence[BatchItem]) -> None:
+            if self._hosted.preparing and self._wants_preparation(version, items):
+                self._prepare(version, items, verify, slot.peer)
+            else:
+                verify(items)
+
+        if _BATCH_VERSION <= version < _ZSTD_VERSION:
+            items = without_zstd(items)
+        if version < _BATCH_VERSION and has_message_set(items):
+            MessageSetConversion(self._world, topics, items, prepare, slot.peer).go_on(0)
+        else:
+            prepare(items)
+
+    def response_of(self, answers: Responses, texts: Refusals, version: int, listener: str) -> ProduceResponse:
+        """The answer for some partitions of a large request."""
+        if version < _STORAGE_VERSION:
+            as_moved(answers)
+        return self._texts.respond(answers, texts, version, listener)
+
+    def now_ms(self) -> int:
+        """For deadlines."""
+        return self._now().mono_ns // 1_000_000
+
+    # -- looking into batches ------------------------------------------------------------------------------------------
+
+    def _wants_preparation(self, version: int, items: Sequence[BatchItem]) -> bool:
+        topics = self._topics[version]
+        return any((topic := topics.get(name)) is not None and topic.prepared for name, _, _ in items)
+
+    def _prepare_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Hold the request, look into every batch that needs it, and run it then."""
+        _, acks, timeout_ms, items = self._decode[version](self._world.network.hold(slot, frame), pos)
+
+        def run(items: Sequence[BatchItem]) -> None:
+            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
+
+        self._prepare(version, items, run, slot.peer)
+        return Gate.WAIT
+
+    def _prepare(
+        self, version: int, items: Sequence[BatchItem], run: Callable[[Sequence[BatchItem]], None], owner: object
+    ) -> None:
+        topics = self._topics[version]
+
+        def lower(items: Sequence[BatchItem]) -> None:
+            LegacyFormatWrites(self._world, topics, items, run, owner).go_on(0)
+
+        BatchPreprocessing(self._world, topics, items, lower, owner).go_on(0)
+
+    # -- message sets ------------------------------------------------------------------------------------------------
+
+    def _convert_and_run(self, slot: Slot, frame: memoryview, version: int, correlation_id: int, pos: int) -> Gate:
+        """Make batches of message sets and run the request: at once if there is little to do, else when it is done."""
+        _, acks, timeout_ms, items = self._decode[version](frame, pos)
+        topics, now_ms = self._topics[version], self._now().wall_ms
+        wants_preparation = self._hosted.preparing and self._wants_preparation(version, items)
+        ready = None if wants_preparation else converted_at_once(topics, items, now_ms)
+        if ready is not None:
+            self._run(slot, version, correlation_id, acks, timeout_ms, ready)
+            return Gate.NEXT
+        _, _, _, held = self._decode[version](self._world.network.hold(slot, frame), pos)
+
+        def run(items: Sequence[BatchItem]) -> None:
+            self._run_held(slot, version, correlation_id, acks, timeout_ms, items)
+
+        def prepare(items: Sequence[BatchItem]) -> None:
+            self._prepare(version, items, run, slot.peer)
+
+        ready = converted_at_once(topics, held, now_ms) if wants_preparation else None
+        if ready is not None:
+            prepare(ready)
+        else:
+            MessageSetConversion(self._world, topics, held, prepare if wants_preparation else run, slot.peer).go_on(0)
+        return Gate.WAIT
+
+    # -- the first batches of a transaction ----------------------------------------------------------------------------
+
+    def _beginnings(self, version: int, items: Sequence[BatchItem]) -> list[Beginning]:
+        return list(unverified(version, self._topics[version], items))
+
+    def _verify_and_run(
+        self,
+        slot: Slot,
+        frame: memoryview,
+        version: int,
+        correlation_id: int,
+        pos: int,
+        decoded: _Decoded,
+        beginnings: list[Beginning],
+    ) -> Gate:
+        """Look into the batches, ask the transaction's coordinator, and run the request: now, if that answers at once,
+        else it is held.
+        """
+        transactional_id, acks, timeout_ms, items = decoded
+        held = False
+
+        def run(items: Sequence[BatchItem]) -> None:
+            run = self._run_held if held else self._run
+            run(slot, version, correlation_id, acks, timeout_ms, items)
+
+        def verify(beginnings: list[Beginning], items: Sequence[BatchItem]) -> Verification | None:
+            """What waits for an answer; None: the request has run."""
+            assert self._verifier is not None, "without one nobody comes here"
+            assert transactional_id is not None, "only these are verified"
+            verification = Verification(self._world.clock, version, items, run)
+            return None if verification.start(self._verifier, transactional_id, beginnings) else verification
+
+        def prepared(items: Sequence[BatchItem]) -> None:
+            beginnings = self._beginnings(version, items)
+            if beginnings:  # else another connection has begun meanwhile
+                verify(beginnings, items)
+            else:
+                run(items)
+
+        if self._hosted.preparing and self._wants_preparation(version, items):
+            held = True
+            items = self._decode[version](self._world.network.hold(slot, frame), pos)[3]
+            self._prepare(version, items, prepared, slot.peer)
+            return Gate.WAIT
+        waiting = verify(beginnings, items)
+        if waiting is None:
+            return Gate.NEXT
+        held = True
+        waiting.hold(self._decode[version](self._world.network.hold(slot, frame), pos)[3])
+        return Gate.WAIT
+
+
+def _decoder(version: int) -> Callable[[memoryview, int], _Decoded]:
+    decode = hot.decode_produce(version)
+    if not _BATCH_VERSION <= version < _ZSTD_VERSION:
+        return decode
+
+    def decode_older(frame: memoryview, pos: int) -> _Decoded:
+        transactional_id, acks, timeout_ms, items = decode(frame, pos)
+        return transactional_id, acks, timeout_ms, without_zstd(items)
+
+    return decode_older

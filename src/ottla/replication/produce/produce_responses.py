@@ -1,0 +1,101 @@
+"""What a Produce is answered: rows of the hand-written encoder, and partitions of the compiled codec for the rare ones.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.inspection import RefusedRecords
+from ottla.replication.leaders import Leaders, current_leader
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.wire.messages import ProduceResponse
+
+LEADER_VERSION: Final = 10
+"""From here on the answer names the leader for those that came to the wrong broker."""
+TOPIC_ID_VERSION: Final = 13
+Row = tuple[int, int, int, int, int]
+"""(partition, error, base offset, log append time, log start offset): one partition of the answer."""
+Responses = list[tuple[Any, bytes, list[Row]]]
+"""(topic name, topic id, rows): the parts of the answer; an unknown topic has what the client called it for a name."""
+Refusals = dict[tuple[int, int], ApiError]
+"""(1 + topic's place, row's place) → why it was refused."""
+
+
+def named(answers: Responses, version: int) -> list[tuple[str, bytes, list[Row]]]:
+    """An unknown topic id stands where the name was: put it where it belongs."""
+    if version < TOPIC_ID_VERSION:
+        return [(str(name), topic_id, rows) for name, topic_id, rows in answers]
+    return [("", name if isinstance(name, bytes) else topic_id, rows) for name, topic_id, rows in answers]
+
+
+def as_moved(answers: Responses) -> None:
+    """Say NOT_LEADER_OR_FOLLOWER for KAFKA_STORAGE_ERROR to who does not know that."""
+    for _, _, rows in answers:
+        for at, row in enumerate(rows):
+            if row[1] == ErrorCode.KAFKA_STORAGE_ERROR:
+                rows[at] = (row[0], ErrorCode.NOT_LEADER_OR_FOLLOWER, *row[2:])
+
+
+def partition_answer(row: Row, error: ApiError | None) -> ProduceResponse.PartitionProduceResponse:
+    """The answer for one partition, with the text of its error."""
+    index, code, base_offset, append_time, log_start = row
+    return ProduceResponse.PartitionProduceResponse(
+        index=index,
+        error_code=code,
+        base_offset=base_offset,
+        log_append_time_ms=append_time,
+        log_start_offset=log_start,
+        error_message=(error.message or None) if error is not None else None,
+        record_errors=_record_errors(error) if isinstance(error, RefusedRecords) else [],
+    )
+
+
+def _record_errors(error: RefusedRecords) -> list[ProduceResponse.BatchIndexAndErrorMessage]:
+    return [
+        ProduceResponse.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=f"the record {why}")
+        for index, why in error.records
+    ]
+
+
+class AnswersWithTexts:
+    """Makes the answers that need more than numbers: texts of errors, and who leads."""
+
+    __slots__ = ("_hosted", "_leaders")
+
+    def __init__(self, hosted: PartitionRegistry, leaders: Leaders) -> None:
+        self._hosted = hosted
+        self._leaders = leaders
+
+    def respond(self, answers: Responses, refused: Refusals, version: int, listener: str) -> ProduceResponse:
+        """The answer with a text for each error, from version 8 on, and with current leaders from version 10 on."""
+        response = ProduceResponse()
+        nodes: dict[int, None] = {}
+        for at, (name, topic_id, rows) in enumerate(named(answers, version), 1):
+            partitions = [partition_answer(row, refused.get((at, place))) for place, row in enumerate(rows)]
+            if version >= LEADER_VERSION:
+                key = topic_id if version >= TOPIC_ID_VERSION else name
+                for data in partitions:
+                    if data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                        self._tell_leader(key, data, nodes)
+            response.responses.append(
+                ProduceResponse.TopicProduceResponse(name=name, topic_id=topic_id, partition_responses=partitions)
+            )
+        for node in nodes:
+            found = self._leaders.address(node, listener)
+            if found is not None:
+                response.node_endpoints.append(ProduceResponse.NodeEndpoint(**found._asdict()))
+        return response
+
+    def _tell_leader(
+        self, key: str | bytes, data: ProduceResponse.PartitionProduceResponse, nodes: dict[int, None]
+    ) -> None:
+        topics: Any = self._hosted.by_id if isinstance(key, bytes) else self._hosted.by_name
+        found = current_leader(topics, self._leaders, key, data.index)
+        if found is not None:
+            data.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                leader_id=found.leader, leader_epoch=found.leader_epoch
+            )
+            nodes[found.leader] = None

@@ -1,0 +1,241 @@
+"""Asking transaction coordinators whether partitions belong to a transaction, or to take them in (KIP-890).
+
+Zone: deterministic. Gathers what is to be asked of one coordinator into one request at a time; what the answers mean
+for a batch is `verification`'s.
+
+AddPartitionsToTxn, version 5: verification only for producers that add their partitions themselves; for those of
+transaction version 2, which leave that to the partition's leader, the partitions are added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+from ottla.broker_client import BrokerClient
+from ottla.changes import changes_state
+from ottla.errors import ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.seams import Clock, Failure
+from ottla.types import TopicPartition
+from ottla.wire.messages.add_to_txn import AddPartitionsToTxnRequest, AddPartitionsToTxnResponse
+
+VERSION: Final = 5
+LANE: Final = "transaction verification"
+TRANSACTIONS_PER_REQUEST: Final = 1000
+_NS_PER_MS: Final = 1_000_000
+
+VerificationCodes = Mapping[TopicPartition, ErrorCode]
+CoordinatorOf = Callable[[str], "int | None"]
+"""The broker that coordinates a transactional id; None while nobody does."""
+LocalCoordinator = Callable[["VerificationRequest", Callable[[VerificationCodes], None]], bool]
+"""Asks the coordinator on this broker, and calls back within the call or later; False: it is none, none was asked."""
+
+
+class VerificationRequest:
+    """Whether the partitions belong to the transaction of a producer."""
+
+    __slots__ = ("add", "done", "epoch", "partitions", "producer_id", "since_ns", "transactional_id")
+
+    def __init__(
+        self,
+        transactional_id: str,
+        producer_id: int,
+        epoch: int,
+        partitions: Sequence[TopicPartition],
+        add: bool,
+        done: Callable[[VerificationCodes], None],
+    ) -> None:
+        """`add`: they are to be added. `done` gets a code for each of them, exactly once."""
+        self.transactional_id = transactional_id
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.partitions = partitions
+        self.add = add
+        self.done = done
+        self.since_ns = 0
+
+    def answer_all(self, code: ErrorCode) -> None:
+        """The same for all partitions."""
+        self.done(dict.fromkeys(self.partitions, code))
+
+
+class _AnswerHere:
+    """The answer of a coordinator on this broker, which comes within the call or later."""
+
+    __slots__ = ("_question", "_tell", "codes", "is_late")
+
+    def __init__(
+        self, tell: Callable[[VerificationRequest, VerificationCodes], None], question: VerificationRequest
+    ) -> None:
+        """`tell` gets an answer that comes late."""
+        self._tell = tell
+        self._question = question
+        self.codes: VerificationCodes | None = None
+        self.is_late = False
+
+    def __call__(self, codes: VerificationCodes) -> None:
+        """Take the answer."""
+        if self.is_late:
+            self._tell(self._question, codes)
+        else:
+            self.codes = codes
+
+
+class Verifier:
+    """Asks for all partitions of this broker."""
+
+    def __init__(
+        self,
+        peers: BrokerClient,
+        clock: Clock,
+        purgatory: Purgatory,
+        later: Callable[[Callable[[], None]], None],
+        coordinator_of: CoordinatorOf,
+        timeout_ms: int = 30_000,
+        backoff_ms: int = 20,
+        backoff_max_ms: int = 100,
+    ) -> None:
+        """`timeout_ms`: request.timeout.ms; the two others: add.partitions.to.txn.retry.backoff.ms and ….max.ms."""
+        self.coordinator_of = coordinator_of
+        self.here: LocalCoordinator | None = None
+        """Asks the coordinators of this broker without a request; None: they are asked like all others."""
+        self._peers = peers
+        self._clock = clock
+        self._purgatory = purgatory
+        self._later = later
+        self._timeout_ms = timeout_ms
+        self._backoff_ms = backoff_ms
+        self._patience_ns = backoff_max_ms * _NS_PER_MS
+        self._waiting: list[VerificationRequest] = []
+        self._planned = False
+        self._behind: dict[int, list[VerificationRequest]] = {}
+        """By coordinator with a request on its way: what waits for the answer to that."""
+
+    @changes_state
+    def ask_at_once(self, question: VerificationRequest) -> VerificationCodes | None:
+        """The answer, if the coordinator is on this broker and needs to wait for no other; else None: it is asked when
+        this turn's input is through, and the question's `done` gets the answer.
+        """
+        question.since_ns = self._clock.now().mono_ns
+        answer = _AnswerHere(self._told_here, question)
+        if self.here is None or not self.here(question, answer):
+            self._queue_requests((question,))
+            return None
+        codes = answer.codes
+        if codes is None:
+            answer.is_late = True
+        elif question.add and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values():
+            self._told_here(question, codes)
+            return None
+        return codes
+
+    @changes_state
+    def _queue_requests(self, questions: Sequence[VerificationRequest]) -> None:
+        self._waiting += questions
+        if self._waiting and not self._planned:
+            self._planned = True
+            self._later(self._send)
+
+    @changes_state
+    def _send(self) -> None:
+        """One request to each coordinator that has none; what cannot go with it waits for its answer."""
+        self._planned = False
+        waiting, self._waiting = self._waiting, []
+        by_node: dict[int, list[VerificationRequest]] = {}
+        for question in waiting:
+            if self.here is not None and self.here(question, partial(self._told_here, question)):
+                continue
+            node = self.coordinator_of(question.transactional_id)
+            if node is None:
+                question.answer_all(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            else:
+                by_node.setdefault(node, []).append(question)
+        for node, questions in by_node.items():
+            if node in self._behind:
+                self._behind[node] += questions
+            else:
+                self._send_requests(node, questions)
+
+    def _told_here(self, question: VerificationRequest, codes: VerificationCodes) -> None:
+        """Not within the coordinator's own step: what comes of it may ask coordinators again."""
+        self._later(partial(self._settle_request, question, codes))
+
+    def _send_requests(self, node: int, questions: Sequence[VerificationRequest]) -> None:
+        """Answers are told apart by transactional ids, so each goes once."""
+        asked: dict[str, VerificationRequest] = {}
+        behind = self._behind[node] = []
+        for question in questions:
+            if question.transactional_id in asked or len(asked) >= TRANSACTIONS_PER_REQUEST:
+                behind.append(question)
+            else:
+                asked[question.transactional_id] = question
+        self._request(node, asked)
+
+    def _request(self, node: int, asked: Mapping[str, VerificationRequest]) -> None:
+        request = AddPartitionsToTxnRequest(transactions=[_transaction(question) for question in asked.values()])
+        self._peers.send_request(
+            node, request, VERSION, self._timeout_ms, partial(self._on_response, node, asked), LANE
+        )
+
+    @changes_state
+    def _on_response(
+        self, node: int, asked: Mapping[str, VerificationRequest], answer: AddPartitionsToTxnResponse | Failure
+    ) -> None:
+        behind = self._behind.pop(node)
+        if isinstance(answer, Failure) or answer.error_code:
+            code = ErrorCode.NETWORK_EXCEPTION if isinstance(answer, Failure) else _code(answer.error_code)
+            for question in asked.values():
+                question.answer_all(code)
+        else:
+            found = {result.transactional_id: _codes(result) for result in answer.results_by_transaction}
+            for name, question in asked.items():
+                self._deliver_codes(question, found.get(name, {}))
+        self._queue_requests(behind)
+
+    def _deliver_codes(self, question: VerificationRequest, codes: VerificationCodes) -> None:
+        """A message may say less than was asked."""
+        self._settle_request(
+            question, {tp: codes.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR) for tp in question.partitions}
+        )
+
+    def _settle_request(self, question: VerificationRequest, codes: VerificationCodes) -> None:
+        """Tell, unless the transaction before only needs a moment to be complete."""
+        if (
+            question.add
+            and ErrorCode.CONCURRENT_TRANSACTIONS in codes.values()
+            and self._clock.now().mono_ns - question.since_ns < self._patience_ns
+        ):
+            self._purgatory.look_after(self._backoff_ms, lambda: self._queue_requests((question,)))
+        else:
+            question.done(codes)
+
+
+def _code(number: int) -> ErrorCode:
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def _transaction(question: VerificationRequest) -> AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction:
+    topics: dict[str, list[int]] = {}
+    for tp in question.partitions:
+        topics.setdefault(tp.topic, []).append(tp.partition)
+    topic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    return AddPartitionsToTxnRequest.AddPartitionsToTxnTransaction(
+        transactional_id=question.transactional_id,
+        producer_id=question.producer_id,
+        producer_epoch=question.epoch,
+        verify_only=not question.add,
+        topics=[topic(name=name, partitions=indexes) for name, indexes in topics.items()],
+    )
+
+
+def _codes(result: AddPartitionsToTxnResponse.AddPartitionsToTxnResult) -> VerificationCodes:
+    return {
+        TopicPartition(topic.name, one.partition_index): _code(one.partition_error_code)
+        for topic in result.topic_results
+        for one in topic.results_by_partition
+    }

@@ -1,0 +1,173 @@
+"""What the cleaner may remove: no tombstone and no transaction's marker goes before every replica has cleaned past it.
+
+Zone: deterministic. Followers say to their leaders how far they have cleaned the logs of compacted partitions; a leader
+answers with the bound, the lowest of all assigned replicas, its own included. Every replica cleans within that bound.
+
+Apache Kafka lacks this: each replica removes tombstones when delete.retention.ms has passed. One that was away for
+longer keeps records that the others have deleted, and when it leads they are back; or it never hears that a transaction
+was aborted. Here a replica that is away holds the bound back until it has come and cleaned, or is no replica any more.
+Of a leader's knowledge nothing outlives its epoch, and what is known of a replica is forgotten when its log goes back.
+
+Said in the request by which followers ask where epochs end (OffsetForLeaderEpoch), in a tagged field of our own:
+whoever does not know it passes over it, and then nothing is removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.broker_client import BrokerClient
+from ottla.changes import changes_state
+from ottla.errors import ApiError, ErrorCode
+from ottla.purgatory.purgatory import Purgatory
+from ottla.replication.control import ControlFence
+from ottla.replication.partition.partition import Partition
+from ottla.replication.partition_registry import PartitionRegistry
+from ottla.seams import Failure
+from ottla.wire.messages import OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse
+
+LANE: Final = "epochs"
+_VERSION: Final = 4
+BATCH: Final = 1000
+"""Partitions of one report: a leader takes a few milliseconds for so many."""
+_ROW: Final = Struct(">16siiq")
+_BROKER_EPOCH: Final = Struct(">q")
+
+
+class RetentionRow(NamedTuple):
+    """One partition in a report or an answer."""
+
+    topic_id: bytes
+    partition: int
+    leader_epoch: int
+    offset: int
+    """Report: below it, the follower's log is cleaned. Answer: below it, so are all replicas' logs."""
+
+
+def pack_rows(rows: Iterable[RetentionRow]) -> bytes:
+    """As the tagged field has them."""
+    return b"".join(_ROW.pack(*row) for row in rows)
+
+
+def unpack_rows(content: bytes | memoryview) -> list[RetentionRow]:
+    """Raises ApiError INVALID_REQUEST."""
+    if len(content) % _ROW.size:
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"{len(content)} bytes are not rows of {_ROW.size}")
+    return [RetentionRow._make(row) for row in _ROW.iter_unpack(content)]
+
+
+class TombstoneRetention:
+    """The bounds of all partitions of one broker: reports of its followers, answers of its leaders."""
+
+    def __init__(
+        self,
+        hosted: PartitionRegistry,
+        fence: ControlFence,
+        peers: BrokerClient,
+        purgatory: Purgatory,
+        interval_ms: int,
+        timeout_ms: int,
+    ) -> None:
+        """`interval_ms` lies between two looks at what has been cleaned (log.cleaner.backoff.ms)."""
+        self._hosted = hosted
+        self._fence = fence
+        self._peers = peers
+        self._purgatory = purgatory
+        self._interval_ms = max(1, interval_ms)
+        self._timeout_ms = timeout_ms
+        self._busy: dict[int, None] = {}
+        """Leaders that have not answered yet."""
+        self._stopped = False
+
+    def start(self) -> None:
+        """Look from time to time."""
+        self._purgatory.look_after(self._interval_ms, self._report_due)
+
+    def stop(self) -> None:
+        """Say nothing any more."""
+        self._stopped = True
+
+    # -- followers -----------------------------------------------------------------------------------------------------
+
+    def _report_due(self) -> None:
+        if self._stopped:
+            return
+        followed: dict[int, list[Partition]] = {}
+        for partition in self._compacted():
+            if partition.is_leader:
+                partition.bound_removals()
+            elif partition.leader >= 0 and partition.log.cleaned_until != partition.log.removable_below:
+                followed.setdefault(partition.leader, []).append(partition)
+        for leader, partitions in followed.items():
+            if leader not in self._busy:
+                self._begin_report(leader, partitions)
+        self.start()
+
+    @changes_state
+    def _begin_report(self, leader: int, partitions: Iterable[Partition]) -> None:
+        self._busy[leader] = None
+        self._report(leader, iter(partitions))
+
+    def _compacted(self) -> Iterator[Partition]:
+        for topic in self._hosted.by_name.values():
+            for partition in topic.partitions.values():
+                if not partition.config.compact:
+                    break  # nor are the others of its topic
+                if partition.offline is None:
+                    yield partition
+
+    def _report(self, leader: int, partitions: Iterator[Partition]) -> None:
+        """Tell a leader about some of the partitions, and about the next ones when it has answered."""
+        some = [each for each in islice(partitions, BATCH) if each.leader == leader and each.offline is None]
+        if not some or self._stopped:
+            del self._busy[leader]
+            return
+        rows = pack_rows(
+            RetentionRow(each.topic_id, each.tp.partition, each.leader_epoch, each.log.cleaned_until) for each in some
+        )
+        request = OffsetForLeaderEpochRequest(replica_id=self._fence.node_id)
+        request.cleaned = _BROKER_EPOCH.pack(self._fence.broker_epoch) + rows
+
+        def on_response(answer: OffsetForLeaderEpochResponse | Failure) -> None:
+            if isinstance(answer, Failure):
+                del self._busy[leader]  # the next look tells it again
+                return
+            self._take_bounds(leader, answer.removable)
+            self._report(leader, partitions)
+
+        self._peers.send_request(leader, request, _VERSION, self._timeout_ms, on_response, LANE)
+
+    def _take_bounds(self, leader: int, content: bytes) -> None:
+        for row in unpack_rows(content) if len(content) % _ROW.size == 0 else ():
+            partition = self._find(row)
+            if partition is not None and partition.leader == leader:
+                partition.log.removable_below = row.offset
+
+    # -- leaders -------------------------------------------------------------------------------------------------------
+
+    def handle_report(self, replica_id: int, report: bytes) -> bytes:
+        """Take note of a follower's report, and answer with the bounds of the partitions that are led here.
+
+        Raises ApiError INVALID_REQUEST.
+        """
+        if len(report) < _BROKER_EPOCH.size:
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a report without a broker epoch")
+        (broker_epoch,) = _BROKER_EPOCH.unpack_from(report)
+        told = []
+        for row in unpack_rows(report[_BROKER_EPOCH.size :]):
+            partition = self._find(row)
+            if partition is not None and partition.is_leader:
+                bound = partition.note_cleaned(replica_id, broker_epoch, row.offset)
+                told.append(row._replace(offset=bound))
+        return pack_rows(told)
+
+    def _find(self, row: RetentionRow) -> Partition | None:
+        """The partition of a row, in the very leader epoch that the row is of."""
+        topic = self._hosted.by_id.get(row.topic_id)
+        partition = None if topic is None else topic.partitions.get(row.partition)
+        if partition is None or partition.offline is not None or partition.leader_epoch != row.leader_epoch:
+            return None
+        return partition

@@ -1,0 +1,313 @@
+"""Dead letters: which are open, sending them back, and throwing them away.
+
+Zone: real. What became of a dead letter is in the positions of a group (`window`), as with the mover: a redrive writes
+the record and the position that says so in one transaction, so that a letter is sent back once whatever happens in
+between. The log keeps it, for whoever wants to look later, until it is purged.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Final, NamedTuple
+
+from ottla.client.admin.admin import Admin
+from ottla.client.cluster import Cluster
+from ottla.client.consumer import Consumer
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.errors import ProducerFencedError, values_of
+from ottla.client.producer import Producer
+from ottla.client.settings import ClientConfig
+from ottla.retry.destinations import Destinations
+from ottla.retry.errors import RetryError
+from ottla.retry.headers import SPRING, Names, Trail, read, written
+from ottla.retry.offset_metadata import place_of, read_place
+from ottla.retry.policy import DEAD_SUFFIX, origin_of
+from ottla.retry.record_cache import RecordCache
+from ottla.retry.window import MAX_TEXT, Window
+from ottla.types import TopicPartition
+
+ClientSettings = dict[str, str | int | bool]
+
+GROUP: Final = "ottla-dlq"
+MAX_REDRIVES: Final = 3
+_BATCH: Final = 200
+_ENDINGS: Final = (DEAD_SUFFIX, "-dlt", ".dlt", ".dlq", "-dlq")
+
+
+def is_dead_topic(name: str) -> bool:
+    """Whether a topic is named as topics for dead letters are: ours, Spring's, those of share groups and others."""
+    return name.endswith(_ENDINGS) or name.startswith("dlq.")
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter."""
+
+    record: ConsumerRecord
+    trail: Trail
+    is_open: bool
+    """Neither sent back nor thrown away."""
+
+    @property
+    def reason(self) -> str:
+        """By which letters are grouped: the exception's class."""
+        return self.trail.failure.kind if self.trail.failure is not None else "unknown"
+
+
+@dataclass(slots=True)
+class Redriven:
+    """What a redrive did."""
+
+    back: dict[str, int] = field(default_factory=dict)
+    """Letters sent, by topic."""
+    looping: int = 0
+    """Left alone: they were sent back too often already."""
+    nowhere: int = 0
+    """Left alone: their headers do not say where they came from, or they came from here."""
+
+    @property
+    def total(self) -> int:
+        """Letters sent."""
+        return sum(self.back.values())
+
+
+Select = Callable[[DeadLetter], bool]
+
+
+class DeadLetters:
+    """The dead letters of one topic. Use it in a `with` statement, or close it."""
+
+    def __init__(self, settings: ClientSettings, topic: str, *, group: str = GROUP, names: Names = SPRING) -> None:
+        """settings: by Kafka's keys, what all clients share. Raises ConfigError, and RefusedError without the topic."""
+        own: dict[str, str | int | bool] = {"isolation.level": "read_committed"}
+        reading: dict[str, str | int | bool] = {
+            "group.id": group,
+            "enable.auto.commit": False,
+            "max.poll.records": 2_000,
+        }
+        self.topic = topic
+        self._settings = settings
+        self._names = names
+        self._group = group
+        self._cluster = Cluster(ClientConfig.from_mapping({**settings, **own}))
+        self._consumer = Consumer({**settings, **own, **reading})
+        try:
+            self._partitions = self._consumer.partitions_for_topic(topic)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> DeadLetters:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._consumer.close()
+        self._cluster.close()
+
+    def letters(self, *, settled: bool = False) -> Iterator[DeadLetter]:
+        """The open ones, up to the end as it is now; with `settled` also those that are not open any more."""
+        yield from self._read_windows(self._windows(settled), settled)
+
+    def redrive(
+        self,
+        select: Select = lambda _letter: True,
+        *,
+        to: str | None = None,
+        limit: int | None = None,
+        per_second: float | None = None,
+        max_redrives: int = MAX_REDRIVES,
+        dry_run: bool = False,
+        on_sent: Callable[[int], object] = lambda _count: None,
+    ) -> Redriven:
+        """Send open letters back to where they came from, each once; their attempts begin anew.
+
+        to: another topic. limit: so many at most. per_second: not quicker. max_redrives: letters that were sent back so
+        often are left alone, for they would only come again. dry_run: only say what would be done.
+        Raises ClientError; what was sent by then is settled, and the next call sends the rest. RetryError when another
+        redrive or purge of the topic has begun meanwhile.
+        """
+        sent = Redriven()
+        with nullcontext() if dry_run else self._settling() as producer:
+            windows = self._windows(settled=False)
+            chosen: list[tuple[TopicPartition, int]] = []
+            for letter in self._read_windows(windows, settled=False):
+                if limit is not None and len(chosen) >= limit:
+                    continue  # all is read, so that positions can be committed
+                if select(letter) and (target := self._target(letter, to, max_redrives, sent)) is not None:
+                    chosen.append((_where(letter), letter.record.offset))
+                    if dry_run:
+                        sent.back[target] = sent.back.get(target, 0) + 1
+            if chosen and producer is not None:
+                self._send_letters(producer, chosen, windows, to, per_second, sent, on_sent)
+        return sent
+
+    def purge(
+        self,
+        select: Select = lambda _letter: True,
+        *,
+        dry_run: bool = False,
+        before: Callable[[int], object] = lambda _count: None,
+    ) -> int:
+        """Throw open letters away: they are settled, and what lies before the first open one is deleted from the log.
+
+        before: called with the number of letters before the first is settled; what it raises ends the call.
+        Returns how many. Raises ClientError; RetryError when a redrive or another purge of the topic has begun
+        meanwhile: then nothing was thrown away.
+        """
+        with nullcontext() if dry_run else self._settling() as producer:
+            windows = self._windows(settled=False)
+            chosen = [
+                (_where(each), each.record.offset)
+                for each in self._read_windows(windows, settled=False)
+                if select(each)
+            ]
+            if producer is None or not chosen:
+                return len(chosen)
+            before(len(chosen))
+            for tp, offset in chosen:
+                windows[tp].hand([offset])
+            places = {tp: place_of(window, "") for tp, window in windows.items()}
+            for tp, place in places.items():
+                _check_size(tp, place.metadata)
+            with producer.transaction():
+                producer.send_offsets_to_transaction(places, self._group)
+        values_of(Admin(self._cluster).delete_records({tp: place.offset for tp, place in places.items()}))
+        return len(chosen)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _settling(self) -> Iterator[Producer]:
+        """A producer under the transactional id of this topic's letters. It is taken before the positions are read:
+        from then on an earlier redrive or purge settles nothing, and what it has settled is in the positions."""
+        own: ClientSettings = {"transactional.id": f"{self._group}-{self.topic}", "linger.ms": 0}
+        try:
+            with Producer({**self._settings, **own}) as producer:
+                producer.init_transactions()
+                yield producer
+        except ProducerFencedError as error:
+            raise RetryError(
+                f"another redrive or purge of {self.topic} has begun: this one does nothing more",
+                "Wait until the other one has ended, and start this one again",
+            ) from error
+
+    def _windows(self, settled: bool) -> dict[TopicPartition, Window]:
+        """From the first open letter on; with `settled` from the first one in the log."""
+        self._consumer.assign(self._partitions)
+        starts = self._consumer.beginning_offsets(self._partitions)
+        found = {}
+        for tp, committed in self._consumer.committed(self._partitions).items():
+            start = starts[tp]
+            if committed is None:
+                window = Window(start)
+            else:
+                place = read_place(tp, committed)
+                window = Window(place.low, place.handed)
+                window.passed(start)
+            found[tp] = window
+            self._consumer.seek(tp, start if settled else max(start, window.low))
+        return found
+
+    def _read_windows(self, windows: dict[TopicPartition, Window], settled: bool) -> Iterator[DeadLetter]:
+        ends = self._consumer.end_offsets(self._partitions)
+        while any(self._consumer.position(tp) < end for tp, end in ends.items()):
+            for record in self._consumer.poll(1.0):
+                tp = TopicPartition(record.topic, record.partition)
+                if record.offset < ends[tp]:
+                    is_open = windows[tp].read(record.offset)
+                    if is_open or settled:
+                        yield DeadLetter(record, read(record.headers, self._names), is_open)
+        for tp, end in ends.items():
+            windows[tp].passed(end)
+
+    def _target(self, letter: DeadLetter, to: str | None, max_redrives: int, sent: Redriven) -> str | None:
+        target = to or _origin(letter)
+        if target is None or target == self.topic or origin_of(target) is not None:
+            sent.nowhere += 1
+            return None
+        if letter.trail.redrives >= max_redrives:
+            sent.looping += 1
+            return None
+        return target
+
+    def _send_letters(
+        self,
+        producer: Producer,
+        chosen: Sequence[tuple[TopicPartition, int]],
+        windows: dict[TopicPartition, Window],
+        to: str | None,
+        per_second: float | None,
+        sent: Redriven,
+        on_sent: Callable[[int], object],
+    ) -> None:
+        size = _BATCH if per_second is None else max(1, min(_BATCH, int(per_second / 5)))
+        payloads, destinations = RecordCache(self._cluster), Destinations(self._cluster)
+        began = time.monotonic()
+        for at in range(0, len(chosen), size):
+            if per_second is not None:
+                time.sleep(max(0.0, began + at / per_second - time.monotonic()))
+            some = payloads.take_records(chosen[at : at + size])
+            self._transaction(producer, destinations, some, windows, to, sent)
+            on_sent(len(some))
+
+    def _transaction(
+        self,
+        producer: Producer,
+        destinations: Destinations,
+        some: dict[tuple[TopicPartition, int], ConsumerRecord],
+        windows: dict[TopicPartition, Window],
+        to: str | None,
+        sent: Redriven,
+    ) -> None:
+        letters = [DeadLetter(record, read(record.headers, self._names), True) for record in some.values()]
+        targets = [to or _origin(letter) or "" for letter in letters]
+        destinations.refresh_topics(targets)
+        for target in targets:
+            if (missing := destinations.missing(target)) is not None:
+                raise missing
+        for tp, offset in some:
+            windows[tp].hand([offset])
+        places = {tp: place_of(windows[tp], "") for tp, _ in some}
+        for tp, place in places.items():
+            _check_size(tp, place.metadata)
+        with producer.transaction():
+            for letter, target in zip(letters, targets, strict=True):
+                record, trail = letter.record, letter.trail
+                again = replace(trail, attempts=1, due_ms=None, failure=None, passes=0, redrives=trail.redrives + 1)
+                producer.send(target, record.value, key=record.key, headers=written(record.headers, again, self._names))
+            producer.send_offsets_to_transaction(places, self._group)
+        for target in targets:
+            sent.back[target] = sent.back.get(target, 0) + 1
+
+
+def _where(letter: DeadLetter) -> TopicPartition:
+    return TopicPartition(letter.record.topic, letter.record.partition)
+
+
+def _origin(letter: DeadLetter) -> str | None:
+    """Where a letter goes back to; without headers, its topic's name says it, if it is one of ours."""
+    trail, topic = letter.trail, letter.record.topic
+    named = topic.removesuffix(DEAD_SUFFIX) if topic.endswith(DEAD_SUFFIX) else None
+    return trail.back_to or (trail.origin.topic if trail.origin is not None else named) or None
+
+
+def _check_size(tp: TopicPartition, metadata: str) -> None:
+    if len(metadata) > MAX_TEXT + 50:
+        raise RetryError(
+            f"{tp}: the letters that are settled lie scattered among too many open ones to be remembered",
+            "Redrive or purge larger parts, from the oldest on",
+        )
+
+
+def dead_topics(cluster: Cluster) -> list[str]:
+    """Those that are named as such. Raises ClientError."""
+    return sorted(each.name for each in Admin(cluster).list_topics() if is_dead_topic(each.name))

@@ -1,0 +1,49 @@
+"""Positions of the mover's group, with what stands in their metadata.
+
+Zone: pure. `ottla.retry|<generation>|<runs>`: the generation of the scheduler's state that belongs to the position, and
+which records behind it were handed over (`window`).
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ottla.client.positions import OffsetAndMetadata
+from ottla.retry.errors import ForeignPositionError
+from ottla.retry.window import Window, unpacked
+from ottla.types import TopicPartition
+
+_PREFIX: Final = "ottla.retry"
+
+
+class CommittedPosition(NamedTuple):
+    """A committed position, read."""
+
+    low: int
+    generation: str
+    handed: list[tuple[int, int]]
+    text: str
+    """The runs as they stand there."""
+
+    def with_generation(self, generation: str) -> OffsetAndMetadata:
+        """The same position for another state of the scheduler."""
+        return OffsetAndMetadata(self.low, metadata=f"{_PREFIX}|{generation}|{self.text}")
+
+
+def read_place(tp: TopicPartition, committed: OffsetAndMetadata) -> CommittedPosition:
+    """Raises ForeignPositionError."""
+    if not committed.metadata:  # as tools that reset offsets commit it
+        return CommittedPosition(committed.offset, "", [], "")
+    words = committed.metadata.split("|")
+    if len(words) != 3 or words[0] != _PREFIX:
+        raise ForeignPositionError(tp, committed.metadata)
+    try:
+        return CommittedPosition(committed.offset, words[1], unpacked(words[2], committed.offset), words[2])
+    except ValueError as error:
+        raise ForeignPositionError(tp, committed.metadata) from error
+
+
+def place_of(window: Window, generation: str) -> OffsetAndMetadata:
+    """What to commit for a window."""
+    low, runs = window.position()
+    return OffsetAndMetadata(low, metadata=f"{_PREFIX}|{generation}|{runs}")

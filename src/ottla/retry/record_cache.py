@@ -1,0 +1,109 @@
+"""Records of the log, by their offsets: those that come due soon are kept, the others read when they are needed.
+
+Zone: real. Memory is bounded: what is kept by count and by size, what is read by ranges of offsets that are near.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
+
+from ottla.client.admin.admin import Admin
+from ottla.client.admin.types import EARLIEST
+from ottla.client.cluster import Cluster
+from ottla.client.consumer.record import ConsumerRecord, Decoder
+from ottla.client.errors import RefusedError, values_of
+from ottla.client.fetching.fetch import fetch_range
+from ottla.errors import ErrorCode
+from ottla.types import TopicPartition
+
+KEPT_RECORDS: Final = 20_000
+KEPT_BYTES: Final = 32 * 2**20
+_NEAR: Final = 100
+"""Offsets between two that are wanted, up to which they are read in one go."""
+CachedRecord = tuple[TopicPartition, int]
+
+
+class RecordCache:
+    """What was kept, and how to get the rest."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        is_wanted: Callable[[TopicPartition, ConsumerRecord], bool] = lambda _where, _record: False,
+        warm_up: int = 2**62,
+    ) -> None:
+        """cluster: reads committed records only, in small pieces. is_wanted: whether a record will be asked for soon,
+        so that it is kept when it is read with others. warm_up: as of Decoder."""
+        self._cluster = cluster
+        self._is_wanted = is_wanted
+        self._decoder = Decoder(cluster.config.check_crcs, None, None, warm_up)
+        self._kept: dict[CachedRecord, ConsumerRecord] = {}
+        self._bytes = 0
+
+    def keep_record(self, tp: TopicPartition, record: ConsumerRecord) -> None:
+        """Keep it if there is room."""
+        if (tp, record.offset) in self._kept:
+            return
+        if len(self._kept) < KEPT_RECORDS and self._bytes < KEPT_BYTES:
+            self._kept[tp, record.offset] = record
+            self._bytes += _size(record)
+
+    def forget_partition(self, tp: TopicPartition) -> None:
+        """The partition is somebody else's."""
+        for place in [each for each in self._kept if each[0] == tp]:
+            self._bytes -= _size(self._kept.pop(place))
+
+    def take_records(self, places: Sequence[CachedRecord]) -> dict[CachedRecord, ConsumerRecord]:
+        """The records at these places; what is not among them is not in the log any more. Raises ClientError."""
+        found: dict[CachedRecord, ConsumerRecord] = {}
+        missing: dict[TopicPartition, list[int]] = {}
+        for place in places:
+            record = self._kept.pop(place, None)
+            if record is None:
+                missing.setdefault(place[0], []).append(place[1])
+            else:
+                self._bytes -= _size(record)
+                found[place] = record
+        found |= self._read(missing)
+        return found
+
+    def _read(self, missing: Mapping[TopicPartition, list[int]]) -> Iterator[tuple[CachedRecord, ConsumerRecord]]:
+        for tp, offsets in missing.items():
+            wanted = set(offsets)
+            for first, end in ranges(offsets):
+                for record in self._range(tp, first, end):
+                    if record.offset in wanted:
+                        yield (tp, record.offset), record
+                    elif self._is_wanted(tp, record):
+                        self.keep_record(tp, record)
+
+    def _range(self, tp: TopicPartition, first: int, end: int) -> Iterator[ConsumerRecord]:
+        try:
+            for fetched in fetch_range(self._cluster, tp, first, end):
+                yield from self._decoder.records(fetched)
+        except RefusedError as error:
+            start = self._log_start(tp) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else first
+            if start <= first:
+                raise
+            if start < end:  # what retention has deleted is not there, the rest is
+                yield from self._range(tp, start, end)
+
+    def _log_start(self, tp: TopicPartition) -> int:
+        return values_of(Admin(self._cluster).list_offsets({tp: EARLIEST}))[tp].offset
+
+
+def ranges(offsets: Sequence[int]) -> list[tuple[int, int]]:
+    """(first, end) of offsets that are near each other."""
+    found: list[tuple[int, int]] = []
+    for each in sorted(offsets):
+        if found and each - found[-1][1] < _NEAR:
+            found[-1] = (found[-1][0], each + 1)
+        else:
+            found.append((each, each + 1))
+    return found
+
+
+def _size(record: ConsumerRecord) -> int:
+    plain = len(record.key or b"") + len(record.value or b"")
+    return plain + sum(len(name) + len(value or b"") + 150 for name, value in record.headers) + 200

@@ -1,0 +1,300 @@
+"""One transaction of the mover: records to where they go, and the positions that say so.
+
+Zone: real. The producer is an ordinary transactional one; what the group has committed moves with it or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+from ottla.client.consumer.record import ConsumerRecord
+from ottla.client.errors import (
+    ClientError,
+    DeadlineError,
+    ProducerFencedError,
+    RefusedError,
+    TransactionFailedError,
+    UsageError,
+)
+from ottla.client.positions import GroupMetadata, OffsetAndMetadata
+from ottla.client.producer import Producer, SendFuture
+from ottla.errors import ErrorCode
+from ottla.retry.destinations import Destinations
+from ottla.retry.errors import RetryError
+from ottla.retry.headers import read, written
+from ottla.retry.offset_metadata import place_of
+from ottla.retry.record_cache import RecordCache
+from ottla.retry.routing import Route, Router
+from ottla.retry.scheduler import Ref
+from ottla.retry.window import Window
+from ottla.types import TopicPartition
+
+_COMMITS: Final = 40
+"""How often the end of a transaction is asked for, each time for max.block.ms."""
+_TAKE_OVERS: Final = 6
+_CLOSE_S: Final = 5.0
+_FINAL: Final = (
+    ErrorCode.MESSAGE_TOO_LARGE,
+    ErrorCode.RECORD_LIST_TOO_LARGE,
+    ErrorCode.INVALID_RECORD,
+    ErrorCode.INVALID_TIMESTAMP,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.INVALID_TOPIC_EXCEPTION,
+    ErrorCode.POLICY_VIOLATION,
+)
+"""What no repetition mends: the record goes to the dead letters."""
+
+
+class DueRecord(NamedTuple):
+    """A record whose time has come; they sort by it."""
+
+    due_ms: int
+    tp: TopicPartition
+    offset: int
+    record: ConsumerRecord
+
+
+class ForwardOutcome(NamedTuple):
+    """Of a transaction."""
+
+    dead: int = 0
+    rewritten: Sequence[Ref] = ()
+    error: ClientError | None = None
+    """It was aborted: nothing was handed over."""
+
+
+class _RecordRefusedError(Exception):
+    """`send` did not accept a record, or the broker did not."""
+
+    def __init__(self, item: DueRecord, route: Route, error: ClientError) -> None:
+        self.item, self.route, self.error = item, route, error
+
+
+ForwardedRecord = tuple[DueRecord, Route, SendFuture]
+
+
+class TransactionalForward:
+    """The producer, and what it was refused."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str | int | bool],
+        transactional_id: str,
+        router: Router,
+        payloads: RecordCache,
+        destinations: Destinations,
+        step: Callable[[str], object],
+    ) -> None:
+        """Raises ConfigError, and ClientError when the transactional id cannot be taken over."""
+        self._begun = False
+        self._step = step
+        self._id = transactional_id
+        self._router = router
+        self._payloads = payloads
+        self._destinations = destinations
+        self._refused: dict[tuple[TopicPartition, int], str] = {}
+        self._producer = Producer(
+            {"linger.ms": 0, "max.block.ms": 15_000, "transaction.timeout.ms": 30_000, "request.timeout.ms": 10_000,
+             "delivery.timeout.ms": 20_000, **settings, "transactional.id": transactional_id}
+        )  # fmt: skip
+        try:
+            self._take_over()
+        except BaseException:
+            self._producer.close(0)
+            raise
+
+    def _take_over(self) -> None:
+        """A cluster that makes its internal topics first may take its time."""
+        for attempt in range(_TAKE_OVERS):
+            try:
+                self._producer.init_transactions()
+            except DeadlineError:
+                if attempt == _TAKE_OVERS - 1:
+                    raise
+            else:
+                return
+
+    def close(self) -> None:
+        """Abort a transaction that is still open, as it hides from readers what comes after it. Where the cluster does
+        not answer soon, the coordinator does so."""
+        self._producer.close(_CLOSE_S)
+
+    def hand_over(
+        self,
+        items: Sequence[DueRecord],
+        windows: Mapping[TopicPartition, Window],
+        generations: Mapping[TopicPartition, str],
+        group: GroupMetadata,
+    ) -> ForwardOutcome:
+        """Write the records and commit. Raises RetryError when it cannot go on."""
+        by_place: dict[TopicPartition, list[int]] = {}
+        for each in items:
+            by_place.setdefault(each.tp, []).append(each.offset)
+        for tp, offsets in by_place.items():
+            windows[tp].hand(offsets)
+        crowded = {tp: windows[tp].crowded() for tp in by_place}
+        for tp, offsets in crowded.items():
+            windows[tp].hand(offsets)
+        places = {tp: place_of(windows[tp], generations[tp]) for tp in by_place}
+        self._begun = False
+        try:
+            outcome = self._transaction(items, crowded, places, group)
+        except ClientError as error:
+            for tp, offsets in by_place.items():
+                windows[tp].take_back([*offsets, *crowded[tp]])
+            self._abort(error)
+            return ForwardOutcome(error=error)
+        for tp in by_place:
+            windows[tp].settle()
+        for each in items:
+            self._refused.pop((each.tp, each.offset), None)
+        return outcome
+
+    def _transaction(
+        self,
+        items: Sequence[DueRecord],
+        crowded: Mapping[TopicPartition, Sequence[int]],
+        positions: Mapping[TopicPartition, OffsetAndMetadata],
+        group: GroupMetadata,
+    ) -> ForwardOutcome:
+        again = self._payloads.take_records([(tp, offset) for tp, offsets in crowded.items() for offset in offsets])
+        try:
+            routes = self._routes(items)
+            self._producer.begin_transaction()
+            self._begun = True
+            self._step("begun")
+            sent: list[ForwardedRecord] = []
+            with _blaming(sent):
+                for item, route in routes:
+                    sent.append(self._send(item, route))
+                rewritten = [self._rewrite(tp, record) for (tp, _), record in again.items()]
+                self._step("sent")
+                self._producer.send_offsets_to_transaction(positions, group)
+                self._step("offsets")
+                self._commit()
+        except _RecordRefusedError as refused:
+            self._note_refused(refused)
+            raise refused.error from refused
+        self._step("committed")
+        return ForwardOutcome(sum(route.is_dead for _, route, _ in sent), rewritten)
+
+    def _routes(self, items: Sequence[DueRecord]) -> list[tuple[DueRecord, Route]]:
+        routes = [(item, self._route(item)) for item in items]
+        self._destinations.refresh_topics(route.topic for _, route in routes)
+        for item, route in routes:
+            missing = self._destinations.missing(route.topic)
+            if missing is not None:
+                raise _RecordRefusedError(item, route, missing)
+        return routes
+
+    def _route(self, item: DueRecord) -> Route:
+        why = self._refused.get((item.tp, item.offset))
+        return self._router.route(item.record) if why is None else self._router.refused(item.record, why)
+
+    def _send(self, item: DueRecord, route: Route) -> ForwardedRecord:
+        record = item.record
+        try:
+            future = self._producer.send(route.topic, record.value, key=record.key, headers=route.headers)
+        except (TransactionFailedError, ProducerFencedError):
+            raise  # because of another record, or of none
+        except (RefusedError, UsageError, DeadlineError) as error:
+            raise _RecordRefusedError(item, route, error) from error
+        return item, route, future
+
+    def _rewrite(self, tp: TopicPartition, record: ConsumerRecord) -> Ref:
+        """To the end of its own partition; it comes by once more, and is due when it was."""
+        due = self._router.due_ms(record)
+        trail = read(record.headers, self._router.names)
+        first = record.timestamp if trail.first_ms is None else trail.first_ms
+        kept = {name for name, _ in record.headers}
+        added = written(
+            (), type(trail)(attempts=trail.attempts, due_ms=due, first_ms=max(0, first)), self._router.names
+        )
+        headers = (*record.headers, *(each for each in added if each[0] not in kept))
+        self._producer.send(record.topic, record.value, key=record.key, headers=headers, partition=tp.partition)
+        return Ref(due, tp, record.offset)
+
+    def _commit(self) -> None:
+        for attempt in range(_COMMITS):
+            try:
+                self._producer.commit_transaction()
+            except DeadlineError as error:
+                if attempt == _COMMITS - 1:
+                    raise RetryError(
+                        f"whether the transaction of {self._id} was committed cannot be found out: {error.cause}",
+                        "Start the service again when the cluster answers: it goes on where it is",
+                    ) from error
+            else:
+                return
+
+    def _note_refused(self, refused: _RecordRefusedError) -> None:
+        """The next time it goes to the dead letters; if those do not take it, nothing goes on."""
+        error = refused.error
+        refused_for_good = isinstance(error, RefusedError) and error.code in _FINAL and not _may_turn_up(error)
+        final = isinstance(error, UsageError) or refused_for_good
+        if not final:
+            return
+        if refused.route.is_dead:
+            raise RetryError(
+                f"the dead-letter topic {refused.route.topic} does not take a record: {error.cause}",
+                "Create it, or mend it; until then nothing is handed over, and nothing is lost",
+            ) from error
+        place = refused.item.tp, refused.item.offset
+        self._refused[place] = f"{refused.route.topic} does not take it: {error.cause}"
+
+    def _abort(self, error: ClientError) -> None:
+        if not self._begun and isinstance(error, UsageError | ProducerFencedError):
+            raise self._over(error) from error
+        if not self._begun and isinstance(error, RetryError):
+            raise error
+        if not self._begun:
+            return
+        for attempt in range(_COMMITS):
+            try:
+                self._producer.abort_transaction()
+            except DeadlineError:
+                if attempt == _COMMITS - 1:
+                    raise
+            except ClientError as failure:
+                raise self._over(error) from failure
+            else:
+                self._begun = False
+                break
+        if isinstance(error, RetryError):
+            raise error
+
+    def _over(self, error: ClientError) -> RetryError:
+        return RetryError(
+            f"{self._id} cannot go on: {error.cause}",
+            "If another service has the same group and instance, give this one another instance; else start it again",
+        )
+
+
+@contextmanager
+def _blaming(sent: Iterable[ForwardedRecord]) -> Iterator[None]:
+    """What fails a transaction is the refusal of one of its records, if there is one."""
+    try:
+        yield
+    except (_RecordRefusedError, RetryError):
+        raise
+    except ClientError as error:
+        for item, route, future in sent:
+            failure = _failure(future) if future.done() else None
+            if isinstance(failure, RefusedError) and failure.code in _FINAL:
+                raise _RecordRefusedError(item, route, failure) from error
+        raise
+
+
+def _failure(future: SendFuture) -> ClientError | None:
+    try:
+        future.result(0)
+    except ClientError as error:
+        return error
+    return None
+
+
+def _may_turn_up(error: RefusedError) -> bool:
+    return error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and error.retriable

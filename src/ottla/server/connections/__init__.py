@@ -1,0 +1,4 @@
+"""Connections: clients' requests in, responses out, and requests to other brokers.
+
+Zone: real.
+"""

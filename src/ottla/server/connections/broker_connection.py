@@ -1,0 +1,345 @@
+"""The connection to one other broker: requests out, answers in the order of the requests.
+
+Zone: real. Opened on use, opened again after it broke. Kafka answers a connection in its order, so the oldest
+outstanding call is the one that an answer belongs to. When the deadline of one passes the connection is given up: its
+late answer would be taken for the next one's.
+
+A large answer (a replica's fetch) is received straight into a buffer of its own, which goes back to the pool when
+`done` has returned; small ones are cut from the buffer that all connections share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import struct
+import time
+from collections import deque
+from typing import Final, NamedTuple
+
+from ottla.seams import Done, Failure, Kind
+from ottla.server.connections.broker_handshake import NotABroker, prove_to_broker
+from ottla.server.connections.buffers import BufferPool
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import Watch
+
+log = logging.getLogger(__name__)
+
+SETUP_S: Final = 2.0
+"""Time for a connection to stand; a lost SYN is sent again, by trying again, before the kernel would."""
+AT_ONCE: Final = 16 * 1024 * 1024
+"""An answer gets memory for so many bytes when it begins; a larger one for `GROWTH` times what has come of it."""
+GROWTH: Final = 4
+
+_size_of = struct.Struct(">i").pack
+_size_at = struct.Struct(">i").unpack_from
+
+
+Info = tuple[int, int, int, str, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
+"""An address as socket.getaddrinfo gives it."""
+
+
+class BrokerCall(NamedTuple):
+    """A request on its way."""
+
+    frame: bytes
+    deadline_ns: int
+    done: Done[memoryview]
+
+
+class ConnectionContext(NamedTuple):
+    """What all lines of a broker share."""
+
+    loop: asyncio.AbstractEventLoop
+    watch: Watch
+    turns: CompletionQueue
+    pool: BufferPool
+    scratch: memoryview
+    """Where answers arrive; whoever reads is through with it before anybody else reads."""
+    secret: bytes | None = None
+    """What brokers prove to know before anything else is sent; None: they do not log in."""
+
+
+class BrokerConnection:
+    """One lane to one broker."""
+
+    __slots__ = (
+        "_address",
+        "_buffer",
+        "_filled",
+        "_node",
+        "_opening",
+        "_out",
+        "_sent",
+        "_size",
+        "_sock",
+        "_timer",
+        "_unsent",
+        "_view",
+        "_wiring",
+    )
+
+    def __init__(self, wiring: ConnectionContext, node: int, address: tuple[str, int]) -> None:
+        self._wiring = wiring
+        self._node = node
+        self._address = address
+        self._sock: socket.socket | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._unsent: deque[BrokerCall] = deque()
+        self._sent: deque[BrokerCall] = deque()
+        self._out = memoryview(b"")
+        self._timer: asyncio.TimerHandle | None = None
+        self._buffer: bytearray | None = None
+        self._forget_buffer()
+
+    def submit(self, call: BrokerCall) -> None:
+        """Queue a call behind the earlier ones."""
+        self._unsent.append(call)
+        self._watch_deadline(call.deadline_ns)
+        if self._sock is not None:
+            self._send()
+        elif self._opening is None:
+            self._opening = self._wiring.loop.create_task(self._open())
+
+    # -- opening and closing ---------------------------------------------------------------------------------------
+
+    async def _open(self) -> None:
+        try:
+            async with asyncio.timeout(SETUP_S):
+                sock = await self._connected()
+        except NotABroker as error:
+            log.error("broker %d at %s:%d is not used: %s", self._node, *self._address, error)
+            self._opening = None
+            self._fail(f"broker {self._node} did not log in: {error}")
+            return
+        except (OSError, TimeoutError) as error:
+            self._opening = None
+            self._fail(f"broker {self._node} cannot be reached: {str(error) or 'no answer'}")
+            return
+        self._opening = None
+        self._sock = sock
+        self._wiring.watch.read(sock.fileno(), self._on_readable)
+        self._send()
+
+    async def _connected(self) -> socket.socket:
+        """A connection on which requests may be sent. Raises OSError, NotABroker."""
+        loop, secret = self._wiring.loop, self._wiring.secret
+        sock = await _connected(loop, *self._address)
+        if secret is not None:
+            try:
+                await prove_to_broker(loop, sock, secret)
+            except BaseException:
+                sock.close()
+                raise
+        return sock
+
+    def fail_calls(self, why: str) -> None:
+        """Close; what was sent may have happened."""
+        if self._opening is not None:
+            self._opening.cancel()
+            self._opening = None
+        self._close()
+        self._fail(f"broker {self._node}: {why}")
+
+    def _on_lost(self, error: OSError | None) -> None:
+        self._close()
+        self._fail(f"broker {self._node}: connection lost{f': {error}' if error else ''}")
+
+    def _close(self) -> None:
+        sock, self._sock = self._sock, None
+        if sock is not None:
+            self._wiring.watch.unread(sock.fileno())
+            self._wiring.watch.unwrite(sock.fileno())
+            sock.close()
+        self._out = memoryview(b"")
+        self._forget_buffer()
+
+    def _fail(self, why: str) -> None:
+        sent, unsent = self._sent, self._unsent
+        self._sent, self._unsent = deque(), deque()
+        for call in sent:
+            self._wiring.turns.soon(call.done, Failure(Kind.UNKNOWN, why))
+        for call in unsent:
+            self._wiring.turns.soon(call.done, Failure(Kind.NOT_DONE, why))
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def _send(self) -> None:
+        """Send all that waits, with one call where it is small; a rest goes when there is room."""
+        parts: list[bytes | memoryview] = [self._out] if self._out else []
+        while self._unsent:
+            call = self._unsent.popleft()
+            parts += (_size_of(len(call.frame)), call.frame)
+            self._sent.append(call)
+        waited = bool(self._out)
+        self._out = memoryview(b"".join(parts))
+        if not waited:
+            self._flush()
+
+    def _flush(self) -> None:
+        assert self._sock is not None, "nobody listens"
+        try:
+            count = self._sock.send(self._out)
+        except (BlockingIOError, InterruptedError):
+            count = 0
+        except OSError as error:
+            self._on_lost(error)
+            return
+        self._out = self._out[count:]
+        if self._out:
+            self._wiring.watch.write(self._sock.fileno(), self._flush)
+        else:
+            self._wiring.watch.unwrite(self._sock.fileno())
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        assert self._sock is not None, "a connection that was closed is read"
+        into = self._wiring.scratch if self._buffer is None else self._view[self._filled :]
+        try:
+            count = self._sock.recv_into(into)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self._on_lost(error)
+            return
+        if not count:
+            self._on_lost(None)
+        elif self._buffer is None:
+            self._cut(count)
+        else:
+            self._filled += count
+            if self._filled == len(self._view):
+                self._full()
+
+    def _cut(self, end: int) -> None:
+        """Answers that are whole in the shared buffer; the beginning of the next one moves to its own."""
+        view = self._wiring.scratch
+        pos = 0
+        while end - pos >= 4:
+            size = int(_size_at(view, pos)[0])
+            stop = pos + 4 + size
+            if not self._expected(size):
+                return
+            if stop > end:
+                self._begin_response(size, view[pos + 4 : end])
+                return
+            self._deliver_response(memoryview(bytes(view[pos + 4 : stop])))
+            if self._sock is None:
+                return
+            pos = stop
+        if pos < end:
+            self._begin_header(view[pos:end])
+
+    def _expected(self, size: int) -> bool:
+        if size >= 0 and self._sent:
+            return True
+        self.fail_calls("an answer nobody asked for" if size >= 0 else f"an answer of {size} bytes")
+        return False
+
+    def _deliver_response(self, answer: memoryview) -> None:
+        self._wiring.turns.run(self._sent.popleft().done, answer)
+
+    def _begin_header(self, have: memoryview) -> None:
+        """Less than the length of an answer has come."""
+        self._size = -1
+        self._keep(bytearray(4), 4, have)
+
+    def _begin_response(self, size: int, have: memoryview) -> None:
+        """Part of an answer has come; the rest is received behind it."""
+        self._size = size
+        room = min(size, max(AT_ONCE, GROWTH * len(have)))
+        self._keep(self._wiring.pool.take_buffer(room), room, have)
+
+    def _keep(self, buffer: bytearray, room: int, have: memoryview) -> None:
+        self._buffer = buffer
+        self._view = memoryview(buffer)[:room]
+        self._filled = len(have)
+        self._view[: self._filled] = have
+
+    def _full(self) -> None:
+        """What was to be filled is full: the length of an answer, a whole one, or as much as it got memory for."""
+        buffer, view, size = self._buffer, self._view, self._size
+        assert buffer is not None
+        if size < 0:
+            size = int(_size_at(buffer, 0)[0])
+            self._forget_buffer()
+            if not self._expected(size):
+                return
+            if size:
+                self._begin_response(size, memoryview(b""))
+            else:
+                self._deliver_response(memoryview(b""))
+        elif self._filled < size:
+            self._begin_response(size, view)
+            self._wiring.pool.give(buffer)
+        else:
+            self._forget_buffer()
+            self._deliver_response(view)
+            self._wiring.pool.give(buffer)
+
+    def _forget_buffer(self) -> None:
+        self._buffer = None
+        self._view = memoryview(b"")
+        self._filled = 0
+        self._size = -1
+
+    # -- time --------------------------------------------------------------------------------------------------------
+
+    def _watch_deadline(self, deadline_ns: int) -> None:
+        """One timer, for the earliest deadline; one that fires too early looks for the next."""
+        when = deadline_ns / 1e9
+        if self._timer is not None:
+            if self._timer.when() <= when:
+                return
+            self._timer.cancel()
+        self._timer = self._wiring.loop.call_at(when, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        now = time.monotonic_ns()
+        late = [call for call in self._sent if call.deadline_ns <= now]
+        never = [call for call in self._unsent if call.deadline_ns <= now]
+        turns = self._wiring.turns
+        for call in late:
+            turns.soon(call.done, Failure(Kind.TIMEOUT, f"broker {self._node} did not answer in time"))
+        for call in never:
+            turns.soon(call.done, Failure(Kind.NOT_DONE, f"broker {self._node} was not reached in time"))
+        self._sent = deque(call for call in self._sent if call.deadline_ns > now)
+        self._unsent = deque(call for call in self._unsent if call.deadline_ns > now)
+        if late:
+            self.fail_calls("an earlier call was not answered in time")
+        elif self._sent or self._unsent:
+            self._watch_deadline(min(call.deadline_ns for call in (*self._sent, *self._unsent)))
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A connection to the first address of the host that answers. Raises OSError."""
+    last: OSError | None = None
+    for family, kind, protocol, _, address in await _addresses(loop, host, port):
+        sock = socket.socket(family, kind, protocol)
+        with contextlib.ExitStack() as undo:
+            undo.callback(sock.close)
+            sock.setblocking(False)
+            try:
+                await loop.sock_connect(sock, address)
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            except OSError as error:
+                last = error
+                continue
+            undo.pop_all()
+            return sock
+    raise last or OSError(f"{host} has no address")
+
+
+async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Info]:
+    """What socket.getaddrinfo says; a number needs no thread to look it up."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        socket.inet_pton(family, host)
+    except OSError:
+        return list(await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+    return [(family, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (host, port))]

@@ -1,0 +1,115 @@
+"""The connecting side of the exchange by which brokers recognize each other, and where their secret comes from.
+
+Zone: real. The exchange is described in `ottla.security.broker_proof`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import socket
+import stat
+from typing import Any, Final
+
+from ottla.errors import ErrorCode
+from ottla.seams import Failure, Kind
+from ottla.security.broker_proof import (
+    MECHANISM,
+    NONCE,
+    PROOF,
+    SECRET_MIN,
+    matches,
+    proof_of_accepting,
+    proof_of_connecting,
+)
+from ottla.server.os_errors import failure_of
+from ottla.wire.apis import API_TABLE
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.messages import SaslAuthenticateRequest, SaslHandshakeRequest
+from ottla.wire.schema import Message
+
+log = logging.getLogger(__name__)
+
+ANSWER_MAX: Final = 1024
+"""Bytes of an answer of the exchange."""
+SECRET_MAX: Final = 4096
+"""Bytes of a file with a secret."""
+_HANDSHAKE_VERSION, _AUTHENTICATE_VERSION = 1, 2
+
+
+class NotABroker(Exception):
+    """The other end did not prove that it knows the secret, or did not accept our proof; says what happened."""
+
+
+def new_secret() -> bytes:
+    """A secret for the brokers of one supervisor."""
+    return secrets.token_bytes(32)
+
+
+def read_secret(path: str) -> bytes:
+    """The secret in a file, without the white space around it.
+
+    Raises Failure when the file cannot be read or holds less than SECRET_MIN or more than SECRET_MAX bytes.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(SECRET_MAX + 1)
+            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise failure_of(error, path) from None
+    if mode & 0o077:
+        log.warning("%s: other users may read the secret of the brokers: chmod 600 %s", path, path)
+    secret = content.strip()
+    if len(content) > SECRET_MAX or len(secret) < SECRET_MIN:
+        raise Failure(
+            Kind.NOT_DONE,
+            f"ottla.inter.broker.secret.file {path} has {len(secret)} bytes; a secret has {SECRET_MIN} to {SECRET_MAX}",
+        )
+    return secret
+
+
+async def prove_to_broker(loop: asyncio.AbstractEventLoop, sock: socket.socket, secret: bytes) -> None:
+    """Authenticate a new connection to a broker, before anything else is sent on it. Raises NotABroker, OSError."""
+    answer = await _exchange(loop, sock, SaslHandshakeRequest(mechanism=MECHANISM), _HANDSHAKE_VERSION)
+    if answer.error_code != ErrorCode.NONE:
+        raise NotABroker(f"it does not offer the mechanism {MECHANISM}")
+    own = secrets.token_bytes(NONCE)
+    answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=own), _AUTHENTICATE_VERSION)
+    content = bytes(answer.auth_bytes)
+    theirs, proof = content[:NONCE], content[NONCE:]
+    if len(proof) != PROOF or not matches(proof, proof_of_accepting(secret, own, theirs)):
+        raise NotABroker("it does not know this cluster's secret")
+    proof = proof_of_connecting(secret, own, theirs)
+    answer = await _exchange(loop, sock, SaslAuthenticateRequest(auth_bytes=proof), _AUTHENTICATE_VERSION)
+    if answer.error_code != ErrorCode.NONE:
+        raise NotABroker("it did not accept this broker's proof")
+
+
+async def _exchange(loop: asyncio.AbstractEventLoop, sock: socket.socket, request: Message, version: int) -> Any:
+    """One request and its answer."""
+    key = request.API_KEY
+    frame = encode_request_header(key, version, 0, "broker login") + encode_bytes(request, version)
+    await loop.sock_sendall(sock, len(frame).to_bytes(4, "big") + frame)
+    size = int.from_bytes(await _receive(loop, sock, 4), "big")
+    if size > ANSWER_MAX:
+        raise NotABroker(f"it sent an answer of {size} bytes")
+    answer = memoryview(await _receive(loop, sock, size))
+    try:
+        response, _ = decode(API_TABLE[key].response, version, answer, response_body_pos(key, version, answer))
+    except MalformedMessage as error:
+        raise NotABroker(f"its answer cannot be read: {error}") from None
+    return response
+
+
+async def _receive(loop: asyncio.AbstractEventLoop, sock: socket.socket, size: int) -> bytes:
+    content = b""
+    while len(content) < size:
+        more = await loop.sock_recv(sock, size - len(content))
+        if not more:
+            raise NotABroker("it closed the connection; do all brokers have the same ottla.inter.broker.secret.file?")
+        content += more
+    return content

@@ -1,0 +1,318 @@
+"""What all connections of one loop share: buffers, limits, the broker they feed, and its idle time.
+
+Zone: real. Per-connection state is `ottla.server.connections.connection`'s; the sockets that listen are
+`ottla.server.connections.listener`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+from ottla.seams import Gate, Inputs, Slot
+from ottla.server.connections.buffers import BufferPool
+from ottla.server.connections.request_memory import LOOK_S, RequestMemory
+from ottla.server.connections.response_memory import ResponseMemory
+from ottla.server.connections.send_buffer import ScratchBuffer
+from ottla.server.loop.clock import RealClock
+from ottla.server.loop.garbage_collection import GarbageCollection
+from ottla.server.loop.poller import Watch
+
+# Connections that have more requests than one turn takes: in which order they go on. How much one turn takes is
+# `ottla.server.connections.connection`'s. Between two passes the loop polls its sockets, so a request that comes
+# meanwhile waits for one pass at most, however many connections have a backlog.
+
+SHARE_NS: Final = 2_000_000
+"""Time of one connection before the others get their turn."""
+
+_now = time.monotonic_ns
+
+
+class Resumable(Protocol):
+    """A connection that keeps requests which have not started."""
+
+    def resume(self, until: int) -> None:
+        """Start them, at least one, and no more after `until` (monotonic, ns)."""
+        ...
+
+
+class TurnShares:
+    """Two queues: of connections that had to wait, and of those that have used up a share."""
+
+    __slots__ = ("_finish", "_late", "_loop", "_planned", "_soon", "share_ns")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
+        """finish: called at the end of each pass."""
+        self.share_ns = SHARE_NS
+        self._loop = loop
+        self._finish = finish
+        self._soon: deque[Resumable] = deque()
+        self._late: deque[Resumable] = deque()
+        self._planned = False
+
+    def resume_later(self, connection: Resumable, late: bool) -> None:
+        """Let a connection go on after the sockets were polled. late: it has used up a share."""
+        (self._late if late else self._soon).append(connection)
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned:
+            self._planned = True
+            self._loop.call_soon(self._run_pass)
+
+    def _run_pass(self) -> None:
+        """One share for all that had to wait, and one for the first of those that have used up theirs."""
+        self._planned = False
+        late = self._late.popleft() if self._late else None
+        until = _now() + self.share_ns
+        for _ in range(len(self._soon)):
+            self._soon.popleft().resume(until)
+            if _now() >= until:
+                break
+        if late is not None:
+            late.resume(_now() + self.share_ns)
+        self._finish()
+        if self._soon or self._late:
+            self._plan()
+
+
+if TYPE_CHECKING:
+    from ottla.server.connections.connection import Connection
+
+log = logging.getLogger(__name__)
+
+RECEIVE_BUFFER: Final = 128 * 1024
+IDLE_AFTER_S: Final = 0.02
+"""Pause of the requests after which the broker gets idle time; under load it gets a share at this interval."""
+IDLE_BUDGET_NS: Final = 1_000_000
+COLLECT_AFTER_S: Final = 2.0
+"""Pause after which cyclic garbage is collected; the request path makes none."""
+COLLECT_EVERY_S: Final = 60.0
+"""Without such a pause, garbage is collected between two requests after this time."""
+LOG_LINES_PER_S: Final = 10
+
+
+class TrafficLimits(NamedTuple):
+    """Bounds of the configuration that connections keep."""
+
+    request_max_bytes: int = 104_857_600
+    """socket.request.max.bytes"""
+    queued_max_bytes: int = -1
+    """queued.max.request.bytes; -1: room for two of the largest requests, at least 256 MiB"""
+    idle_ms: int = 600_000
+    """connections.max.idle.ms; negative: never"""
+    unread_max_bytes: int = 128 * 1024 * 1024
+    """Answers that peers have not read, over all connections; see `ottla.server.connections.response_memory`"""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that requests may hold before reading stops."""
+        if self.queued_max_bytes > 0:
+            return self.queued_max_bytes
+        return max(2 * self.request_max_bytes, 256 * 1024 * 1024)
+
+
+class ConnectionManager:
+    """The middle of the shell: connections on one side, the broker on the other."""
+
+    __slots__ = (
+        "_collected_at",
+        "_garbage",
+        "_idle_handle",
+        "_idle_time",
+        "_inputs",
+        "_lines",
+        "_lines_at",
+        "_looking",
+        "_sweep_handle",
+        "buffer",
+        "clock",
+        "connections",
+        "limits",
+        "loop",
+        "on_closed",
+        "on_frame",
+        "pool",
+        "reply_memory",
+        "request_memory",
+        "resting",
+        "scratch",
+        "shares",
+        "unsent",
+        "view",
+        "watch",
+    )
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        watch: Watch,
+        clock: RealClock,
+        limits: TrafficLimits,
+        garbage: GarbageCollection | None = None,
+    ) -> None:
+        self.loop = loop
+        self.watch = watch
+        self._garbage = garbage
+        self._collected_at = loop.time()
+        self.clock = clock
+        self.limits = limits
+        self.buffer = bytearray(RECEIVE_BUFFER)
+        self.view = memoryview(self.buffer)
+        self.scratch = ScratchBuffer()
+        self.unsent: deque[Connection] = deque()
+        """Those served in this round whose answers are ready. They leave together when all are served: a peer that
+        sleeps is woken by the first answer, and is still busy with it when the others come."""
+        watch.on_served(self.unsent, self.send_answers)
+        self.pool = BufferPool()
+        self.shares = TurnShares(loop, self.send_answers)
+        self.connections: dict[Connection, None] = {}
+        self.request_memory = RequestMemory(limits.memory, self._plan_look)
+        self.reply_memory = ResponseMemory(limits.unread_max_bytes, self.connections, loop.time, loop.call_later)
+        self.on_frame: Callable[[Slot, memoryview], Gate] = _not_ready
+        self.on_closed: Callable[[Connection], None] = _do_nothing
+        self.resting = True
+        """No idle work is planned: the first request that comes plans it."""
+        self._idle_time = True
+        self._inputs: Inputs | None = None
+        self._looking = False
+        self._idle_handle: asyncio.TimerHandle | None = None
+        self._sweep_handle: asyncio.TimerHandle | None = None
+        self._lines = 0
+        self._lines_at = 0.0
+
+    def connect(self, inputs: Inputs) -> None:
+        """Name the broker."""
+        self._inputs = inputs
+        self.on_frame = inputs.on_frame
+
+    # -- connections ---------------------------------------------------------------------------------------------
+
+    def on_opened(self, connection: Connection) -> None:
+        """A connection was accepted."""
+        self.connections[connection] = None
+        if self.reply_memory.exhausted:
+            self.reply_memory.hold_back(connection)
+        if self._sweep_handle is None and self.limits.idle_ms >= 0:
+            self._plan_sweep()
+
+    def closed(self, connection: Connection) -> None:
+        """A connection is over: the broker hears of it in a turn of its own."""
+        self.connections.pop(connection, None)
+        self.loop.call_soon(self._tell_gone, connection)
+        self.on_closed(connection)
+
+    def _tell_gone(self, connection: Connection) -> None:
+        self.clock.instant = None
+        if self._inputs is not None:
+            self._inputs.on_gone(connection)
+        if self.resting:
+            self.stir()
+
+    def _plan_sweep(self) -> None:
+        self._sweep_handle = self.loop.call_later(max(self.limits.idle_ms, 4) / 4000, self._sweep)
+
+    def _sweep(self) -> None:
+        """Four times per connections.max.idle.ms: who was silent all the time is closed."""
+        self._sweep_handle = None
+        for connection in list(self.connections):
+            connection.grow_older()
+        if self.connections:
+            self._plan_sweep()
+
+    def send_answers(self) -> None:
+        """The end of a round."""
+        unsent = self.unsent
+        while unsent:
+            unsent.popleft().flush()
+
+    # -- memory --------------------------------------------------------------------------------------------------
+
+    def _plan_look(self) -> None:
+        """A connection waits for request memory: look for those that hold it without using it."""
+        if not self._looking:
+            self._looking = True
+            self.loop.call_later(LOOK_S, self._look_for_hostages)
+
+    def _look_for_hostages(self) -> None:
+        self._looking = False
+        self.request_memory.close_hostages(list(self.connections))
+        if self.request_memory.waiting:
+            self._plan_look()
+
+    @property
+    def quiet(self) -> bool:
+        """No request waits for its answer, no answer for its peer."""
+        return not any(connection.busy for connection in self.connections)
+
+    def drain(self) -> None:
+        """Start no more requests; those that are here go on."""
+        for connection in self.connections:
+            connection.drain()
+
+    # -- idle time -----------------------------------------------------------------------------------------------
+
+    def stir(self) -> None:
+        """Something happened: plan the broker's idle time."""
+        self.resting = False
+        if self._idle_handle is not None:
+            self._idle_handle.cancel()
+        self._idle_handle = self.loop.call_later(IDLE_AFTER_S, self._idle)
+
+    def no_more_idle_time(self) -> None:
+        """The broker is stopping: background work would meet what it has just closed."""
+        self._idle_time = False
+
+    def _idle(self) -> None:
+        """Give the broker a slice; requests that come meanwhile push the next one back (`stir`)."""
+        self.clock.instant = None
+        self.resting = True
+        if not self._idle_time or self._inputs is None:
+            return
+        if self._inputs.background(IDLE_BUDGET_NS):
+            self._idle_handle = self.loop.call_later(0, self._idle)
+        elif self._garbage is not None and self.loop.time() < self._collected_at + COLLECT_EVERY_S:
+            self._idle_handle = self.loop.call_later(COLLECT_AFTER_S, self._collect)
+        elif self._garbage is not None:
+            self._collect()
+
+    def _collect(self) -> None:
+        self._idle_handle = None
+        self._collected_at = self.loop.time()
+        if self._garbage is not None:
+            self._garbage.collect()
+
+    def stop(self) -> None:
+        """Close all connections; no more timers."""
+        for connection in list(self.connections):
+            connection.close()
+        for handle in (self._idle_handle, self._sweep_handle):
+            if handle is not None:
+                handle.cancel()
+        self._idle_handle = self._sweep_handle = None
+
+    # -- the log -------------------------------------------------------------------------------------------------
+
+    def complain(self, text: str, *arguments: object) -> None:
+        """One line about a bad peer; a flood of bad peers is not a flood of lines."""
+        now = time.monotonic()
+        if now - self._lines_at >= 1:
+            if self._lines > LOG_LINES_PER_S:
+                log.warning("%d more connections were closed for bad requests", self._lines - LOG_LINES_PER_S)
+            self._lines_at = now
+            self._lines = 0
+        self._lines += 1
+        if self._lines <= LOG_LINES_PER_S:
+            log.warning(text, *arguments)
+
+
+def _do_nothing(connection: Connection) -> None:
+    """Stands for the quotas until there are some."""
+
+
+def _not_ready(slot: Slot, frame: memoryview) -> Gate:
+    raise AssertionError(f"a request of {len(frame)} bytes from {slot.peer.host} before a broker was connected")

@@ -1,0 +1,236 @@
+"""A page or two for monitoring, over HTTP: `/metrics` and `/health`.
+
+Zone: real. GET and HEAD of a fixed set of pages, one request per connection; nothing here changes the broker. Where
+`ottla.http.listener` is not set nothing listens.
+
+What is read of the broker is read in a turn of the loop, so that it is never half changed; between two metrics others
+have their turns, for with thousands of partitions all of them together take long. Clients are not trusted: a head is at
+most HEAD_BYTES long and has to come within WAIT_S, the answer has to be taken within ANSWER_S more, and more than
+MAX_CLIENTS at once are refused; a connection counts until it is closed. Who asks for metrics while they are gathered
+gets the same page.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import resource
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from ottla.metrics import Registry
+from ottla.seams import Failure, Kind
+from ottla.server.os_errors import failure_of
+
+log = logging.getLogger(__name__)
+
+HEAD_BYTES: Final = 8192
+WAIT_S: Final = 5.0
+ANSWER_S: Final = 10.0
+"""For making and taking a page: Prometheus gives up by then, by default."""
+LINGER_S: Final = 0.5
+PART_BYTES: Final = 64 * 1024
+"""What one reader has of a page in memory of its own."""
+MAX_CLIENTS: Final = 32
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+_REASONS: Final = {
+    200: "OK",
+    400: "Bad Request",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Error",
+    503: "Unavailable",
+}
+
+HEALTH_ROWS: Final = (
+    "kafka_server_replicamanager_underreplicatedpartitions",
+    "kafka_server_replicamanager_underminisrpartitioncount",
+    "kafka_server_replicamanager_offlinereplicacount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+    "kafka_log_logmanager_offlinelogdirectorycount",
+)
+"""Metrics that are 0 where all is well."""
+
+
+class Page(NamedTuple):
+    """What is answered."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+Pages = Mapping[str, Callable[[], Awaitable[Page]]]
+"""Path → page."""
+
+
+class HttpServer:
+    """Serves pages on one address."""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, pages: Pages, wait_s: float = WAIT_S, answer_s: float = ANSWER_S
+    ) -> None:
+        """wait_s, answer_s: how long it waits for the head of a request, and for a client to take the answer."""
+        self._loop = loop
+        self._wait_s = wait_s
+        self._answer_s = answer_s
+        self._pages = pages
+        self.clients = 0
+        """Connections that are not closed."""
+        self._server: asyncio.Server | None = None
+        self.port = 0
+        """The port that is bound."""
+
+    def start(self, host: str, port: int) -> None:
+        """Listen; port 0 takes a free one. Raises Failure naming the address when it is taken."""
+        starting = asyncio.start_server(self._client, host or None, port, limit=HEAD_BYTES, backlog=MAX_CLIENTS)
+        try:
+            self._server = self._loop.run_until_complete(starting)
+        except OSError as error:
+            raise failure_of(error, f"ottla.http.listener {host}:{port}") from None
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    def stop(self) -> None:
+        """Listen no more; answers under way are dropped."""
+        if self._server is not None:
+            self._server.close()
+
+    async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.clients += 1
+        if self.clients > 2 * MAX_CLIENTS:
+            self.clients -= 1
+            writer.transport.abort()
+            return
+        writer.transport.set_write_buffer_limits(0)  # so that `drain` ends when all has been taken
+        try:
+            await asyncio.wait_for(self._serve(reader, writer), self._wait_s + self._answer_s)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass  # gone, too slow, or no request at all: nothing is owed
+        finally:
+            self.clients -= 1
+            writer.transport.abort()  # all was taken, or the reader is too slow: nothing stays behind
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        page, only_head = await self._read_request(reader) if self.clients <= MAX_CLIENTS else (_full(), False)
+        for part in _response_parts(page, only_head):
+            writer.write(part)
+            await writer.drain()
+        writer.write_eof()
+        with contextlib.suppress(TimeoutError):  # what was asked for more is read, so that the answer is not reset
+            await asyncio.wait_for(reader.read(HEAD_BYTES), LINGER_S)
+
+    async def _read_request(self, reader: asyncio.StreamReader) -> tuple[Page, bool]:
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), self._wait_s)
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _text(400, "this is not HTTP"), False
+        if words[0] not in ("GET", "HEAD"):
+            return _text(405, "only GET and HEAD"), False
+        make = self._pages.get(words[1].partition("?")[0])
+        if make is None:
+            return _text(404, f"pages: {' '.join(sorted(self._pages))}"), words[0] == "HEAD"
+        return await make(), words[0] == "HEAD"
+
+
+def _response_parts(page: Page, only_head: bool) -> Iterator[bytes | memoryview]:
+    """The head and the body in parts; the body itself is shared by all that get the page."""
+    body = b"" if only_head else page.body
+    head = (
+        f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\nContent-Type: {page.content_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\nCache-Control: no-store\r\nConnection: close\r\n\r\n"
+    )
+    yield head.encode() + body[:PART_BYTES]
+    for start in range(PART_BYTES, len(body), PART_BYTES):
+        yield memoryview(body)[start : start + PART_BYTES]
+
+
+def _text(status: int, text: str) -> Page:
+    return Page(status, "text/plain; charset=utf-8", f"{text}\n".encode(errors="replace"))
+
+
+def _full() -> Page:
+    return _text(503, "too many at once")
+
+
+class SharedPage:
+    """A page that is made once for all that ask while it is made."""
+
+    def __init__(self, make: Callable[[], Awaitable[Page]]) -> None:
+        self._make = make
+        self._making: asyncio.Task[Page] | None = None
+
+    async def __call__(self) -> Page:
+        """The page. A client that goes meanwhile does not end the making for the others."""
+        if self._making is None or self._making.done():
+            self._making = asyncio.ensure_future(self._made())
+        return await asyncio.shield(self._making)
+
+    async def _made(self) -> Page:
+        try:
+            return await self._make()
+        except Exception:
+            log.exception("a page for monitoring cannot be made")
+            return _text(500, "the page cannot be made; the log of the broker says why")
+
+
+async def metrics_page(registry: Registry) -> Page:
+    """All metrics for Prometheus, a few milliseconds of work at a time."""
+    parts = []
+    for part in registry.parts():
+        parts.append(part)
+        await asyncio.sleep(0)
+    return Page(200, METRICS_TYPE, "".join(parts).encode(errors="replace"))
+
+
+def health_page(node_id: int, ready: bool, registry: Registry) -> Page:
+    """200 when the broker serves clients, else 503; `problems`: metrics that should be 0 and are not."""
+    values = {name: registry.total(name) for name in HEALTH_ROWS}
+    problems = {name: value for name, value in values.items() if value}
+    document = {"status": "ready" if ready else "not ready", "node_id": node_id, "problems": problems}
+    return Page(200 if ready else 503, "application/json", f"{json.dumps(document)}\n".encode())
+
+
+def add_process_metrics(registry: Registry) -> None:
+    """What every Prometheus client library tells of its process, under the same names."""
+    page = os.sysconf("SC_PAGE_SIZE")
+    started = time.time()
+    add = registry.gauge
+    registry.counter("process_cpu_seconds_total", "User and system CPU time.", _cpu_seconds)
+    add("process_resident_memory_bytes", "Resident memory.", lambda: float(_statm(1) * page))
+    add("process_virtual_memory_bytes", "Virtual memory.", lambda: float(_statm(0) * page))
+    add("process_open_fds", "Open file descriptors.", _open_descriptors)
+    add("process_max_fds", "Most open file descriptors.", lambda: float(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    add("process_start_time_seconds", "Start, in seconds since 1970.", lambda: started)
+
+
+def _cpu_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _statm(field: int) -> int:
+    """A field of /proc/self/statm, in pages; 0 where there is none (macOS)."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as file:
+            return int(file.read().split()[field])
+    except OSError:
+        return 0
+
+
+def _open_descriptors() -> float:
+    for directory in ("/proc/self/fd", "/dev/fd"):
+        with contextlib.suppress(OSError):
+            return float(len(os.listdir(directory)))
+    return 0.0
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port`; an empty host is every interface. Raises Failure."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdecimal() or int(port) > 65_535:
+        raise Failure(Kind.NOT_DONE, f"ottla.http.listener {text!r} is not host:port")
+    return host.strip("[]"), int(port)

@@ -1,0 +1,241 @@
+"""Requests to brokers: one ordered line per node and lane, and a short cut to this one.
+
+Zone: real. Which line a call takes, and calls of a broker to itself; the connection to another one is
+`ottla.server.connections.broker_connection`'s, and what is asked is the broker's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.seams import Done, Failure, Gate, Inputs, Kind, Part, Region
+from ottla.server.connections.broker_connection import BrokerCall, BrokerConnection, ConnectionContext
+from ottla.server.connections.buffers import BufferPool
+from ottla.server.connections.send_buffer import StaleRegion, pin, unpin
+from ottla.server.disks.file import RealFile
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.loop.poller import LoopWatch
+
+LANE_BUFFER: Final = 128 * 1024
+IN_ONE_GO: Final = 100
+"""Calls of a broker to itself before others get their turn."""
+
+
+class InterBrokerClient:
+    """Finds the line to a node."""
+
+    __slots__ = ("_addresses", "_here", "_lines", "_node", "_turns", "_wiring")
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        turns: CompletionQueue,
+        node: int,
+        shared: ConnectionContext | None = None,
+    ) -> None:
+        """`shared`: the watch and the buffers of this broker's connections, where it has any."""
+        self._turns = turns
+        if shared is None:
+            shared = ConnectionContext(loop, LoopWatch(loop), turns, BufferPool(), memoryview(bytearray(LANE_BUFFER)))
+        self._wiring = shared
+        self._node = node
+        self._addresses: dict[int, tuple[str, int]] = {}
+        self._here = Loopback(loop, turns)
+        self._lines: dict[int, dict[str, BrokerConnection]] = {}
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        """Where a broker is reached; a line to where it was is given up."""
+        if self._addresses.get(node) != (host, port):
+            self._addresses[node] = (host, port)
+            for line in self._lines.pop(node, {}).values():
+                line.fail_calls(f"broker {node} has moved to {host}:{port}")
+
+    def connect(self, inputs: Inputs) -> None:
+        """Name the broker of this node."""
+        self._here.connect(inputs)
+
+    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+        """Send a request (without length prefix); `done` gets the answer, header included, or a Failure."""
+        call = BrokerCall(bytes(frame), deadline_ns, done)
+        if node == self._node:
+            self._here.submit(call)
+            return
+        lines = self._lines.setdefault(node, {})
+        line = lines.get(lane)
+        if line is None:
+            address = self._addresses.get(node)
+            if address is None:
+                self._turns.soon(done, Failure(Kind.NOT_DONE, f"broker {node} is not known"))
+                return
+            line = lines[lane] = BrokerConnection(self._wiring, node, address)
+        line.submit(call)
+
+    def stop(self) -> None:
+        """Give up what is on its way."""
+        for node in sorted(self._lines):
+            for line in self._lines[node].values():
+                line.fail_calls("the broker stops")
+
+
+class LoopbackSlot:
+    """The place of the answer to a call of this broker to itself."""
+
+    __slots__ = ("call", "peer", "released")
+
+    def __init__(self, peer: Loopback, call: BrokerCall) -> None:
+        self.peer = peer
+        self.call = call
+        self.released = False
+
+
+class Loopback:
+    """This broker as its own peer: the same turns as over a socket, without one."""
+
+    __slots__ = (
+        "_answers",
+        "_gate",
+        "_inputs",
+        "_loop",
+        "_planned",
+        "_queue",
+        "_running",
+        "_settled",
+        "_timer",
+        "_timer_ns",
+        "_turns",
+        "host",
+        "listener",
+        "principal",
+    )
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, turns: CompletionQueue) -> None:
+        self.listener = ""
+        self.host = "127.0.0.1"
+        self.principal = "User:ANONYMOUS"
+        self._loop = loop
+        self._turns = turns
+        self._inputs: Inputs | None = None
+        self._queue: deque[LoopbackSlot] = deque()
+        self._answers: dict[LoopbackSlot, memoryview | Failure | None] = {}
+        self._gate: LoopbackSlot | None = None
+        self._planned = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._running = False
+        self._settled: deque[tuple[Done[memoryview], memoryview | Failure]] = deque()
+        """Answers to calls of the present go, which are given behind the turn that they were made in."""
+
+    def connect(self, inputs: Inputs) -> None:
+        """Name the broker."""
+        self._inputs = inputs
+
+    def submit(self, call: BrokerCall) -> None:
+        """Queue a call to this broker; it runs in a later turn."""
+        self._queue.append(LoopbackSlot(self, call))
+        self._plan()
+
+    def _plan(self) -> None:
+        if not self._planned and self._queue and self._gate is None:
+            self._planned = True
+            self._loop.call_soon(self._run)
+
+    def _run(self) -> None:
+        """Calls and their answers, each a turn of its own; else a round of all clients would pass between any two."""
+        self._planned = False
+        self._running = True
+        for _ in range(IN_ONE_GO):
+            if self._gate is not None or not self._queue:
+                break
+            self._run_one()
+            while self._settled:
+                self._turns.run(*self._settled.popleft())
+        self._running = False
+        self._plan()
+
+    def _run_one(self) -> None:
+        assert self._inputs is not None, "a call before a broker was connected"
+        slot = self._queue.popleft()
+        self._answers[slot] = None
+        self._watch_deadline(slot.call.deadline_ns)
+        self._turns.clock.instant = None
+        gate = self._inputs.on_frame(slot, memoryview(bytearray(slot.call.frame)))
+        if gate is Gate.WAIT and not slot.released and slot in self._answers:
+            self._gate = slot
+
+    def _watch_deadline(self, deadline_ns: int) -> None:
+        """Look again by that time. One timer for all: nearly every call is answered long before its own."""
+        if self._timer is None or deadline_ns < self._timer_ns:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_ns = deadline_ns
+            self._timer = self._loop.call_at(deadline_ns / 1e9, self._expire)
+
+    def _expire(self) -> None:
+        """Give up what is due, and look again when the next one is."""
+        due_ns, self._timer = self._timer_ns, None
+        missing = [slot for slot, answer in self._answers.items() if answer is None]
+        for slot in missing:
+            if slot.call.deadline_ns <= due_ns:
+                self._settle(slot, Failure(Kind.TIMEOUT, "this broker did not answer itself in time"))
+            else:
+                self._watch_deadline(slot.call.deadline_ns)
+
+    def answer(self, slot: LoopbackSlot, parts: Sequence[Part]) -> None:
+        """Give the answer to the caller, after those to its earlier calls."""
+        if slot in self._answers:
+            try:
+                self._settle(slot, memoryview(b"".join(map(_octets, parts))))
+            except StaleRegion as stale:
+                self._settle(slot, Failure(Kind.UNKNOWN, str(stale)))
+
+    def _settle(self, slot: LoopbackSlot, outcome: memoryview | Failure) -> None:
+        self._answers[slot] = outcome
+        self.release(slot)
+        while self._answers:
+            first = next(iter(self._answers))
+            ready = self._answers[first]
+            if ready is None:
+                return
+            del self._answers[first]
+            if self._running:
+                self._settled.append((first.call.done, ready))
+            else:
+                self._turns.soon(first.call.done, ready)
+
+    def release(self, slot: LoopbackSlot) -> None:
+        """Open the gate of this slot."""
+        slot.released = True
+        if self._gate is slot:
+            self._gate = None
+            self._plan()
+
+    def hold(self, slot: LoopbackSlot, frame: memoryview) -> memoryview:  # noqa: ARG002 - same face as a connection
+        """The frame is a copy of its own already."""
+        return frame
+
+    def mute(self, until_ns: int) -> None:
+        """A broker does not throttle itself."""
+
+    def drop(self, why: str) -> None:
+        """Fail what is outstanding: to the caller it looks like a lost connection."""
+        for slot in list(self._answers):
+            if slot in self._answers and self._answers[slot] is None:
+                self._settle(slot, Failure(Kind.UNKNOWN, why))
+
+
+def _octets(part: Part) -> bytes | bytearray | memoryview:
+    if not isinstance(part, Region):
+        return part
+    pin((part,))
+    try:
+        file = part.file
+        assert isinstance(file, RealFile), "a region of another shell"
+        into = memoryview(bytearray(part.size))
+        if file.generation != part.generation or file.read_now(part.pos, into) != part.size:
+            raise StaleRegion("the file was truncated")
+        return into
+    finally:
+        unpin(part)

@@ -1,0 +1,247 @@
+"""Sockets that listen: accepting within the limits of the configuration.
+
+Zone: real. Limits per broker and per address and the trouble of accepting live here; an accepted socket is
+`ottla.server.connections.connection`'s.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import logging
+import resource
+import socket
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from ottla.seams import Failure, Kind
+from ottla.server.connections.connection import Connection
+from ottla.server.connections.connection_manager import ConnectionManager
+from ottla.types import Endpoint
+
+log = logging.getLogger(__name__)
+
+BATCH: Final = 64
+"""Connections accepted before those that are there get their turn."""
+PAUSE_S: Final = 0.1
+"""Pause when the system cannot give us another socket."""
+SPARE: Final = 48
+"""Descriptors that connections leave: checkpoints, snapshots and files that were closed while idle need some."""
+TELL_S: Final = 60
+"""Between two lines about them."""
+UNLIMITED: Final = 2**31 - 1
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class ConnectionLimits(NamedTuple):
+    """How many connections, and the socket options they get."""
+
+    total: int = UNLIMITED
+    """max.connections"""
+    per_address: int = UNLIMITED
+    """max.connections.per.ip"""
+    exceptions: Mapping[str, int] = MappingProxyType({})
+    """max.connections.per.ip.overrides: address → number"""
+    send_buffer: int = -1
+    """socket.send.buffer.bytes; -1 leaves the kernel's own tuning alone"""
+    receive_buffer: int = -1
+    """socket.receive.buffer.bytes"""
+    backlog: int = 50
+    """socket.listen.backlog.size"""
+    protected: str = ""
+    """The listener that max.connections does not hold: the one between brokers, where clients have another."""
+    loopback_reserve: int = 10
+    """Connections of this machine beyond max.connections and max.connections.per.ip: a limit that was set too low, or
+    strangers who use it up, never shut out the operator who has to change it."""
+
+
+class Quotas:
+    """Counts connections over all listeners."""
+
+    __slots__ = ("_beyond", "_by_address", "_total", "limits")
+
+    def __init__(self, traffic: ConnectionManager, limits: ConnectionLimits) -> None:
+        self.limits = limits
+        traffic.on_closed = lambda connection: self.give_back(connection.host)
+        self._total = 0
+        self._by_address: dict[str, int] = {}
+        self._beyond = 0
+        """Connections of this machine that are here beyond the limits."""
+
+    def admit(self, listener: str, address: str) -> str | None:
+        """Count a connection. Returns the limit that refuses it, None when it is admitted."""
+        reached = self._reached(listener, address)
+        if reached is not None:
+            if self._beyond >= self.limits.loopback_reserve or not is_loopback(address):
+                return reached
+            self._beyond += 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        self._total += 1
+        return None
+
+    def _reached(self, listener: str, address: str) -> str | None:
+        limits = self.limits
+        if self._total >= limits.total and listener != limits.protected:
+            return f"max.connections={limits.total}"
+        allowed = limits.exceptions.get(address, limits.per_address)
+        if self._by_address.get(address, 0) >= allowed:
+            return f"max.connections.per.ip={allowed}"
+        return None
+
+    def give_back(self, address: str) -> None:
+        """A connection is over."""
+        self._total -= 1
+        count = self._by_address[address] - 1
+        if count:
+            self._by_address[address] = count
+        else:
+            del self._by_address[address]
+        if self._beyond and is_loopback(address):
+            self._beyond -= 1
+
+    def change(self, limits: ConnectionLimits) -> None:
+        """Other limits count from now on; connections that are open stay."""
+        self.limits = limits
+
+
+def is_loopback(address: str) -> bool:
+    """Whether a peer is on this machine."""
+    found = ipaddress.ip_address(address.partition("%")[0])
+    mapped = getattr(found, "ipv4_mapped", None)
+    return (mapped or found).is_loopback
+
+
+class Listener:
+    """One bound socket; accepts between `start` and `stop`."""
+
+    __slots__ = ("_accepting", "_endpoint", "_quotas", "_sock", "_started", "_tell_at", "_traffic")
+
+    def __init__(
+        self, traffic: ConnectionManager, quotas: Quotas, endpoint: Endpoint, bound: socket.socket | None = None
+    ) -> None:
+        """Bind, unless `bound` is given: a socket that may be shared with other processes, and whose port stays open
+        when this one has gone. Raises Failure NOT_DONE naming the address when it cannot be bound.
+        """
+        self._traffic = traffic
+        self._quotas = quotas
+        self._endpoint = endpoint
+        self._sock = bound_socket(endpoint, quotas.limits) if bound is None else bound
+        self._sock.setblocking(False)
+        self._started = self._accepting = False
+        self._tell_at = 0.0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where it listens; the port is the bound one."""
+        return self._endpoint._replace(port=self._sock.getsockname()[1])
+
+    def start(self) -> None:
+        """Accept from now on. Clients that connected since the bind have waited in the backlog."""
+        self._sock.listen(self._quotas.limits.backlog)
+        self._started = True
+        self.resume()
+
+    def stop(self) -> None:
+        """Accept no more; connections stay."""
+        self._started = False
+        self._hold()
+        self._sock.close()
+
+    def resume(self) -> None:
+        """Accept again after a pause."""
+        if self._started and not self._accepting:
+            self._accepting = True
+            self._traffic.loop.add_reader(self._sock, self._on_readable)
+
+    def _hold(self) -> None:
+        if self._accepting:
+            self._accepting = False
+            self._traffic.loop.remove_reader(self._sock)
+
+    def _on_readable(self) -> None:
+        for _ in range(BATCH):
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                self._trouble(error)
+                return
+            if sock.fileno() >= resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE:  # numbers are given from below
+                sock.close()
+                self._rest("too many open files")
+                return
+            self._welcome(sock, str(address[0]))
+
+    def _trouble(self, error: OSError) -> None:
+        """Out of descriptors or memory: the backlog waits a little. Anything else was the peer's."""
+        if error.errno in _EXHAUSTED:
+            self._rest(error.strerror or str(error))
+        else:
+            log.debug("a connection was gone before it was accepted: %s", error)
+
+    def _rest(self, why: str) -> None:
+        now = self._traffic.loop.time()
+        if now >= self._tell_at:
+            self._tell_at = now + TELL_S
+            log.error("cannot accept connections: %s; raise `ulimit -n` or lower max.connections", why)
+        self._hold()
+        self._traffic.loop.call_later(PAUSE_S, self.resume)
+
+    def _welcome(self, sock: socket.socket, address: str) -> None:
+        reached = self._quotas.admit(self._endpoint.listener, address)
+        if reached is not None:
+            sock.close()
+            self._traffic.complain("%s: connection refused: %s is reached", address, reached)
+            return
+        try:
+            _prepare_socket(sock, self._quotas.limits)
+        except OSError:  # reset between accept and here
+            sock.close()
+            self._quotas.give_back(address)
+            return
+        Connection(self._traffic, sock, self._endpoint.listener, address)
+
+
+def _prepare_socket(sock: socket.socket, limits: ConnectionLimits) -> None:
+    sock.setblocking(False)
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if limits.send_buffer >= 0:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, limits.send_buffer)
+
+
+def bound_socket(endpoint: Endpoint, limits: ConnectionLimits) -> socket.socket:
+    """A socket at that address. Raises Failure NOT_DONE naming the address when it cannot be bound."""
+    family = socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
+    host = endpoint.host
+    if not host and socket.has_dualstack_ipv6():
+        family = socket.AF_INET6
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0 if not host else 1)
+        if limits.receive_buffer >= 0:
+            # Inherited by accepted sockets; set later it would not reach the window that was already offered.
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, limits.receive_buffer)
+        sock.bind((host, endpoint.port))
+    except OSError as error:
+        sock.close()
+        where = f"{endpoint.listener}://{host}:{endpoint.port}"
+        raise Failure(Kind.NOT_DONE, f"cannot listen on {where}: {error.strerror or error}") from None
+    return sock
+
+
+def reachable(host: str) -> str:
+    """The name under which a listener is told to clients when none was configured."""
+    if host not in ("", "0.0.0.0", "::"):  # noqa: S104 - recognized, not bound
+        return host
+    name = socket.gethostname()
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError:
+        return "localhost"
+    return name

@@ -1,0 +1,485 @@
+"""The answers of one connection: in the order of the requests, coalesced, held back when the peer reads slowly.
+
+Zone: real. The outgoing half of `ottla.server.connections.connection`: what is owed to a peer, and the reasons not to
+start another of its requests. Nothing here reads.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from ottla.seams import Failure, Part, Region
+from ottla.server.connections.connection_manager import ConnectionManager
+from ottla.server.connections.send_buffer import (
+    GATHERED,
+    LARGE,
+    MANY,
+    SendBuffer,
+    StaleRegion,
+    memory_of,
+    pin,
+    read_small,
+    send_at_once,
+    unpin,
+)
+from ottla.server.disks.file import RealFile
+
+log = logging.getLogger(__name__)
+
+MAX_OWED: Final = 4 * 1024 * 1024
+"""Bytes of answers and held requests of one connection beyond which it starts no more requests."""
+NO_MEMORY: Final = "the broker has no memory for its answer; the request may be sent again"
+MAX_READY: Final = GATHERED
+"""Bytes of small answers that wait for the end of a turn; with more than that they are sent at once."""
+SMALL: Final = 1024
+"""Bytes of a region up to which it is better read at once than remembered, and read when the peer takes it."""
+MAX_SLOTS: Final = 1000
+"""Requests of one connection that wait for their answer before no more is read from it."""
+
+# Reasons not to start another request.
+GATE: Final = 1
+OUTPUT: Final = 2
+MUTED: Final = 4
+MEMORY: Final = 8
+DEPTH: Final = 16
+CLOSED: Final = 32
+DRAINING: Final = 64
+SPENT: Final = 128
+
+# What happened to a slot.
+ASKED: Final = 0
+HELD: Final = 1
+RELEASED: Final = 2
+ANSWERED: Final = 4
+
+_size_of = struct.Struct(">i").pack
+
+
+class RequestSlot:
+    """The place of one answer. Made without `__init__`: a call less per request."""
+
+    __slots__ = ("held", "parts", "peer", "state")
+
+    peer: ResponseQueue
+    state: int
+    held: int
+    """Bytes charged for the held frame; only with HELD."""
+    parts: Sequence[Part]
+    """The answer that waits for its turn; only with ANSWERED, and only while earlier ones are missing."""
+
+
+class ResponseQueue:
+    """The outgoing half of a peer on a non-blocking socket."""
+
+    __slots__ = (
+        "_active",
+        "_blocked",
+        "_fd",
+        "_gate",
+        "_held",
+        "_out",
+        "_outbox",
+        "_owed",
+        "_queue",
+        "_ready",
+        "_running",
+        "_send",
+        "_sock",
+        "_straight",
+        "_traffic",
+        "_writing",
+        "host",
+        "listener",
+        "principal",
+    )
+
+    def __init__(self, traffic: ConnectionManager, sock: socket.socket, listener: str, host: str) -> None:
+        self.listener = listener
+        self.host = host
+        self.principal = "User:ANONYMOUS"
+        self._traffic = traffic
+        self._sock = sock
+        self._fd = sock.fileno()
+        self._send = sock.send
+        self._queue: deque[RequestSlot] = deque()
+        self._gate: RequestSlot | None = None
+        self._out: list[bytes] = []
+        self._outbox: SendBuffer | None = None
+        self._straight: tuple[bytes, Region, RealFile, int] | None = None
+        """An answer that leaves by sendfile, with nothing before it and `_out` behind it; its file is pinned,
+        and the last is its descriptor."""
+        self._ready = 0
+        """Bytes in `_out`: they leave at the end of the turn or of the round."""
+        self._owed = self._held = 0
+        """Bytes of answers that stay here longer than that, and of held requests: `_owe` counts them."""
+        self._blocked = 0
+        self._running = self._writing = False
+        self._active = True
+
+    def close(self) -> None:
+        """Let everything go."""
+        raise AssertionError("a connection says how it closes")
+
+    def _memory_freed(self, size: int) -> None:
+        raise AssertionError(f"a connection says who waits for {size} bytes")
+
+    def _unblock(self, reasons: int) -> None:
+        raise AssertionError(f"a connection says how it goes on when {reasons} is over")
+
+    @property
+    def busy(self) -> bool:
+        """A request waits for its answer, or an answer for the peer."""
+        return bool(self._queue or self._outbox)
+
+    @property
+    def owed(self) -> int:
+        """Bytes of answers that the peer has not read."""
+        return self._owed
+
+    def _owe(self, answers: int, held: int = 0) -> None:
+        """Count bytes of answers and of held requests that stay here from now on (negative: no longer), and look at
+        the bounds. Nothing else changes these figures.
+        """
+        self._owed += answers
+        self._held += held
+        if answers:
+            self._traffic.reply_memory.count(self, answers, self._owed)
+        if self._owed + self._held > MAX_OWED:
+            self._blocked |= OUTPUT
+
+    def wait_for_readers(self) -> None:
+        """The broker's budget for unread answers is spent: start no more requests."""
+        self._blocked |= SPENT
+
+    def readers_took(self) -> None:
+        """There is room again."""
+        self._unblock(SPENT)
+
+    def answer(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
+        """The answer of one request; it leaves when all earlier ones have."""
+        queue = self._queue
+        if slot.state or not queue or queue[0] is not slot:
+            self._answer_seldom(slot, parts)
+            return
+        slot.state = ANSWERED
+        queue.popleft()
+        only = parts[0] if len(parts) == 1 else None
+        if type(only) is bytes and len(only) < LARGE and self._outbox is None:
+            self._out.append(_size_of(len(only)) + only)
+            self._ready += len(only) + 4
+            if self._ready > MAX_READY:
+                self.flush()
+        elif parts:
+            self._put_parts(parts, False)
+        if queue and queue[0].state & ANSWERED:
+            self._follow()
+        if self._blocked:
+            self._ease(slot)
+        if not self._running:
+            self.flush()
+
+    def _answer_seldom(self, slot: RequestSlot, parts: Sequence[Part]) -> None:
+        assert not slot.state & ANSWERED, "a request was answered twice"
+        if slot.state & HELD:
+            self._let_frame_go(slot)
+        slot.state = ANSWERED
+        if self._blocked & CLOSED:
+            return
+        if self._queue[0] is slot:
+            slot.state = ASKED
+            self.answer(slot, parts)
+            return
+        if self._pin(parts):
+            slot.parts = parts
+            self._owe(memory_of(parts))
+            self._ease(slot)
+
+    def _follow(self) -> None:
+        """Answers that were ready before their turn."""
+        queue = self._queue
+        while queue and queue[0].state & ANSWERED:
+            slot = queue.popleft()
+            self._owe(-memory_of(slot.parts))
+            if slot.parts:
+                self._put_parts(slot.parts, True)
+
+    def _put_parts(self, parts: Sequence[Part], pinned: bool) -> None:
+        """Queue one answer behind its length prefix; `answer` itself does that for one small part in good time."""
+        size, regions = 0, 0
+        for part in parts:
+            if type(part) is Region:
+                size += part.size
+                regions += 1
+            else:
+                size += len(part)
+        if not regions:
+            if size < LARGE and self._outbox is None:
+                self._get_ready(b"".join((_size_of(size), *parts)))  # type: ignore[arg-type]  # no Region in it
+                return
+        elif not pinned:
+            if self._outbox is None:
+                if size < LARGE or size < SMALL * regions:
+                    self._put_small(size, parts)
+                    return
+                if regions == 1 and not self._out and self._go_straight(size, parts):
+                    if self._ready > MAX_READY:
+                        self.flush()
+                    return
+            if not self._pin(parts):
+                return
+        self._put_pinned((_size_of(size), *parts))
+
+    def _put_pinned(self, parts: Sequence[Part]) -> None:
+        """Send these later, as the peer takes them."""
+        if self._straight is not None:
+            self._send_straight()
+            if self._blocked & CLOSED:
+                self._unpin_parts(parts)
+                return
+        outbox = self._outbox
+        if outbox is None:
+            outbox = self._open_outbox()
+        outbox.add(*parts)
+        self._owe(outbox.change())
+        if outbox.memory > MAX_READY:
+            self.flush()
+
+    def _get_ready(self, answer: bytes) -> None:
+        """Queue a small answer, or a part of one; all that is ready leaves with one call."""
+        self._out.append(answer)
+        self._ready += len(answer)
+        if self._ready > MAX_READY:
+            self.flush()
+
+    def _put_small(self, size: int, parts: Sequence[Part]) -> None:
+        """Read the small regions of an answer while they surely are there, so that no file need be kept open.
+
+        A piece leaves before the next is read; what is long, or not taken by the peer, waits for its turn.
+        """
+        head, at = _size_of(size), 0
+        try:
+            while at < min(len(parts), MANY) and self._outbox is None and not self._blocked & CLOSED:
+                piece, end = read_small(parts, at)
+                if end == at:
+                    break
+                self._get_ready(head + piece)
+                head, at = b"", end
+        except StaleRegion as stale:
+            self.drop(str(stale))
+        rest = parts[at:]
+        if rest and not self._blocked & CLOSED and self._pin(rest):
+            self._put_pinned((head, *rest))
+
+    def _go_straight(self, size: int, parts: Sequence[Part]) -> bool:
+        """Keep an answer with one large region ready for `flush`. False: it is none such, or something is before it."""
+        at = 0
+        while type(region := parts[at]) is not Region:
+            at += 1
+        if region.size < LARGE or self._out:
+            return False
+        if self._straight is not None:
+            self._send_straight()
+            if self._outbox is not None or self._blocked & CLOSED:
+                return self._outbox is None
+        file = region.file
+        assert isinstance(file, RealFile), "a region of another shell"
+        try:
+            fd = file.pin()
+        except Failure as failure:
+            self.drop(failure.message)
+            return True
+        head = b"".join((_size_of(size), *parts[:at]))  # type: ignore[arg-type]  # no Region in it
+        self._straight = head, region, file, fd
+        for part in parts[at + 1 :]:
+            self._out.append(part)  # type: ignore[arg-type]  # the one Region is before it
+            self._ready += len(part)
+        return True
+
+    def _send_straight(self) -> None:
+        """Send what goes by sendfile; what the socket does not take waits as ever."""
+        assert self._straight is not None, "nothing goes straight"
+        head, region, file, fd = self._straight
+        self._straight = None
+        try:
+            sent = send_at_once(self._sock, head, region, fd)
+        except StaleRegion as stale:
+            file.unpin()
+            self.drop(str(stale))
+        except OSError as error:
+            file.unpin()
+            self._broken(error)
+        else:
+            if sent == len(head) + region.size:
+                file.unpin()
+            else:
+                self._keep_rest(head, region, sent)
+
+    def _keep_rest(self, head: bytes, region: Region, sent: int) -> None:
+        """The socket is full."""
+        done = max(0, sent - len(head))
+        self._outbox = outbox = SendBuffer(self._traffic.scratch)
+        outbox.add(head[sent:], Region(region.file, region.pos + done, region.size - done, region.generation))
+        outbox.begun = done > 0
+        self._move_ready()
+        self._owe(outbox.change())
+        self._wait_writable()
+
+    def _pin(self, parts: Sequence[Part]) -> bool:
+        try:
+            pin(parts)
+        except StaleRegion as stale:
+            self.drop(str(stale))
+            return False
+        return True
+
+    @staticmethod
+    def _unpin_parts(parts: Sequence[Part]) -> None:
+        for part in parts:
+            unpin(part)
+
+    def _open_outbox(self) -> SendBuffer:
+        self._outbox = outbox = SendBuffer(self._traffic.scratch)
+        self._move_ready()
+        return outbox
+
+    def _move_ready(self) -> None:
+        """Small answers that were ready to leave with one call come behind what is in the outbox."""
+        assert self._outbox is not None, "there is no outbox"
+        self._outbox.add(*self._out)
+        self._out.clear()
+        self._ready = 0
+
+    def flush(self) -> None:
+        """Send what is ready, with one call where it is small."""
+        if self._straight is not None:
+            self._send_straight()
+        if self._outbox is not None:
+            if not self._writing:
+                self.on_writable()
+            return
+        out = self._out
+        if not out:
+            return
+        try:
+            data = out[0] if len(out) == 1 else b"".join(out)
+            out.clear()
+            self._ready = 0
+            sent = self._send(data)
+        except (BlockingIOError, InterruptedError):
+            sent = 0
+        except MemoryError:
+            self.drop(NO_MEMORY)
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        if sent < len(data):
+            outbox = self._open_outbox()
+            outbox.add(data[sent:])
+            self._owe(outbox.change())
+            self._wait_writable()
+        elif self._blocked:
+            self._ease(None)
+
+    def on_writable(self) -> None:
+        """Go on sending what is more than one small answer."""
+        outbox = self._outbox
+        assert outbox is not None, "nothing is left to send"
+        self._active = True
+        try:
+            finished = outbox.send(self._sock)
+        except (BlockingIOError, InterruptedError):
+            finished = False
+        except StaleRegion as stale:
+            self.drop(str(stale))
+            return
+        except MemoryError:
+            self.drop(NO_MEMORY)
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        self._owe(outbox.change())
+        if not finished:
+            if outbox.take_progress():
+                self._traffic.reply_memory.note_reading(self)
+            self._wait_writable()
+            return
+        self._outbox = None
+        if self._writing:
+            self._writing = False
+            self._traffic.watch.unwrite(self._fd)
+        if self._blocked:
+            self._ease(None)
+
+    def _wait_writable(self) -> None:
+        """The peer reads slowly: no more of its requests before it has taken these answers."""
+        if not self._writing:
+            self._writing = True
+            self._blocked |= OUTPUT
+            self._traffic.watch.write(self._fd, self.on_writable)
+
+    def release(self, slot: RequestSlot) -> None:
+        """Open the gate of this slot before its answer."""
+        slot.state |= RELEASED
+        if self._gate is slot:
+            self._ease(slot)
+
+    def _ease(self, slot: RequestSlot | None) -> None:
+        """Something was answered or sent: take away the reasons that do not hold any more."""
+        reasons = 0
+        if slot is not None and self._gate is slot:
+            self._gate = None
+            reasons = GATE
+        if len(self._queue) <= MAX_SLOTS // 2:
+            reasons |= DEPTH
+        if not self._writing and self._owed + self._held <= MAX_OWED and self._outbox is None:
+            reasons |= OUTPUT
+        if self._blocked & reasons:
+            self._unblock(reasons)
+
+    def _let_frame_go(self, slot: RequestSlot) -> None:
+        slot.state &= ~HELD
+        self._owe(0, -slot.held)
+        self._memory_freed(slot.held)
+
+    def drop(self, why: str) -> None:
+        """Close, with one log line."""
+        self._traffic.complain("%s: connection closed: %s", self.host, why)
+        self.close()
+
+    def _broken(self, error: OSError) -> None:
+        if isinstance(error, (BlockingIOError, InterruptedError)):
+            return
+        if error.errno == errno.EIO:  # no peer does that: the device under a region does
+            self.drop(f"the file cannot be read: {error.strerror}")
+            return
+        log.debug("%s: %s", self.host, error)
+        self.close()
+
+    def _drop_answers(self) -> None:
+        """The connection is over: files, held requests and answers go."""
+        for slot in self._queue:
+            if slot.state & ANSWERED:
+                self._unpin_parts(slot.parts)
+            elif slot.state & HELD:
+                self._let_frame_go(slot)
+        self._queue.clear()
+        self._gate = None  # it holds this connection
+        self._out.clear()
+        self._ready = 0
+        if self._straight is not None:
+            self._straight[2].unpin()
+            self._straight = None
+        if self._outbox is not None:
+            self._outbox.drop()
+            self._outbox = None
+        self._writing = False
+        self._owe(-self._owed)
+        self._traffic.reply_memory.forget_connection(self)

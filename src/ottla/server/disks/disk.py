@@ -1,0 +1,498 @@
+"""One log directory of the machine: the real `ottla.seams.Disk`.
+
+Zone: real. Names, directories, checkpoints and the table of open handles live here; what happens inside a file is
+`ottla.server.disks.file`'s. A handle follows its file: renames move it in the table, an unlink makes it hold its
+descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import logging
+import os
+import stat
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from ottla.seams import Done, Failure, Kind, Region
+from ottla.server.disks.descriptors import Descriptors
+from ottla.server.disks.file import RealFile, read_all
+from ottla.server.loop.completion_queue import THREADS, CompletionQueue, SerialExecutor
+from ottla.server.os_errors import failure_of
+
+_logger = logging.getLogger(__name__)
+
+SYNCS: Final = 2 * THREADS
+"""Files that are synced at a time: no more are than there are threads, and the next ones are at hand."""
+STRANGERS_NAMED: Final = 10
+"""Lines about one directory."""
+WARM_STEP: Final = 256 * 1024
+"""Bytes read at a time to bring them into the page cache."""
+
+
+class Folder:
+    """A directory with open handles in it; renaming it moves them all."""
+
+    __slots__ = ("files", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.files: dict[str, RealFile] = {}
+
+
+class Folders:
+    """The directories with open handles, by path, and for each first name of a path the directories under it.
+
+    A broker has a directory per log: what renames or removes one of them finds those inside without looking at all.
+    """
+
+    __slots__ = ("_by_path", "_by_top")
+
+    def __init__(self) -> None:
+        self._by_path: dict[str, Folder] = {}
+        self._by_top: dict[str, dict[str, Folder]] = {}
+
+    def get(self, path: str) -> Folder | None:
+        """The directory of that path."""
+        return self._by_path.get(path)
+
+    def add(self, folder: Folder) -> None:
+        """Have a directory found by its path."""
+        self._by_path[folder.path] = folder
+        self._by_top.setdefault(_top(folder.path), {})[folder.path] = folder
+
+    def remove(self, folder: Folder) -> None:
+        """Forget a directory, if it is the one of that path."""
+        if self._by_path.get(folder.path) is folder:
+            del self._by_path[folder.path]
+            group = self._by_top[_top(folder.path)]
+            del group[folder.path]
+            if not group:
+                del self._by_top[_top(folder.path)]
+
+    def under(self, path: str) -> list[Folder]:
+        """The directory of that path, and those inside it."""
+        inside = path + "/"
+        group = self._by_top.get(_top(path), {})
+        return [each for each in group.values() if each.path == path or each.path.startswith(inside)]
+
+
+def _top(path: str) -> str:
+    return path.partition("/")[0]
+
+
+class RealDisk:
+    """A directory of the file system."""
+
+    __slots__ = ("_admitted", "_folders", "_lanes", "_queue", "descriptors", "knows_residency", "name", "turns")
+
+    def __init__(self, name: str, turns: CompletionQueue, descriptors: Descriptors | None = None) -> None:
+        self.name = name
+        self.turns = turns
+        self.descriptors = Descriptors() if descriptors is None else descriptors
+        self.knows_residency = hasattr(os, "RWF_NOWAIT")
+        self._folders = Folders()
+        self._lanes: dict[str, SerialExecutor] = {}
+        self._admitted = 0
+        self._queue: deque[Callable[[], None]] = deque()
+
+    def _full_path(self, path: str) -> str:
+        return f"{self.name}/{path}" if path else self.name
+
+    # -- files ---------------------------------------------------------------------------------------------------
+
+    def open(self, path: str, create: bool) -> RealFile:
+        """Open a file; a second open of the same one shares the handle."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        if folder is None:
+            folder = Folder(parent)
+        file = folder.files.get(name)
+        if file is not None:
+            file.open_again()
+            return file
+        try:
+            fd, size = self._descriptor(path, os.O_CREAT if create else 0)
+        except OSError as error:
+            raise failure_of(error, path) from None
+        file = RealFile(self, folder, name, fd, size)
+        folder.files[name] = file
+        self._folders.add(folder)
+        self.descriptors.on_opened(file)
+        return file
+
+    def reopen(self, file: RealFile) -> int:
+        """A new descriptor for a parked handle. Raises Failure IO when the file is gone: somebody else removed it."""
+        try:
+            fd, _ = self._descriptor(file.path, 0)
+        except FileNotFoundError:
+            raise Failure(Kind.IO, f"the file has vanished: {file.path}") from None
+        except OSError as error:
+            raise failure_of(error, file.path) from None
+        self.descriptors.reopened += 1
+        self.descriptors.on_opened(file)
+        return fd
+
+    def _descriptor(self, path: str, flags: int) -> tuple[int, int]:
+        """Open a file, and its size; connections may have left no descriptor for it, then an idle file gives one.
+
+        Raises OSError.
+        """
+        while True:
+            try:
+                return _open_regular(self._full_path(path), os.O_RDWR | flags)
+            except OSError as error:
+                if error.errno != errno.EMFILE or not self.descriptors.make_room():
+                    raise
+
+    def admit(self, sync: Callable[[], None]) -> None:
+        """Begin a sync, now or when another one has ended (`dismiss`)."""
+        if self._admitted < SYNCS:
+            self._admitted += 1
+            sync()
+        else:
+            self._queue.append(sync)
+
+    def dismiss(self) -> None:
+        """A sync has ended."""
+        self._admitted -= 1
+        if self._queue:
+            self.admit(self._queue.popleft())
+
+    def forget_handle(self, folder: Folder, name: str, file: RealFile) -> None:
+        """A handle was closed, or its name is gone."""
+        if folder.files.get(name) is not file:
+            return
+        del folder.files[name]
+        if not folder.files:
+            self._folders.remove(folder)
+
+    def _detach(self, path: str) -> None:
+        """The name goes away or will mean another file: open handles keep what they have."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        file = folder.files.get(name) if folder is not None else None
+        if folder is not None and file is not None:
+            file.detach()
+            self.forget_handle(folder, name, file)
+
+    def read_small(self, path: str) -> bytes:
+        """Read a whole file, without a handle: a broker has thousands of small ones at its start."""
+        try:
+            fd, size = self._descriptor(path, 0)
+            try:
+                content = bytearray(size)
+                del content[read_all(fd, 0, memoryview(content)) :]
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise failure_of(error, path) from None
+        return bytes(content)
+
+    # -- names ---------------------------------------------------------------------------------------------------
+
+    def exists(self, path: str) -> bool:
+        """Whether a file or directory of that name is there."""
+        return self._stat(path) is not None
+
+    def _stat(self, path: str) -> os.stat_result | None:
+        try:
+            return os.stat(self._full_path(path))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def list(self, path: str) -> Sequence[str]:
+        """Names in a directory, sorted; directories end in `/`. What no broker makes is left out, and named in the log:
+        pipes, sockets, devices, links to nowhere, names that are not UTF-8.
+        """
+        try:
+            with os.scandir(self._full_path(path)) as entries:
+                found = [(entry.name, _suffix(entry)) for entry in entries]
+        except OSError as error:
+            raise failure_of(error, path) from None
+        strangers = [name for name, suffix in found if suffix is None]
+        for name in strangers[:STRANGERS_NAMED]:
+            _logger.warning("%s: %a is no file of a broker and is left alone", self._full_path(path), name)
+        return sorted(name + suffix for name, suffix in found if suffix is not None)
+
+    def make_dir(self, path: str) -> bool:
+        """Create a directory; fine if it is there."""
+        try:
+            os.mkdir(self._full_path(path), 0o755)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            raise failure_of(error, path) from None
+        return True
+
+    def rename(self, source: str, target: str) -> None:
+        """Rename a file (over another one, if there is one) or a directory."""
+        self._detach(target)
+        try:
+            os.rename(self._full_path(source), self._full_path(target))
+        except OSError as error:
+            raise failure_of(error, source) from None
+        self._follow(source, target)
+
+    def _follow(self, source: str, target: str) -> None:
+        for folder in self._folders.under(source):
+            self._folders.remove(folder)
+            folder.path = target + folder.path[len(source) :]
+            self._folders.add(folder)
+        parent, _, name = source.rpartition("/")
+        old = self._folders.get(parent)
+        file = old.files.get(name) if old is not None else None
+        if old is None or file is None:
+            return
+        self.forget_handle(old, name, file)
+        parent, _, name = target.rpartition("/")
+        folder = self._folders.get(parent) or Folder(parent)
+        self._folders.add(folder)
+        folder.files[name] = file
+        file.on_moved(folder, name)
+
+    def modified_ms(self, path: str) -> int:
+        """Wall time of the last change in ms. Raises Failure NOT_DONE when the file is missing."""
+        found = self._stat(path)
+        if found is None:
+            raise Failure(Kind.NOT_DONE, f"no such file: {path}")
+        return found.st_mtime_ns // 1_000_000
+
+    def free_bytes(self) -> int:
+        """Bytes that a process without privileges may still write."""
+        found = self._file_system()
+        return found.f_bavail * found.f_frsize
+
+    def total_bytes(self) -> int:
+        """Size of the file system."""
+        found = self._file_system()
+        return found.f_blocks * found.f_frsize
+
+    def _file_system(self) -> os.statvfs_result:
+        try:
+            return os.statvfs(self.name)
+        except OSError as error:
+            raise failure_of(error, self.name) from None
+
+    # -- durability of names -------------------------------------------------------------------------------------
+
+    def sync_dir(self, path: str, done: Done[None]) -> None:
+        """Sync a directory in a thread."""
+        self.turns.off_loop(lambda: _fsync_path(self._full_path(path)), done)
+
+    def sync_now(self, path: str) -> None:
+        """Sync one file or directory, waiting for it."""
+        try:
+            _fsync_path(self._full_path(path))
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    def sync_all(self, done: Done[bool]) -> None:
+        """Sync the file system that holds the directory, in a thread."""
+        self.turns.off_loop(lambda: _sync_file_system(self.name), done)
+
+    def sync_all_now(self) -> bool:
+        """Sync the file system that holds the directory, waiting for it."""
+        try:
+            return _sync_file_system(self.name)
+        except OSError as error:
+            raise failure_of(error, self.name) from None
+
+    def replace(self, path: str, data: bytes, done: Done[None]) -> None:
+        """Write a checkpoint in a thread: beside it, synced, renamed over it, directory synced."""
+        try:
+            self._detach(path)
+        except Failure as failure:
+            self.turns.soon(done, failure.as_value())
+            return
+        lane = self._lanes.setdefault(path, SerialExecutor(self.turns))
+
+        def finished(outcome: Failure | None) -> None:
+            if lane.idle:
+                self._lanes.pop(path, None)
+            done(outcome)
+
+        lane.submit(lambda: _replace(self._full_path(path), data), finished)
+
+    def replace_now(self, path: str, data: bytes) -> None:
+        """The same, waiting for it and for those that were asked for before."""
+        lane = self._lanes.get(path)
+        if lane is not None:
+            lane.wait()
+        self._detach(path)
+        try:
+            _replace(self._full_path(path), data)
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    # -- removing ------------------------------------------------------------------------------------------------
+
+    def unlink(self, path: str, done: Done[None]) -> None:
+        """Remove a file, or a directory with all that is in it.
+
+        The name of a file goes at once, so that a new file of that name is safe; giving its blocks back, which can
+        take long, happens when a thread closes the last descriptor.
+        """
+        try:
+            release = self._remove_name(path)
+        except Failure as failure:
+            self.turns.soon(done, failure.as_value())
+            return
+        except OSError as error:
+            self.turns.soon(done, failure_of(error, path))
+            return
+        self.turns.off_loop(release, done)
+
+    def _remove_name(self, path: str) -> Callable[[], None]:
+        full = self._full_path(path)
+        if stat.S_ISDIR(os.lstat(full).st_mode):
+            for folder in self._folders.under(path):
+                for name in list(folder.files):
+                    self._detach(f"{folder.path}/{name}")
+            return lambda: _remove_tree(full)
+        self._detach(path)
+        fd = os.open(full, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            os.unlink(full)
+        except OSError:
+            os.close(fd)
+            raise
+        return lambda: os.close(fd)
+
+    def unlink_now(self, path: str) -> None:
+        """Remove a small file, waiting for it; fine if it is missing."""
+        self._detach(path)
+        try:
+            os.unlink(self._full_path(path))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise failure_of(error, path) from None
+
+    # -- the page cache ------------------------------------------------------------------------------------------
+
+    def warm(self, regions: Sequence[Region], done: Done[None]) -> None:
+        """Read the regions in a thread, so that the kernel has them in memory when they are sent."""
+        pinned: list[RealFile] = []
+        spans: list[tuple[int, int, int]] = []
+
+        def finished(outcome: Failure | None) -> None:
+            for file in pinned:
+                file.unpin()
+            done(outcome)
+
+        try:
+            for region in regions:
+                file = region.file
+                assert isinstance(file, RealFile), "a region of another shell"
+                spans.append((file.pin(), region.pos, region.size))
+                pinned.append(file)
+        except Failure as failure:
+            self.turns.soon(finished, failure.as_value())
+            return
+        self.turns.off_loop(lambda: _touch(spans), finished)
+
+
+def _open_regular(path: str, flags: int) -> tuple[int, int]:
+    """Open a file without waiting for the other end of a pipe; its size, too. Raises OSError for what is no regular
+    file."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd, found.st_size
+
+
+def _suffix(entry: os.DirEntry[str]) -> str | None:
+    """What its name gets in a list: `/` for a directory, None for what no broker makes."""
+    try:
+        entry.name.encode()
+        return "/" if entry.is_dir() else "" if entry.is_file() else None
+    except (OSError, UnicodeEncodeError):
+        return None
+
+
+def _fsync_path(path: str) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sync_file_system(path: str) -> bool:
+    """Whether the system could: `syncfs` is Linux's. Raises OSError."""
+    syncfs = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None) if sys.platform == "linux" else None
+    if syncfs is None:
+        return False
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        if not syncfs(fd):
+            return True
+        number = ctypes.get_errno()
+        if number == errno.ENOSYS:
+            return False
+        raise OSError(number, os.strerror(number), path)
+    finally:
+        os.close(fd)
+
+
+def _replace(path: str, data: bytes) -> None:
+    temporary = path + ".tmp"
+    fd = _open_temporary(temporary)
+    try:
+        try:
+            rest = memoryview(data)
+            while rest:
+                rest = rest[os.write(fd, rest) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+    _fsync_path(os.path.dirname(path))
+
+
+def _open_temporary(path: str) -> int:
+    """An empty file of that name; a link or a pipe of that name is replaced, never followed or waited for."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
+    try:
+        return _open_regular(path, flags)[0]
+    except OSError:
+        os.unlink(path)
+        return _open_regular(path, flags | os.O_EXCL)[0]
+
+
+def _remove_tree(path: str) -> None:
+    with os.scandir(path) as entries:
+        found = [(entry.path, entry.is_dir(follow_symlinks=False)) for entry in entries]
+    for inside, is_dir in found:
+        if is_dir:
+            _remove_tree(inside)
+        else:
+            os.unlink(inside)
+    os.rmdir(path)
+
+
+def _touch(spans: Sequence[tuple[int, int, int]]) -> None:
+    scratch = memoryview(bytearray(WARM_STEP))
+    for fd, start, size in spans:
+        warmed = 0
+        while warmed < size:
+            count = os.preadv(fd, (scratch[: min(WARM_STEP, size - warmed)],), start + warmed)
+            if count == 0:
+                break
+            warmed += count

@@ -1,0 +1,380 @@
+"""One file of the log directory: the real `ottla.seams.File`.
+
+Zone: real. Positions, undo of short writes, syncs in order, residency and the mapping of sealed files live here; names
+and directories are `ottla.server.disks.disk`'s.
+
+Positions are explicit (`pwritev`), never O_APPEND: a refused append leaves nothing behind that the next one follows.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.seams import Done, Failure, Kind
+from ottla.server.os_errors import failure_of
+
+if TYPE_CHECKING:
+    from ottla.server.disks.disk import Folder, RealDisk
+
+IOV_MAX: Final = 1024
+"""Parts of one writev; more are joined first."""
+SMALL_VIEW: Final = 16 * 1024
+"""A sealed file up to this size is copied into memory: a mapping would cost a descriptor and a page anyway."""
+HOT_TAIL: Final = 32 * 1024 * 1024
+"""Where the system cannot say what is resident, this much of what we wrote ourselves counts as such."""
+
+_fdatasync: Callable[[int], None] = getattr(os, "fdatasync", os.fsync)
+_NOWAIT: Final[int] = getattr(os, "RWF_NOWAIT", 0)
+_CANNOT_TELL = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL})
+
+
+class RealFile:
+    """A counted handle on a file; its descriptor may be parked while idle and comes back on use."""
+
+    __slots__ = (
+        "_closed",
+        "_count",
+        "_detached",
+        "_disk",
+        "_fd",
+        "_folder",
+        "_hot_from",
+        "_lost",
+        "_name",
+        "_pins",
+        "_queued",
+        "_sealed",
+        "_sync_size",
+        "_syncing",
+        "_view",
+        "_waiting",
+        "durable",
+        "generation",
+        "seldom",
+        "size",
+        "touched",
+    )
+
+    def __init__(self, disk: RealDisk, folder: Folder, name: str, fd: int, size: int) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._name = name
+        self._fd = fd
+        self._count = 1
+        self._pins = 0
+        self._closed = False
+        self._detached = False
+        self._sealed = False
+        self._hot_from = size
+        self._view: memoryview | None = None
+        self._lost: Failure | None = None
+        self._syncing = self._queued = False
+        self._sync_size = 0
+        self._waiting: list[tuple[int, Done[int]]] = []
+        self.size = size
+        self.durable = 0
+        self.generation = 0
+        self.touched = True
+        self.seldom = ".log" not in name
+        """Files beside a log are used less often than the log."""
+
+    # -- descriptors ---------------------------------------------------------------------------------------------
+
+    @property
+    def path(self) -> str:
+        """Where the file is now, relative to its disk."""
+        return f"{self._folder.path}/{self._name}" if self._folder.path else self._name
+
+    @property
+    def busy(self) -> bool:
+        """A thread or a reply uses the descriptor, or the name is gone and it could not be opened again."""
+        return self._pins > 0 or self._detached
+
+    def fileno(self) -> int:
+        """The descriptor, opened again if it was parked. Raises Failure IO when the file has vanished."""
+        self.touched = True
+        if self._fd < 0:
+            if self._closed and not self._queued:
+                raise Failure(Kind.NOT_DONE, f"the file was closed: {self.path}")
+            self._fd = self._disk.reopen(self)
+        return self._fd
+
+    def park(self) -> None:
+        """Close the descriptor; the next use opens it again."""
+        fd = self._fd
+        self._fd = -1
+        try:
+            os.close(fd)
+        except OSError as error:  # it is closed all the same; what had been written may not have reached the device
+            self._lost = failure_of(error, self.path)
+
+    def rest(self) -> None:
+        """Close the descriptor if nothing uses it: a broker has thousands of logs, and most of them are at rest."""
+        if self._fd >= 0 and not self.busy and not self._syncing:
+            self._disk.descriptors.on_closed(self)
+            self.park()
+
+    def pin(self) -> int:
+        """Keep the descriptor open for a thread or a reply, even beyond `close`, until `unpin`."""
+        fd = self._fd
+        if fd < 0:
+            fd = self.fileno()
+        self.touched = True
+        self._pins += 1
+        return fd
+
+    def unpin(self) -> None:
+        """Give back what `pin` took."""
+        self._pins -= 1
+        if self._pins == 0 and self._closed and not self._queued:
+            self._let_go()
+
+    def open_again(self) -> None:
+        """One more user of this handle.
+
+        A closed one that a reply still pins comes back to life: a second handle beside it would have a generation of
+        its own, and the reply could send bytes that this one has replaced.
+        """
+        self._count += 1
+        if self._closed:
+            self._closed = self._sealed = False
+
+    def on_moved(self, folder: Folder, name: str) -> None:
+        """The file got another name."""
+        self._folder = folder
+        self._name = name
+
+    def detach(self) -> None:
+        """The name is going away: hold the descriptor from now on."""
+        self.fileno()
+        self._detached = True
+
+    def _let_go(self) -> None:
+        self._disk.forget_handle(self._folder, self._name, self)
+        if self._fd >= 0:
+            self._disk.descriptors.on_closed(self)
+            self.park()
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def append(self, parts: Sequence[bytes | bytearray | memoryview]) -> int:
+        """Write all parts at the end with one system call, or nothing. Raises Failure FULL or IO."""
+        assert not self._sealed, "append to a sealed file"
+        at = self.size
+        self.touched = True
+        fd = self._fd
+        if fd < 0:
+            fd = self.fileno()
+        if len(parts) > IOV_MAX:
+            parts = (b"".join(parts),)
+        try:
+            if len(parts) == 1:  # a produced batch: a fifth cheaper than the vector call
+                wanted = len(parts[0])
+                written = os.pwrite(fd, parts[0], at)
+            else:
+                wanted = sum(map(len, parts))
+                written = os.pwritev(fd, parts, at)
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+        if written != wanted:
+            self._write_rest(fd, memoryview(b"".join(parts))[written:], at + written)
+        self.size = at + wanted
+        return at
+
+    def _write_rest(self, fd: int, rest: memoryview, at: int) -> None:
+        """Go on after a short write; the system call that makes no progress tells why."""
+        try:
+            while rest:
+                written = os.pwrite(fd, rest, at)
+                at += written
+                rest = rest[written:]
+        except OSError as error:
+            self._undo(fd)
+            raise failure_of(error, self.path) from None
+
+    def _undo(self, fd: int) -> None:
+        """Cut what a refused append left. Nobody has seen those bytes, so the generation stays."""
+        try:
+            os.ftruncate(fd, self.size)
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+
+    def truncate(self, size: int) -> None:
+        """Cut to `size` bytes. Views taken before must not be used any more: their pages may be gone."""
+        assert 0 <= size <= self.size, "truncate makes a file longer"
+        try:
+            os.ftruncate(self.fileno(), size)
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+        self._view = None
+        self._sealed = False
+        self.size = size
+        self.durable = min(self.durable, size)
+        self._sync_size = min(self._sync_size, size)
+        self._hot_from = min(self._hot_from, size)
+        self.generation += 1
+
+    def seal(self) -> None:
+        """No more appends."""
+        self._sealed = True
+
+    def close(self) -> None:
+        """One user less; the last one lets the descriptor go once nothing uses it."""
+        assert self._count > 0, "closed more often than opened"
+        self._count -= 1
+        if self._count:
+            return
+        self._closed = True
+        self._view = None
+        if self._pins == 0 and not self._queued:
+            self._let_go()
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def try_read(self, pos: int, into: memoryview) -> int:
+        """Read what is in memory; 0 where the device would have to be asked, and at the end."""
+        room = self.size - pos
+        if room <= 0:
+            return 0
+        if len(into) > room:
+            into = into[:room]
+        fd = self._fd
+        if fd < 0:
+            fd = self.fileno()
+        self.touched = True
+        if not self._disk.knows_residency:
+            return self._try_tail(fd, pos, into)
+        try:
+            return os.preadv(fd, (into,), pos, _NOWAIT)
+        except BlockingIOError:
+            return 0
+        except OSError as error:
+            if error.errno not in _CANNOT_TELL:
+                raise failure_of(error, self.path) from None
+        self._disk.knows_residency = False
+        return self._try_tail(fd, pos, into)
+
+    def _try_tail(self, fd: int, pos: int, into: memoryview) -> int:
+        if pos < self._hot_from or pos < self.size - HOT_TAIL:
+            return 0
+        try:
+            return os.preadv(fd, (into,), pos)
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+
+    def read_pinned(self, pos: int, into: memoryview) -> int:
+        """Read for a reply that has pinned the file; what fills `into` gives back the pin. Raises OSError."""
+        self.touched = True
+        count = os.preadv(self._fd, (into,), pos)
+        if count == len(into):
+            self._pins -= 1
+            if not self._pins and self._closed:
+                self._pins = 1
+                self.unpin()
+        return count
+
+    def read_now(self, pos: int, into: memoryview) -> int:
+        """Read, waiting for the device. Returns the bytes read, fewer than asked for only at the end."""
+        room = max(0, self.size - pos)
+        try:
+            return read_all(self.fileno(), pos, into[:room] if len(into) > room else into)
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+
+    def read(self, pos: int, size: int, done: Done[memoryview]) -> None:
+        """Read up to `size` bytes in a thread."""
+        size = max(0, min(size, self.size - pos))
+        try:
+            fd = self.pin()
+        except Failure as failure:
+            self._disk.turns.soon(done, failure.as_value())
+            return
+
+        def work() -> memoryview:
+            view = memoryview(bytearray(size))
+            return view[: read_all(fd, pos, view)]
+
+        def finished(outcome: memoryview | Failure) -> None:
+            self.unpin()
+            done(outcome)
+
+        self._disk.turns.off_loop(work, finished)
+
+    def view(self) -> memoryview:
+        """The whole file, read-only: mapped, or a copy where it is small."""
+        if self._view is None:
+            self.seal()
+            self._view = self._map()
+        return self._view
+
+    def _map(self) -> memoryview:
+        try:
+            if self.size <= SMALL_VIEW:
+                copy = bytearray(self.size)
+                self.read_now(0, memoryview(copy))
+                return memoryview(copy).toreadonly()
+            return memoryview(mmap.mmap(self.fileno(), self.size, prot=mmap.PROT_READ))
+        except OSError as error:
+            raise failure_of(error, self.path) from None
+
+    # -- durability ----------------------------------------------------------------------------------------------
+
+    def sync(self, done: Done[int]) -> None:
+        """Make everything accepted so far durable; requests that come while one runs share the next."""
+        self._waiting.append((self.size, done))
+        if not self._syncing:
+            self._queue_sync()
+
+    def _queue_sync(self) -> None:
+        """A few files of a disk are synced at a time: each needs its descriptor meanwhile."""
+        self._syncing = self._queued = True
+        self._disk.admit(self._start_sync)
+
+    def _start_sync(self) -> None:
+        batch = self._waiting
+        self._waiting = []
+        try:
+            if self._lost is not None:
+                raise self._lost
+            fd = self.pin()
+        except Failure as failure:
+            self._lost = failure.as_value()
+            self._syncing = self._queued = False
+            self._disk.dismiss()
+            self._complete_batch(batch, failure.as_value())
+            return
+        self._queued = False
+        self._sync_size = self.size
+        self._disk.turns.off_loop(lambda: _fdatasync(fd), lambda outcome: self._on_synced(batch, outcome))
+
+    def _on_synced(self, batch: list[tuple[int, Done[int]]], outcome: Failure | None) -> None:
+        self._syncing = False
+        self._disk.dismiss()
+        if outcome is None:
+            self.durable = max(self.durable, self._sync_size)
+        else:
+            # The kernel may have dropped the dirty pages and called them clean: a second try would lie.
+            self._lost = Failure(Kind.IO, f"{outcome.message}: {self.path}")
+        self._complete_batch(batch, self._lost)
+        if self._waiting:
+            self._queue_sync()
+        self.unpin()
+
+    def _complete_batch(self, batch: list[tuple[int, Done[int]]], failure: Failure | None) -> None:
+        for size, done in batch:
+            self._disk.turns.soon(done, size if failure is None else failure)
+
+
+def read_all(fd: int, pos: int, into: memoryview) -> int:
+    """Fill `into` from `pos`; returns fewer bytes only at the end of the file."""
+    filled = 0
+    while filled < len(into):
+        count = os.preadv(fd, (into[filled:] if filled else into,), pos + filled)
+        if count == 0:
+            break
+        filled += count
+    return filled

@@ -1,0 +1,352 @@
+"""Readiness of connections: the selector under the asyncio loop, with a short way for client sockets.
+
+Zone: real. asyncio makes a handle and runs a context for every ready socket, which costs a tenth of a small request.
+A selector of our own may call a connection as soon as the kernel names it, before asyncio sees the rest. Everything
+else (timers, threads, signals, listeners) stays asyncio's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import select
+import selectors
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from ottla.server.loop.call_order import LONG_NS, QUICK_NS, Precedence, ReadyEvent
+
+EVENTS: Final = 128
+"""Ready sockets served before timers and completions get their turn."""
+CROWD: Final = 50
+"""From so many connections on the next request is likely to be there when one is served: another look at the kernel
+costs a sixth of asyncio's own round."""
+FEW: Final = 8
+"""Served by such looks; then the others get their turn all the same."""
+TIMED: Final = 3
+"""From so many connections that are ready together on it is looked at how long they take …"""
+STRIDE: Final = 4
+"""… after so many of them."""
+
+_STEADY: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None)
+_HAS_EPOLL: Final = hasattr(select, "epoll")
+_IN: Final[int] = getattr(select, "EPOLLIN", 1)
+_OUT: Final[int] = getattr(select, "EPOLLOUT", 4)
+
+Callback = Callable[[], None]
+
+
+class Watch(Protocol):
+    """Tells when a descriptor can be read or written, until it is told otherwise. Level-triggered."""
+
+    def read(self, fd: int, callback: Callback) -> None:
+        """Call when there is something to read, or the end, or an error."""
+        ...
+
+    def unread(self, fd: int) -> None:
+        """No more reading; fine if it was not asked for."""
+        ...
+
+    def write(self, fd: int, callback: Callback) -> None:
+        """Call when there is room to write."""
+        ...
+
+    def unwrite(self, fd: int) -> None:
+        """No more writing; fine if it was not asked for."""
+        ...
+
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
+        """Call when those that were ready together have been called, if something is in `waiting` then."""
+        ...
+
+    def on_standstill(self, longest_ns: int, callback: Callback) -> None:
+        """Call before any connection when nothing was called for that long: the process was stopped, or very busy.
+
+        Only where something else wakes the loop more often than that.
+        """
+        ...
+
+
+def steady_ns() -> int:
+    """A clock that goes on while the machine sleeps, where the system has one; ns."""
+    return time.clock_gettime_ns(_STEADY) if _STEADY is not None else time.monotonic_ns()
+
+
+def new_loop() -> tuple[asyncio.AbstractEventLoop, Watch]:
+    """An event loop, and the watch for its connections."""
+    if not _HAS_EPOLL:
+        plain = asyncio.new_event_loop()
+        return plain, LoopWatch(plain)
+    poller = Poller()
+    loop = asyncio.SelectorEventLoop(poller)
+    poller.connect(loop)
+    return loop, poller
+
+
+class LoopWatch:
+    """The long way, for systems without epoll: every connection is a round of its own."""
+
+    __slots__ = ("_loop", "_served", "_waiting")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: Collection[Any] = ()
+        self._served: Callback = _do_nothing
+
+    def read(self, fd: int, callback: Callback) -> None:
+        """See Watch."""
+        self._loop.add_reader(fd, self._call, callback)
+
+    def _call(self, callback: Callback) -> None:
+        callback()
+        if self._waiting:
+            self._served()
+
+    def unread(self, fd: int) -> None:
+        """See Watch."""
+        self._loop.remove_reader(fd)
+
+    def write(self, fd: int, callback: Callback) -> None:
+        """See Watch."""
+        self._loop.add_writer(fd, callback)
+
+    def unwrite(self, fd: int) -> None:
+        """See Watch."""
+        self._loop.remove_writer(fd)
+
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
+        """See Watch."""
+        self._waiting, self._served = waiting, callback
+
+    def on_standstill(self, longest_ns: int, callback: Callback) -> None:
+        """See Watch; on this way nobody can be called before the others, so nobody is."""
+
+
+class _Keys(Mapping[Any, selectors.SelectorKey]):
+    """asyncio looks its keys up by descriptor or by socket."""
+
+    def __init__(self, keys: dict[int, selectors.SelectorKey]) -> None:
+        self._keys = keys
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._keys)
+
+    def __getitem__(self, fileobj: Any) -> selectors.SelectorKey:
+        return self._keys[_fd(fileobj)]
+
+
+class Poller(selectors.BaseSelector):
+    """One epoll for asyncio's descriptors and for ours."""
+
+    def __init__(self, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        """clock: monotonic, ns."""
+        self._clock = clock
+        self._precedence: Precedence | None = None
+        """In which order connections are called, while some take long."""
+        self._epoll = select.epoll()
+        self._keys: dict[int, selectors.SelectorKey] = {}
+        self._map = _Keys(self._keys)
+        self._readers: dict[int, Callback] = {}
+        self._writers: dict[int, Callback] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stood_still: Callback | None = None
+        self._longest_ns = self._seen_ns = 0
+        self._waiting: Collection[Any] = ()
+        self._served: Callback = _do_nothing
+
+    def connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Name the loop, whose exception handler hears of what escapes a callback."""
+        self._loop = loop
+
+    # -- Watch -----------------------------------------------------------------------------------------------------
+
+    def read(self, fd: int, callback: Callback) -> None:
+        """See Watch."""
+        known = fd in self._readers or fd in self._writers
+        self._readers[fd] = callback
+        self._apply_descriptor(fd, known)
+
+    def unread(self, fd: int) -> None:
+        """See Watch."""
+        if self._readers.pop(fd, None) is not None:
+            self._apply_descriptor(fd, True)
+
+    def write(self, fd: int, callback: Callback) -> None:
+        """See Watch."""
+        known = fd in self._readers or fd in self._writers
+        self._writers[fd] = callback
+        self._apply_descriptor(fd, known)
+
+    def unwrite(self, fd: int) -> None:
+        """See Watch."""
+        if self._writers.pop(fd, None) is not None:
+            self._apply_descriptor(fd, True)
+
+    def on_served(self, waiting: Collection[Any], callback: Callback) -> None:
+        """See Watch."""
+        self._waiting, self._served = waiting, callback
+
+    def on_standstill(self, longest_ns: int, callback: Callback) -> None:
+        """See Watch."""
+        self._longest_ns, self._seen_ns, self._stood_still = longest_ns, steady_ns(), callback
+
+    def _look_at_clock(self) -> None:
+        now, before = steady_ns(), self._seen_ns
+        self._seen_ns = now
+        if now - before >= self._longest_ns and self._stood_still is not None:
+            self._stood_still()
+
+    def _apply_descriptor(self, fd: int, known: bool) -> None:
+        mask = (_IN if fd in self._readers else 0) | (_OUT if fd in self._writers else 0)
+        if not mask:
+            self._epoll.unregister(fd)
+            if self._precedence is not None:
+                self._precedence.forget_connection(fd)
+        elif known:
+            self._epoll.modify(fd, mask)
+        else:
+            self._epoll.register(fd, mask)
+
+    # -- the selector that asyncio sees ------------------------------------------------------------------------------
+
+    def register(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """asyncio: a new descriptor."""
+        key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
+        self._epoll.register(key.fd, _mask(events))
+        self._keys[key.fd] = key
+        return key
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        """asyncio: a descriptor less."""
+        key = self._keys.pop(_fd(fileobj))
+        self._epoll.unregister(key.fd)
+        return key
+
+    def modify(self, fileobj: Any, events: int, data: Any = None) -> selectors.SelectorKey:
+        """asyncio: other events of a descriptor."""
+        key = selectors.SelectorKey(fileobj, _fd(fileobj), events, data)
+        self._epoll.modify(key.fd, _mask(events))
+        self._keys[key.fd] = key
+        return key
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Wait; call the connections that are ready; return what is ready of asyncio's."""
+        wait = -1.0
+        if timeout is not None:
+            # Up, to whole milliseconds: down would spin until the time of a timer has come.
+            wait = max(0, math.ceil(timeout * 1e3)) * 1e-3
+        theirs: list[tuple[selectors.SelectorKey, int]] = []
+        readers, waiting = self._readers, self._waiting
+        events = self._epoll.poll(wait, EVENTS)
+        guarded = self._stood_still is not None
+        try:
+            if guarded:
+                self._look_at_clock()
+            if self._precedence is not None:
+                self._call_in_order(self._precedence, events, theirs)
+                return theirs
+            served = 0 if len(readers) >= CROWD else FEW
+            while events:
+                if len(events) < TIMED:
+                    for fd, event in events:
+                        if guarded:
+                            self._look_at_clock()
+                        if event == _IN and fd in readers:
+                            readers[fd]()
+                        elif fd in self._keys:
+                            theirs.append((self._keys[fd], _events(event)))
+                        else:
+                            self._call_seldom(fd, event)
+                            served = FEW  # a writer stays ready as long as its peer takes what it is sent
+                elif not self._call_timed(events, theirs):
+                    served = FEW
+                if waiting:
+                    self._served()
+                served += len(events)
+                if theirs or served >= FEW:
+                    break
+                events = self._epoll.poll(0, EVENTS)
+        except Exception as error:  # noqa: BLE001 - the loop's handler decides, as for every callback
+            assert self._loop is not None, "not connected to a loop"
+            self._loop.call_exception_handler({"message": "a connection's callback failed", "exception": error})
+            if waiting:  # those that were served before it
+                self._loop.call_soon(self._served)
+        return theirs
+
+    def _call_timed(self, events: list[ReadyEvent], theirs: list[tuple[selectors.SelectorKey, int]]) -> bool:
+        """Call connections until they take long; returns whether there may be another poll at once."""
+        readers, guarded, again = self._readers, self._stood_still is not None, True
+        began = self._clock()
+        for at in range(0, len(events), STRIDE):
+            for fd, event in events[at : at + STRIDE]:
+                if guarded:
+                    self._look_at_clock()
+                if event == _IN and fd in readers:
+                    readers[fd]()
+                elif fd in self._keys:
+                    theirs.append((self._keys[fd], _events(event)))
+                else:
+                    self._call_seldom(fd, event)
+                    again = False
+            now = self._clock()
+            if now - began > LONG_NS + (at + STRIDE) * QUICK_NS:
+                ready = {fd for fd, _ in events}
+                self._precedence = Precedence(now, (fd for fd in readers if fd not in ready))
+                return False
+        return again
+
+    def _call_in_order(
+        self, precedence: Precedence, events: list[ReadyEvent], theirs: list[tuple[selectors.SelectorKey, int]]
+    ) -> None:
+        """Call quick connections, and one of those that take long; return what is asyncio's in `theirs`."""
+        theirs += [(self._keys[fd], _events(event)) for fd, event in events if fd in self._keys]
+        ours = [event for event in events if event[0] not in self._keys]
+        now = self._clock()
+        for fd, event in precedence.arrange(ours, len(events) < EVENTS):
+            if self._stood_still is not None:
+                self._look_at_clock()
+            self._call_seldom(fd, event)
+            before, now = now, self._clock()
+            if not precedence.record_call(fd, now - before, now):
+                break
+        if self._waiting:
+            self._served()
+        if precedence.is_over(now):
+            self._precedence = None
+
+    def _call_seldom(self, fd: int, event: int) -> None:
+        """Writing, ends and errors. Of a descriptor that an earlier callback closed nothing is known any more."""
+        if event & ~_IN and fd in self._writers:
+            self._writers[fd]()
+        if event & ~_OUT and fd in self._readers:
+            self._readers[fd]()
+
+    def close(self) -> None:
+        """The loop is over."""
+        self._epoll.close()
+        self._keys.clear()
+
+    def get_map(self) -> Mapping[Any, selectors.SelectorKey]:
+        """asyncio's descriptors."""
+        return self._map
+
+
+def _do_nothing() -> None:
+    """Nobody waits for the end of a round."""
+
+
+def _fd(fileobj: Any) -> int:
+    return fileobj if isinstance(fileobj, int) else int(fileobj.fileno())
+
+
+def _mask(events: int) -> int:
+    return (_IN if events & selectors.EVENT_READ else 0) | (_OUT if events & selectors.EVENT_WRITE else 0)
+
+
+def _events(event: int) -> int:
+    """Ends and errors count as both: whoever tries finds out."""
+    return (selectors.EVENT_READ if event & ~_OUT else 0) | (selectors.EVENT_WRITE if event & ~_IN else 0)

@@ -1,0 +1,83 @@
+"""The worker process: reads jobs from its standard input, answers on its standard output, ends with its parent.
+
+Zone: real. Run as `python -m ottla.server.loop.worker <most bytes of memory>`; its other end is
+`ottla.server.loop.workers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import pickle
+import resource
+import struct
+import sys
+from typing import IO
+
+from ottla.seams import Failure, Kind
+
+_SIZE = struct.Struct(">Q")
+
+
+def perform(job: str, arguments: tuple[object, ...]) -> tuple[Kind | None, object]:
+    """Run `package.module:function`: (None, result), or the kind and text of a failure."""
+    module, _, function = job.partition(":")
+    try:
+        return None, getattr(importlib.import_module(module), function)(*arguments)
+    except Failure as failure:
+        return failure.kind, failure.message
+    except MemoryError:
+        return Kind.FULL, _too_much(job)
+    except Exception as error:  # noqa: BLE001 - whatever a job raises is the answer to it
+        return Kind.IO, f"{job}: {error!r}"
+
+
+def _run_job(asked: bytes) -> bytes:
+    job = "a job"
+    try:
+        job, arguments = pickle.loads(asked)  # noqa: S301 - from our own parent
+        return pickle.dumps(perform(job, arguments), pickle.HIGHEST_PROTOCOL)
+    except MemoryError:
+        return pickle.dumps((Kind.FULL, _too_much(job)), pickle.HIGHEST_PROTOCOL)
+
+
+def _too_much(job: str) -> str:
+    return f"{job} needs more memory than a job may have"
+
+
+def limit_memory(most_bytes: int) -> None:
+    """Bound the address space of this process, where the system can: an allocation beyond it is a MemoryError."""
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+
+
+def serve(requests: IO[bytes], answers: IO[bytes]) -> None:
+    """Answer jobs until the input ends, be it in the midst of one. Raises BrokenPipeError when nobody takes answers."""
+    while len(head := requests.read(_SIZE.size)) == _SIZE.size:
+        (size,) = _SIZE.unpack(head)
+        asked = requests.read(size)
+        if len(asked) < size:
+            return
+        answer = _run_job(asked)
+        answers.write(_SIZE.pack(len(answer)) + answer)
+        answers.flush()
+
+
+def main() -> None:
+    """Keep standard output for answers: what a job prints goes to standard error.
+
+    The first argument is the most bytes of address space, if there is one.
+    """
+    if len(sys.argv) > 1:
+        limit_memory(int(sys.argv[1]))
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    try:
+        serve(sys.stdin.buffer, answers)
+    except BrokenPipeError:  # the broker was killed: nobody wants this answer, nor what the buffer still has of it
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""Jobs in processes of their own: the real `ottla.seams.Workers`.
+
+Zone: real. Starting the processes, feeding them and noticing their death live here; what runs inside is
+`ottla.server.loop.worker`.
+
+There are two crews: one for jobs of requests, one for the broker's own work (compaction), so that no request waits for
+a pass of compaction. A crew runs at most one job of an owner at a time, and takes the owners in turn: a connection that
+sends one expensive request after the other holds up itself. A job has bounds in time and in memory; one that needs more
+fails, and its process is replaced.
+
+A child of our own instead of `multiprocessing`: its spawn method runs the user's main module a second time, which a
+broker embedded in a script or a notebook must not do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import pickle
+import struct
+import subprocess
+import sys
+import threading
+from collections import deque
+from typing import IO, Final, NamedTuple
+
+from ottla.seams import Done, Failure, Kind
+from ottla.server.loop.completion_queue import CompletionQueue
+
+log = logging.getLogger(__name__)
+
+_size_of: Final = struct.Struct(">Q")
+_Job = tuple[str, tuple[object, ...], "Done[object]"]
+"""(name, arguments, completion)."""
+
+
+class JobLimits(NamedTuple):
+    """What the jobs of a crew may take."""
+
+    seconds: float
+    """Of time, as a clock on the wall shows it, from sending the job to its answer."""
+    memory_bytes: int
+    """Of address space of the process, with what Python itself needs."""
+    processes: int
+    """Jobs at a time."""
+
+
+OF_REQUESTS: Final = JobLimits(20, 1 << 30, 2)
+"""Ten times what the largest batch that is let in takes: it expands to 100 MiB."""
+OF_BROKER: Final = JobLimits(120, 4 << 30, 1)
+"""Sorting a full map of keys is the longest job of compaction."""
+
+
+class RealWorkers:
+    """The crews; their processes are started with the first job that needs them."""
+
+    __slots__ = ("_of_broker", "_of_requests")
+
+    def __init__(
+        self, turns: CompletionQueue, of_requests: JobLimits = OF_REQUESTS, of_broker: JobLimits = OF_BROKER
+    ) -> None:
+        self._of_requests = Crew(turns, of_requests)
+        self._of_broker = Crew(turns, of_broker)
+
+    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
+        """Run the function `package.module:function`; its result or a Failure comes back, as `seams.Workers` says."""
+        crew = self._of_broker if owner is None else self._of_requests
+        crew.add(owner, (job, arguments, done))
+
+    def stop(self) -> None:
+        """End the processes; jobs that run or wait are lost."""
+        self._of_requests.stop()
+        self._of_broker.stop()
+
+
+class Crew:
+    """Processes that take the jobs of owners in turn."""
+
+    __slots__ = ("_busy", "_idle", "_limits", "_turns", "_waiting", "_workers")
+
+    def __init__(self, turns: CompletionQueue, limits: JobLimits) -> None:
+        self._turns = turns
+        self._limits = limits
+        self._waiting: dict[object, deque[_Job]] = {}
+        """Jobs by owner; the owner that has waited longest is the first."""
+        self._busy: dict[object, deque[_Job]] = {}
+        """The same of owners of whom a job runs; when that has ended they are behind all others."""
+        self._workers: list[Worker] = []
+        self._idle: list[Worker] = []
+
+    def add(self, owner: object, job: _Job) -> None:
+        """Run a job when it is its owner's turn."""
+        if owner in self._busy:
+            self._busy[owner].append(job)
+            return
+        self._waiting.setdefault(owner, deque()).append(job)
+        self._start_next()
+
+    def stop(self) -> None:
+        """End the processes; jobs that run or wait are lost."""
+        self._waiting.clear()
+        self._busy.clear()
+        for worker in self._workers:
+            worker.end()
+
+    def _start_next(self) -> None:
+        worker = self._free_worker() if self._waiting else None
+        if worker is None:
+            return
+        owner = next(iter(self._waiting))
+        jobs = self._busy[owner] = self._waiting.pop(owner)
+        name, arguments, done = jobs.popleft()
+        request = pickle.dumps((name, arguments), pickle.HIGHEST_PROTOCOL)
+
+        def finished(outcome: tuple[object] | Failure) -> None:
+            left = self._busy.pop(owner, None)
+            if left:
+                self._waiting[owner] = left
+            self._idle.append(worker)
+            self._start_next()
+            done(outcome if isinstance(outcome, Failure) else outcome[0])
+
+        try:
+            worker.ensure_alive()
+        except OSError as error:
+            self._turns.soon(finished, Failure(Kind.NOT_DONE, f"no worker process: {error}"))
+            return
+        self._turns.off_loop(lambda: worker.run_job(name, request), finished)
+
+    def _free_worker(self) -> Worker | None:
+        if self._idle:
+            return self._idle.pop()
+        if len(self._workers) >= self._limits.processes:
+            return None
+        worker = Worker(self._limits)
+        self._workers.append(worker)
+        return worker
+
+
+class Worker:
+    """One process, started when it is needed and replaced when it is gone."""
+
+    __slots__ = ("_limits", "_process")
+
+    def __init__(self, limits: JobLimits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def ensure_alive(self) -> None:
+        """Start the process if there is none. Raises OSError."""
+        if self._process is not None and self._process.poll() is not None:
+            log.warning("a worker process ended with status %d; another one is started", self._process.returncode)
+            self.end()
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "ottla.server.loop.worker", str(self._limits.memory_bytes)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                # Not in our process group: Ctrl-C is for the broker, which ends its worker itself.
+                start_new_session=True,
+            )
+
+    def end(self) -> None:
+        """Kill the process."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with contextlib.suppress(BrokenPipeError):  # the rest of a job that it did not live to read
+                    pipe.close()
+
+    def run_job(self, name: str, request: bytes) -> tuple[object]:
+        """One job, waiting for it. Raises Failure: UNKNOWN when the process died over it, TIMEOUT when it took too
+        long, FULL when it needed too much memory, or what the job reported."""
+        process = self._process
+        assert process is not None, "it was started for this job"
+        late = threading.Event()
+
+        def stop_late() -> None:
+            late.set()
+            process.kill()
+
+        timer = threading.Timer(self._limits.seconds, stop_late)
+        timer.daemon = True
+        timer.start()
+        try:
+            answer = _exchange(process, request)
+        finally:
+            timer.cancel()
+        if answer is None:
+            # Its pipe is closed before it is gone: the next job must not be given to it in between.
+            process.kill()
+            process.wait()
+            if late.is_set():
+                text = f"{name} took longer than {self._limits.seconds:g} s, its worker was stopped"
+                raise Failure(Kind.TIMEOUT, text)
+            raise Failure(Kind.UNKNOWN, "the worker process died over the job")
+        kind, value = pickle.loads(answer)  # noqa: S301 - from our own child
+        if kind is Kind.FULL:  # what it got is scattered: the next job has a fresh process
+            process.kill()
+            process.wait()
+        if kind is not None:
+            raise Failure(kind, str(value))
+        return (value,)
+
+
+def _exchange(process: subprocess.Popen[bytes], request: bytes) -> bytes | None:
+    """Send a job and wait for its answer; None: the process is gone."""
+    assert process.stdin is not None and process.stdout is not None  # noqa: PT018 - both are pipes
+    try:
+        process.stdin.write(_size_of.pack(len(request)) + request)
+        process.stdin.flush()
+        return _read(process.stdout)
+    except (BrokenPipeError, ValueError):
+        return None
+
+
+def _read(pipe: IO[bytes]) -> bytes | None:
+    head = pipe.read(_size_of.size)
+    if len(head) < _size_of.size:
+        return None
+    (size,) = _size_of.unpack(head)
+    body = pipe.read(size)
+    return body if len(body) == size else None

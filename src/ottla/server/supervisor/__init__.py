@@ -1,0 +1,4 @@
+"""Several brokers on one machine: the supervisor, its fork server, and their status.
+
+Zone: real.
+"""

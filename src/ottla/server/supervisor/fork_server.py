@@ -1,0 +1,186 @@
+"""Where the broker processes of one machine come from: a small process that has everything imported, and forks.
+
+Zone: real. It starts, signals and buries; when, is `ottla.server.supervisor.supervisor`'s to say. So a broker is there
+in a few milliseconds, and what all of them have imported is in memory once. Nothing else runs here: no loop, no thread.
+
+It has a socket to the supervisor, and both write lines of JSON.
+To it: {"start": broker, "properties": {…}, "log": [level, style], "listening": {listener: descriptor}, "secret": hex},
+{"signal": broker, "number": n}. From it: {"started": broker, "pid": n}, {"ready": broker, "address": "host:port"},
+{"failed": broker, "why": text}, {"exited": broker, "status": exit code, or minus the signal}.
+
+When the supervisor is gone, however it went, the brokers are killed: their metadata store is gone with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import gc
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Failure
+from ottla.server.logs import configure
+from ottla.server.main import run_broker
+
+log = logging.getLogger(__name__)
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_NAME: Final = 15
+
+
+def main() -> int:
+    """`python -m ottla.server.supervisor.fork_server SOCKET SUPERVISOR`: a descriptor and a process id."""
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    die_with(int(sys.argv[2]))
+    _settle()
+    return ForkServer(channel).run()
+
+
+def die_with(parent: int) -> None:
+    """Have this process killed when its parent ends, where the system can; at once when it has ended already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def _settle() -> None:
+    """Set aside what was imported: pages that nobody writes to are shared by all brokers."""
+    gc.collect()
+    gc.freeze()
+
+
+class ForkServer:
+    """Starts brokers and tells of their ends."""
+
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._received = bytearray()
+        self._brokers: dict[int, int] = {}
+        """Process id → broker."""
+        self._wake, self._woken = os.pipe()
+        for end in (self._wake, self._woken):
+            os.set_blocking(end, False)
+
+    def run(self) -> int:
+        """Until the supervisor is gone."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # they are meant for the supervisor
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(self._woken)
+        while True:
+            ready, _, _ = select.select([self._channel.fileno(), self._wake], [], [])
+            if self._wake in ready:
+                with contextlib.suppress(BlockingIOError):
+                    os.read(self._wake, 4096)
+                self._bury()
+            if self._channel.fileno() in ready and not self._listen():
+                for pid in self._brokers:
+                    os.kill(pid, signal.SIGKILL)
+                return 0
+
+    def _listen(self) -> bool:
+        """Carry out what the supervisor wants; False when it is gone."""
+        data = self._channel.recv(65536)
+        self._received += data
+        while (end := self._received.find(b"\n")) >= 0:
+            order = json.loads(self._received[:end])
+            del self._received[: end + 1]
+            if "start" in order:
+                self._start_broker(order)
+            else:
+                self._signal(order["signal"], order["number"])
+        return bool(data)
+
+    def _signal(self, broker: int, number: int) -> None:
+        for pid, running in self._brokers.items():
+            if running == broker:
+                os.kill(pid, number)  # it has not been buried, so this is still its number
+
+    def _start_broker(self, order: Mapping[str, Any]) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        nursery = os.getpid()
+        pid = os.fork()
+        if not pid:
+            self._become_broker(order, nursery)
+        self._brokers[pid] = order["start"]
+        _send_line(self._channel, {"started": order["start"], "pid": pid})
+
+    def _become_broker(self, order: Mapping[str, Any], nursery: int) -> NoReturn:
+        """The child: be a broker, and nothing after that."""
+        status = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            os.close(self._wake)
+            os.close(self._woken)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
+            die_with(nursery)
+            status = _live(order, self._channel)
+        except SystemExit as leave:
+            status = leave.code if isinstance(leave.code, int) else 1
+        except BaseException:  # noqa: BLE001 - the nursery's own code must not run in the child
+            traceback.print_exc()
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            os._exit(status)
+
+    def _bury(self) -> None:
+        while self._brokers:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            broker = self._brokers.pop(pid)
+            _send_line(self._channel, {"exited": broker, "status": os.waitstatus_to_exitcode(status)})
+
+
+def _live(order: Mapping[str, Any], channel: socket.socket) -> int:
+    """One broker, from start to stop; the exit status."""
+    broker: int = order["start"]
+    level, style = order["log"]
+    configure(level, style, who=f"broker {broker}")
+    _name(f"ottla-broker-{broker}")
+    config, _ = BrokerConfig.from_properties(order["properties"])  # the supervisor has told the warnings
+    listening = {name: socket.socket(fileno=os.dup(fd)) for name, fd in order["listening"].items()}
+    secret = bytes.fromhex(order["secret"])
+    try:
+        orderly = run_broker(
+            config,
+            lambda service: _send_line(channel, {"ready": broker, "address": service.bootstrap}),
+            listening,
+            secret,
+        )
+    except Failure as failure:
+        log.error("cannot start: %s", failure.message)
+        _send_line(channel, {"failed": broker, "why": failure.message})
+        return 1
+    return 0 if orderly else 1
+
+
+def _name(name: str) -> None:
+    """What ps and top show."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15])
+
+
+def _send_line(channel: socket.socket, news: Mapping[str, Any]) -> None:
+    """One line, in one piece; without a supervisor there is nobody to tell."""
+    with contextlib.suppress(OSError):
+        channel.sendall(json.dumps(news).encode() + b"\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""What a supervisor tells: lines on standard output, `status.json` in the data directory, a `pid` file per process.
+
+Zone: real. Forms only; what happens is `ottla.server.supervisor.supervisor`'s.
+
+A line is text for people or one JSON object, `{"event": …}`; fields are only ever added. `status.json` is the present
+state, replaced as a whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+STATUS: Final = "status.json"
+PID: Final = "pid"
+DIGEST: Final = "store.digest"
+"""Credentials for the metadata store, for people: `addauth digest "$(cat store.digest)"` in ZooKeeper's shell."""
+
+
+class StatusReport:
+    """One supervisor's."""
+
+    def __init__(self, data: str, style: str = "text", stream: TextIO | None = None) -> None:
+        """style: "text" or "json"."""
+        self._data = data
+        self._style = style
+        self._stream = sys.stdout if stream is None else stream
+
+    def say_event(self, event: str, text: str, **fields: Any) -> None:
+        """One line; nobody has to read it."""
+        line = json.dumps({"event": event, **fields}) if self._style == "json" else text
+        with contextlib.suppress(BrokenPipeError):
+            print(line, file=self._stream, flush=True)
+
+    def show(self, status: Mapping[str, Any]) -> None:
+        """Replace the state. A disk that is full must not end the brokers, so a failure is only not shown."""
+        with contextlib.suppress(OSError):
+            _replace(f"{self._data}/{STATUS}", json.dumps(status, indent=2) + "\n")
+
+
+def write_pid(directory: str, pid: int) -> None:
+    """Name the process that works in a directory. Raises OSError."""
+    _replace(f"{directory}/{PID}", f"{pid}\n")
+
+
+def remove_pid(directory: str) -> None:
+    """No process works there any more."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{directory}/{PID}")
+
+
+def write_digest(data: str, digest: str) -> None:
+    """Keep the store's credentials where only this user reads them. Raises OSError."""
+    descriptor = os.open(f"{data}/{DIGEST}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "w", encoding="utf-8") as file:
+        os.fchmod(descriptor, 0o600)
+        file.write(f"{digest}\n")
+    os.replace(f"{data}/{DIGEST}.tmp", f"{data}/{DIGEST}")
+
+
+def remove_digest(data: str) -> None:
+    """The store that they were for is closed."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{data}/{DIGEST}")
+
+
+def read_status(data: str) -> dict[str, Any] | None:
+    """The state that the supervisor of a data directory shows, or None when there is none. Raises OSError."""
+    try:
+        with open(f"{data}/{STATUS}", encoding="utf-8") as file:
+            found = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _replace(path: str, text: str) -> None:
+    """All at once: who reads never sees half of it."""
+    with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(f"{path}.tmp", path)

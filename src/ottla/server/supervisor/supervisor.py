@@ -1,0 +1,480 @@
+"""Several brokers on one machine: their metadata store, their processes, and the port that they share.
+
+Zone: real. What each broker is told stands in `fleet`; the store's protocol in `znode_server`; brokers are forked by
+`nursery`. Brokers learn from the store alone who lives and leads: nothing is decided about topics here.
+
+Start: the directory is locked; the store is read and served; the shared port is bound; the brokers are started, all at
+once, and it is ready when all of them are. A broker that ends is started again, with growing pauses, and its session
+ends the moment its process does, so that others take over without waiting for a time-out.
+Roll: one broker after the other, the controller last, each only while every partition has all its replicas in sync.
+Stop: the brokers, all at once and without moving leaders; then the store, when all of it is on the disk; then the lock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from ottla.seams import Failure, Kind
+from ottla.server.connections.broker_handshake import new_secret
+from ottla.server.connections.listener import ConnectionLimits, bound_socket, reachable
+from ottla.server.disks.data_dir_lock import DirectoryLock
+from ottla.server.os_errors import failure_of
+from ottla.server.supervisor.fork_server_client import ForkServerClient
+from ottla.server.supervisor.local_cluster_spec import (
+    SHARED,
+    LocalClusterSpec,
+    StoreSpec,
+    controller_of,
+    directory_of,
+    properties_of,
+    session_of,
+    under_replicated,
+)
+from ottla.server.supervisor.status_report import StatusReport, remove_digest, remove_pid, write_digest, write_pid
+from ottla.server.zookeeper.znode_client import ZnodeLimits
+from ottla.server.zookeeper.znode_server import ZnodeServer
+from ottla.types import Endpoint
+from ottla.znodes.records import CorruptStore
+
+log = logging.getLogger(__name__)
+
+STOP_S: Final = 60.0
+"""Time for a broker to stop in order, leaders moved; after that it is killed."""
+ROLL_S: Final = 300.0
+"""Time for all replicas to be in sync again after a broker was rolled."""
+LOOK_AGAIN_S: Final = 0.05
+"""Between two looks at all partitions while brokers are rolled."""
+FIRST_PAUSE_S: Final = 0.1
+LAST_PAUSE_S: Final = 30.0
+"""Pauses before a broker is started again: doubled each time, from the first on when it was ready for a while."""
+STEADY_S: Final = 3.0
+LOCKS_S: Final = 10.0
+"""Time for brokers of a supervisor that was killed to be gone."""
+BACKLOG: Final = 1024
+
+
+class Keeper:
+    """One broker, as its supervisor knows it."""
+
+    def __init__(self, broker: int, port: int) -> None:
+        self.broker = broker
+        self.port = port
+        self.pid = 0
+        self.state = "starting"
+        """starting, ready, stopping, down"""
+        self.restarts = 0
+        self.pause_s = FIRST_PAUSE_S
+        self.ready_at = 0.0
+        self.why = ""
+        """What it said when it could not start."""
+        self.held = False
+        """Whoever rolls it starts it again."""
+        self.nursery: ForkServerClient | None = None
+        """Whose child its process is."""
+        self.changed = asyncio.Event()
+        """Set at every change of `state`."""
+
+    def turn(self, state: str) -> None:
+        """Be in another state."""
+        self.state = state
+        self.changed.set()
+
+    async def until(self, *states: str) -> None:
+        """Wait for one of these states."""
+        while self.state not in states:
+            self.changed.clear()
+            await self.changed.wait()
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        """For `status.json`."""
+        return {
+            "id": self.broker,
+            "pid": self.pid or None,
+            "port": self.port,
+            "state": self.state,
+            "restarts": self.restarts,
+        }
+
+
+class Supervisor:
+    """One fleet, from start to stop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fleet: LocalClusterSpec, board: StatusReport) -> None:
+        self.loop = loop
+        self._fleet = fleet
+        self._board = board
+        self._digest = f"ottla:{new_secret().hex()}"
+        """What the brokers, and people who look into the store, show to it."""
+        self._store = ZnodeServer(loop, fleet.data, ZnodeLimits(digest=self._digest.encode()))
+        self._secret = new_secret()
+        """What the brokers prove to each other to know. It goes to them through the nursery's socket."""
+        self._shared: socket.socket | None = None
+        self._keepers: dict[int, Keeper] = {}
+        self._nurseries: list[ForkServerClient] = []
+        """The last one starts brokers; one before it goes when its last broker has."""
+        self._stop_asked = asyncio.Event()
+        self._stopping = False
+        self._rolling = False
+        self._rolls = {"asked": 0, "done": 0, "failed": 0}
+        self._news = asyncio.Event()
+        """Set at every change of the store."""
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def bootstrap(self) -> str:
+        """host:port that all brokers share."""
+        assert self._shared is not None, "the port is not bound yet"
+        host, port = reachable(self._fleet.host), self._shared.getsockname()[1]
+        return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+    async def run(self, on_ready: Callable[[], None]) -> None:
+        """From start to stop. Raises Failure when it cannot start, or not stop in order."""
+        with contextlib.ExitStack() as undo:
+            undo.callback(_directory_lock(self._fleet.data).release)
+            self._load()
+            try:
+                await self._start()
+                if not self._stop_asked.is_set():
+                    on_ready()
+                    self._say_ready()
+                await self._stop_asked.wait()
+            finally:
+                await self._stop()
+
+    def ask_to_stop(self) -> None:
+        """Stop in order."""
+        self._stop_asked.set()
+
+    def stop_at_once(self) -> None:
+        """Kill the brokers; what follows is a recovery at the next start."""
+        for nursery in self._nurseries:
+            nursery.kill()
+
+    def ask_to_roll(self) -> None:
+        """Start the brokers anew, one by one."""
+        self._rolls["asked"] += 1
+        if not self._rolling:
+            self._rolling = True
+            self._do(self._roll())
+
+    # -- start -------------------------------------------------------------------------------------------------------
+
+    def _load(self) -> None:
+        try:
+            self._store.load()
+        except CorruptStore as corrupt:
+            raise Failure(Kind.NOT_DONE, f"{self._fleet.data}: {corrupt}") from None
+        self._store.on_change = self._news.set
+        self._store.on_failed = self.ask_to_stop  # which then says why
+
+    async def _start(self) -> None:
+        fleet = self._fleet
+        await self._store.listen("127.0.0.1", 0)
+        try:
+            write_digest(fleet.data, self._digest)
+        except OSError as error:
+            raise failure_of(error, fleet.data) from None
+        self._shared = bound_socket(Endpoint(SHARED, fleet.host, fleet.port), ConnectionLimits())
+        self._shared.listen(BACKLOG)
+        self._shared.set_inheritable(True)
+        first = self._shared.getsockname()[1]
+        for broker in fleet.brokers:
+            self._keepers[broker] = Keeper(broker, _port_for(fleet.host, first + broker, [*self._ports(), first]))
+            await _free_of_others(directory_of(fleet.data, broker))
+        self._open_nursery()
+        for keeper in self._keepers.values():
+            self._launch(keeper)
+        await self._all_ready()
+
+    def _say_ready(self) -> None:
+        write_pid(self._fleet.data, os.getpid())
+        names = ",".join(map(str, self._keepers))
+        store = f"127.0.0.1:{self._store.port}"
+        text = f"ready bootstrap={self.bootstrap} brokers={names} store={store}"
+        self._say_event("ready", text, bootstrap=self.bootstrap, brokers=list(self._keepers), store=store)
+
+    def _ports(self) -> list[int]:
+        return [keeper.port for keeper in self._keepers.values()]
+
+    def _open_nursery(self) -> None:
+        assert self._shared is not None
+        self._nurseries.append(
+            ForkServerClient(self.loop, [self._shared.fileno()], self._on_news, self._on_nursery_lost)
+        )
+
+    def _launch(self, keeper: Keeper) -> None:
+        assert self._shared is not None
+        keeper.nursery = self._nurseries[-1]
+        keeper.turn("starting")
+        keeper.why = ""
+        store = StoreSpec(f"127.0.0.1:{self._store.port}", self._digest)
+        first = self._shared.getsockname()[1]
+        properties = properties_of(self._fleet, keeper.broker, keeper.port, first, store, reachable(self._fleet.host))
+        keeper.nursery.order(
+            start=keeper.broker,
+            properties=properties,
+            log=self._fleet.log,
+            listening={SHARED: self._shared.fileno()},
+            secret=self._secret.hex(),
+        )
+
+    async def _all_ready(self) -> None:
+        """Until all brokers are. Raises Failure when one cannot start, or somebody wants to stop."""
+        stop = asyncio.ensure_future(self._stop_asked.wait())
+        try:
+            for keeper in self._keepers.values():
+                ready = asyncio.ensure_future(keeper.until("ready", "down"))
+                await asyncio.wait((stop, ready), return_when=asyncio.FIRST_COMPLETED)
+                if not ready.done():
+                    ready.cancel()
+                    return
+                if keeper.state == "down":
+                    raise Failure(Kind.NOT_DONE, f"broker {keeper.broker}: {keeper.why or 'ended while it started'}")
+        finally:
+            stop.cancel()
+
+    # -- what the nursery says ---------------------------------------------------------------------------------------
+
+    def _on_news(self, news: Mapping[str, Any]) -> None:
+        if "started" in news:
+            self._on_started(self._keepers[news["started"]], news["pid"])
+        elif "ready" in news:
+            self._on_broker_ready(self._keepers[news["ready"]])
+        elif "failed" in news:
+            self._keepers[news["failed"]].why = news["why"]
+        else:
+            self._on_exited(self._keepers[news["exited"]], news["status"])
+        self._show()
+
+    def _on_started(self, keeper: Keeper, pid: int) -> None:
+        keeper.pid = pid
+        try:
+            write_pid(directory_of(self._fleet.data, keeper.broker), pid)
+        except OSError as error:
+            log.error("the pid file of broker %d cannot be written: %s", keeper.broker, error.strerror)
+
+    def _on_broker_ready(self, keeper: Keeper) -> None:
+        keeper.ready_at = self.loop.time()
+        if keeper.state != "starting":
+            return
+        keeper.turn("ready")
+        self._say_event(
+            "broker_ready",
+            f"broker {keeper.broker} ready pid={keeper.pid} port={keeper.port}",
+            broker=keeper.broker,
+            pid=keeper.pid,
+            port=keeper.port,
+        )
+
+    def _on_exited(self, keeper: Keeper, status: int) -> None:
+        """The session first: everybody waits for that."""
+        session = session_of(self._store.tree, keeper.broker)
+        if session is not None:
+            self._store.expire(session)
+        remove_pid(directory_of(self._fleet.data, keeper.broker))
+        was, pid, keeper.pid = keeper.state, keeper.pid, 0
+        keeper.turn("down")
+        if self._stopping or keeper.held:
+            return
+        if was == "ready" and self.loop.time() - keeper.ready_at >= STEADY_S:
+            keeper.pause_s = FIRST_PAUSE_S
+        how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"ended with exit code {status}"
+        self._say_event(
+            "broker_ended",
+            f"broker {keeper.broker} {how}; starts again in {keeper.pause_s:g} s",
+            broker=keeper.broker,
+            pid=pid,
+            status=status,
+            restart_in_s=keeper.pause_s,
+        )
+        self.loop.call_later(keeper.pause_s, self._start_again, keeper)
+        keeper.pause_s = min(2 * keeper.pause_s, LAST_PAUSE_S)
+
+    def _start_again(self, keeper: Keeper) -> None:
+        if keeper.state == "down" and not self._stopping and not keeper.held:
+            keeper.restarts += 1
+            self._launch(keeper)
+
+    def _on_nursery_lost(self, nursery: ForkServerClient) -> None:
+        """It was killed, and its brokers with it: a new one starts them again."""
+        self._nurseries.remove(nursery)
+        if self._stopping:
+            return
+        log.error("process %d, which starts brokers, is gone, and they with it; starting them again", nursery.pid)
+        if not self._nurseries:
+            self._open_nursery()
+        for keeper in self._keepers.values():
+            if keeper.nursery is nursery and keeper.state != "down":
+                self._on_exited(keeper, -signal.SIGKILL)
+        self._show()
+
+    # -- roll --------------------------------------------------------------------------------------------------------
+
+    async def _roll(self) -> None:
+        try:
+            while self._rolls["done"] + self._rolls["failed"] < self._rolls["asked"]:
+                asked = self._rolls["asked"] - self._rolls["failed"]
+                why = await self._roll_all()
+                if why is None:
+                    self._rolls["done"] = asked
+                    self._say_event("roll_finished", "roll finished")
+                else:
+                    self._rolls["failed"] += 1
+                    self._say_event("roll_failed", f"roll stopped: {why}", why=why)
+        finally:
+            self._rolling = False
+
+    async def _roll_all(self) -> str | None:
+        """None, or why it went no further."""
+        self._say_event("roll_started", "roll: one broker after the other")
+        self._open_nursery()  # what was installed since the start is what the brokers will run
+        controller = controller_of(self._store.tree)
+        for broker in sorted(self._keepers, key=lambda number: (number == controller, number)):
+            missing = await self._in_sync()
+            if missing:
+                names = ", ".join(missing[:5])
+                return f"{len(missing)} partitions lack replicas in sync before broker {broker}: {names}"
+            if not await self._roll_one(self._keepers[broker]):
+                return f"broker {broker} was not ready again within {ROLL_S:g} s"
+        self._close_old_nurseries()
+        missing = await self._in_sync()
+        return f"{len(missing)} partitions lack replicas in sync: {', '.join(missing[:5])}" if missing else None
+
+    def _close_old_nurseries(self) -> None:
+        for nursery in self._nurseries[:-1]:
+            if all(keeper.nursery is not nursery for keeper in self._keepers.values()):
+                self._nurseries.remove(nursery)
+                nursery.close()
+
+    async def _roll_one(self, keeper: Keeper) -> bool:
+        """Stop a broker in order, start it, and see whether it is ready again."""
+        keeper.held = True
+        try:
+            await keeper.until("ready", "down")
+            if keeper.state == "ready":
+                await self._end(keeper, signal.SIGTERM)
+        finally:
+            keeper.held = False
+        keeper.pause_s = FIRST_PAUSE_S
+        self._start_again(keeper)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(keeper.until("ready"), ROLL_S)
+        return keeper.state == "ready"
+
+    async def _in_sync(self) -> list[str]:
+        """Wait until all replicas are in sync; those that are not when the time is over."""
+        deadline = self.loop.time() + ROLL_S
+        while True:
+            self._news.clear()
+            missing = under_replicated(self._store.tree)
+            left = deadline - self.loop.time()
+            if not missing or left <= 0 or self._stopping:
+                return missing
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._news.wait(), left)
+                await asyncio.sleep(LOOK_AGAIN_S)
+
+    async def _end(self, keeper: Keeper, number: int) -> None:
+        """Signal a broker and wait for its end; one that does not end is killed."""
+        assert keeper.nursery is not None
+        if keeper.state != "stopping":  # a second signal would end it at once
+            keeper.turn("stopping")
+            keeper.nursery.order(signal=keeper.broker, number=int(number))
+        try:
+            await asyncio.wait_for(keeper.until("down"), STOP_S)
+        except TimeoutError:
+            log.error("broker %d did not stop within %g s and is killed", keeper.broker, STOP_S)
+            keeper.nursery.order(signal=keeper.broker, number=int(signal.SIGKILL))
+            await keeper.until("down")
+
+    # -- stop --------------------------------------------------------------------------------------------------------
+
+    async def _stop(self) -> None:
+        """Everything in its order. Leaders are not moved: there is nowhere to move them."""
+        self._stopping = True
+        for task in self._tasks:
+            task.cancel()
+        self._show()
+        await asyncio.gather(*(self._end(keeper, signal.SIGUSR1) for keeper in self._running()))
+        while self._nurseries:
+            self._nurseries.pop().close()
+        if self._shared is not None:
+            self._shared.close()
+        try:
+            await self._store.stop()
+        finally:
+            remove_pid(self._fleet.data)
+            remove_digest(self._fleet.data)
+            self._show()
+        self._say_event("stopped", "stopped")
+
+    def _running(self) -> list[Keeper]:
+        return [one for one in self._keepers.values() if one.nursery is not None and one.state != "down"]
+
+    # -- telling -----------------------------------------------------------------------------------------------------
+
+    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self.loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _say_event(self, event: str, text: str, **fields: Any) -> None:
+        self._show()
+        self._board.say_event(event, text, **fields)
+
+    def _show(self) -> None:
+        self._board.show(
+            {
+                "pid": os.getpid(),
+                "state": "stopping" if self._stopping else "running",
+                "bootstrap": self.bootstrap if self._shared is not None and self._shared.fileno() >= 0 else None,
+                "store": f"127.0.0.1:{self._store.port}",
+                "brokers": [keeper.shown for keeper in self._keepers.values()],
+                "rolls": self._rolls,
+            }
+        )
+
+
+def _directory_lock(data: str) -> DirectoryLock:
+    """Raises Failure: another supervisor, or a broker that runs alone, has the directory."""
+    try:
+        os.makedirs(data, exist_ok=True)
+    except OSError as error:
+        raise failure_of(error, data) from None
+    return DirectoryLock(data)
+
+
+async def _free_of_others(directory: str) -> None:
+    """Brokers of a supervisor that was killed are killed with it, but not in no time. Raises Failure."""
+    for _ in range(int(LOCKS_S / 0.05)):
+        try:
+            _directory_lock(directory).release()
+        except Failure as failure:
+            if failure.kind is not Kind.CONFLICT:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            remove_pid(directory)
+            return
+    _directory_lock(directory).release()
+
+
+def _port_for(host: str, wanted: int, taken: list[int]) -> int:
+    """The wanted port, or a free one when somebody else has it."""
+    for port in (wanted if wanted < 65536 else 0, 0, 0, 0):
+        with contextlib.suppress(Failure):
+            with bound_socket(Endpoint(SHARED, host, port), ConnectionLimits()) as sock:
+                found: int = sock.getsockname()[1]
+            if found not in taken:
+                if found != wanted:
+                    log.warning("port %d is in use; a broker takes %d instead", wanted, found)
+                return found
+    raise Failure(Kind.NOT_DONE, f"no port is free at {host}")

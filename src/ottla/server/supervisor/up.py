@@ -1,0 +1,99 @@
+"""`ottla up --brokers N` as a process: signals, the ready file, exit status; and the word to a running one.
+
+Zone: real. What the command line asks for is decided in `ottla.cli`; the brokers' life is
+`ottla.server.supervisor.supervisor`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from types import FrameType
+from typing import Final
+
+from ottla.seams import Failure, Kind
+from ottla.server.limits import raise_descriptor_limit
+from ottla.server.ready_file import ReadyFile
+from ottla.server.signals import take_over
+from ottla.server.supervisor.local_cluster_spec import LocalClusterSpec
+from ottla.server.supervisor.status_report import StatusReport, read_status
+from ottla.server.supervisor.supervisor import Supervisor
+
+log = logging.getLogger(__name__)
+
+EXIT_FAILED: Final = 1
+LOOK_S: Final = 0.1
+"""How often somebody who waits for a roll looks."""
+
+
+def supervise(fleet: LocalClusterSpec, board: StatusReport, ready_file: str | None) -> int:
+    """Run the brokers until SIGTERM or SIGINT; SIGHUP rolls them, a second signal kills them. The exit status."""
+    raise_descriptor_limit()
+    ready = ReadyFile(ready_file)
+    loop = asyncio.new_event_loop()
+    supervisor = Supervisor(loop, fleet, board)
+    _handle_signals(loop, supervisor)
+    try:
+        ready.prepare()
+        loop.run_until_complete(supervisor.run(lambda: ready.write(supervisor.bootstrap)))
+    except Failure as failure:
+        log.error("cannot go on: %s", failure.message)
+        return EXIT_FAILED
+    finally:
+        ready.remove()
+        loop.close()
+    return 0
+
+
+def _handle_signals(loop: asyncio.AbstractEventLoop, supervisor: Supervisor) -> None:
+    def first(number: signal.Signals) -> None:
+        take_over(loop, (signal.SIGTERM, signal.SIGINT), at_once)
+        log.info("%s: stopping the brokers; a second signal kills them", number.name)
+        supervisor.ask_to_stop()
+
+    def at_once(number: int, _frame: FrameType | None) -> None:
+        supervisor.stop_at_once()
+        os._exit(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, first, number)
+    loop.add_signal_handler(signal.SIGHUP, supervisor.ask_to_roll)
+
+
+def roll(data: str, tell: Callable[[str], None]) -> None:
+    """Have the supervisor of a data directory roll its brokers, and wait for the end. Raises Failure."""
+    status = read_status(data)
+    if status is None or not _runs(status["pid"]):
+        raise Failure(Kind.NOT_DONE, f"no `ottla up --brokers` runs on {data}")
+    ended = _ended(status)
+    os.kill(status["pid"], signal.SIGHUP)
+    seen: dict[int, str] = {}
+    while True:
+        for broker in status["brokers"]:
+            if seen.get(broker["id"], broker["state"]) != broker["state"]:
+                tell(f"broker {broker['id']} {broker['state']}")
+            seen[broker["id"]] = broker["state"]
+        if _ended(status) > ended:
+            break
+        time.sleep(LOOK_S)
+        status = read_status(data) or status
+        if not _runs(status["pid"]):
+            raise Failure(Kind.UNKNOWN, "the supervisor has ended")
+    if status["rolls"]["failed"]:
+        raise Failure(Kind.NOT_DONE, "not all brokers were rolled; the supervisor's output says why")
+
+
+def _ended(status: dict[str, dict[str, int]]) -> int:
+    return status["rolls"]["done"] + status["rolls"]["failed"]
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True

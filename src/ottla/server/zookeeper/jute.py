@@ -1,0 +1,189 @@
+"""Jute, the encoding of ZooKeeper's protocol: values and records of values as bytes, and back.
+
+Zone: pure. Field types only; which records there are stands in `records`.
+
+    int i32 · long i64 · bool i8 · buffer: i32 length (-1: null) and its bytes · text: a buffer of UTF-8
+    vector: i32 count (-1: null) and its elements · ACL: i32 permissions, text scheme, text id
+    stat: czxid mzxid ctime mtime i64 · version cversion aversion i32 · owner i64 · data length, children i32 ·
+    pzxid i64
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+_INT: Final = Struct(">i")
+_LONG: Final = Struct(">q")
+_STAT: Final = Struct(">qqqqiiiqiiq")
+
+
+class BadMessage(Exception):
+    """Bytes that cannot be what a ZooKeeper client sends; the connection is of no use any more."""
+
+
+class Acl(NamedTuple):
+    """Who may do what with a node."""
+
+    permissions: int
+    scheme: str
+    id: str
+
+
+class Stat(NamedTuple):
+    """ZooKeeper's bookkeeping of a node. Times in ms since 1970; `owner`: the session of an ephemeral node, else 0."""
+
+    czxid: int
+    mzxid: int
+    ctime: int
+    mtime: int
+    version: int
+    cversion: int
+    aversion: int
+    owner: int
+    data_length: int
+    children: int
+    pzxid: int
+
+
+Value = int | bool | bytes | str | Sequence[str] | Sequence[Acl] | Stat | None
+"""What a field holds."""
+
+
+class Reader:
+    """Takes values off a message, one after the other. Every method raises BadMessage when the bytes do not suffice."""
+
+    __slots__ = ("_data", "_pos")
+
+    def __init__(self, data: bytes, pos: int = 0) -> None:
+        self._data = data
+        self._pos = pos
+
+    @property
+    def left(self) -> int:
+        """Bytes not taken yet."""
+        return len(self._data) - self._pos
+
+    def finish(self) -> None:
+        """Raise BadMessage when bytes are left."""
+        if self.left:
+            raise BadMessage(f"{self.left} bytes too many")
+
+    def int32(self) -> int:
+        """A signed number of 32 bits."""
+        value: int = _INT.unpack_from(self._data, self._advance(4))[0]
+        return value
+
+    def int64(self) -> int:
+        """A signed number of 64 bits."""
+        value: int = _LONG.unpack_from(self._data, self._advance(8))[0]
+        return value
+
+    def flag(self) -> bool:
+        """One byte; anything but zero is true."""
+        return self._data[self._advance(1)] != 0
+
+    def buffer(self) -> bytes | None:
+        """Bytes with their length in front."""
+        size = self.int32()
+        if size < -1:
+            raise BadMessage(f"a buffer of {size} bytes")
+        if size == -1:
+            return None
+        start = self._advance(size)
+        return self._data[start : start + size]
+
+    def text(self) -> str:
+        """UTF-8 with its length in front; null, as some clients send an empty text, is empty."""
+        try:
+            return (self.buffer() or b"").decode()
+        except UnicodeDecodeError:
+            raise BadMessage("a text is not UTF-8") from None
+
+    def texts(self) -> list[str]:
+        """A vector of texts."""
+        return [self.text() for _ in range(self._count(4))]
+
+    def acls(self) -> list[Acl]:
+        """A vector of ACLs."""
+        return [Acl(self.int32(), self.text(), self.text()) for _ in range(self._count(12))]
+
+    def stat(self) -> Stat:
+        """A node's bookkeeping."""
+        return Stat._make(_STAT.unpack_from(self._data, self._advance(_STAT.size)))
+
+    def _count(self, least: int) -> int:
+        """Elements of a vector of which each takes at least so many bytes: nothing is allocated for a lie."""
+        count = self.int32()
+        if count < -1 or count * least > self.left:
+            raise BadMessage(f"a vector of {count} elements in {self.left} bytes")
+        return max(count, 0)
+
+    def _advance(self, size: int) -> int:
+        start = self._pos
+        if size > len(self._data) - start:
+            raise BadMessage(f"{size} bytes wanted, {len(self._data) - start} are left")
+        self._pos = start + size
+        return start
+
+
+def read(types: str, reader: Reader) -> list[Value]:
+    """The fields of a record; one letter per type: i q b d(ata) t(ext) T(exts) A(cls) s(tat)."""
+    return [_READ[letter](reader) for letter in types]
+
+
+def write(types: str, values: Sequence[Value]) -> bytes:
+    """The bytes of a record; `types` as in `read`. The values are ours: a wrong type is a programmer error."""
+    assert len(types) == len(values), f"{len(values)} values for {types!r}"
+    return b"".join([_WRITE[letter](value) for letter, value in zip(types, values, strict=True)])
+
+
+def _buffer(value: Value) -> bytes:
+    if value is None:
+        return b"\xff\xff\xff\xff"
+    assert isinstance(value, bytes)
+    return _INT.pack(len(value)) + value
+
+
+def _text(value: Value) -> bytes:
+    assert isinstance(value, str)
+    return _buffer(value.encode())
+
+
+def _texts(value: Value) -> bytes:
+    assert isinstance(value, Sequence)
+    return _INT.pack(len(value)) + b"".join([_text(element) for element in value if isinstance(element, str)])
+
+
+def _acls(value: Value) -> bytes:
+    assert isinstance(value, Sequence)
+    acls = [element for element in value if isinstance(element, Acl)]
+    return _INT.pack(len(acls)) + b"".join([write("itt", acl) for acl in acls])
+
+
+def _stat(value: Value) -> bytes:
+    assert isinstance(value, Stat)
+    return _STAT.pack(*value)
+
+
+_READ: Final = {
+    "i": Reader.int32,
+    "q": Reader.int64,
+    "b": Reader.flag,
+    "d": Reader.buffer,
+    "t": Reader.text,
+    "T": Reader.texts,
+    "A": Reader.acls,
+    "s": Reader.stat,
+}
+_WRITE: Final = {
+    "i": _INT.pack,
+    "q": _LONG.pack,
+    "b": Struct(">?").pack,
+    "d": _buffer,
+    "t": _text,
+    "T": _texts,
+    "A": _acls,
+    "s": _stat,
+}

@@ -1,0 +1,348 @@
+"""One session with ZooKeeper, through kazoo: requests out, answers, watches and states back in one order.
+
+Zone: real. Everything that knows kazoo lives here and in `wire`: its threads, its exceptions, what it does at
+a loss. What they mean to the broker is decided in `store`, on the loop.
+
+kazoo has a thread for its connection and two more for callbacks, so that completions and watches overtake one another.
+Here all callbacks run in the connection's thread, and all they do is to queue a turn.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Any, Final
+
+from kazoo import exceptions as errors
+from kazoo.client import KazooClient
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.serialization import CheckVersion, Create, Delete, SetData
+from kazoo.protocol.states import EventType, KazooState, KeeperState
+from kazoo.retry import KazooRetry
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from ottla.seams import Failure, Kind, Node, Op
+from ottla.server.loop.completion_queue import CompletionQueue
+from ottla.server.zookeeper.settings import ZooKeeperSettings
+from ottla.server.zookeeper.wire import ZooKeeperConnection
+from ottla.znodes.tree import Event, EventKind
+
+log = logging.getLogger(__name__)
+
+_EPHEMERAL: Final = 1
+_SEQUENCE: Final = 2
+_FLAGS: Final = {
+    "create": 0,
+    "ephemeral": _EPHEMERAL,
+    "sequential": _SEQUENCE,
+    "ephemeral_sequential": _EPHEMERAL | _SEQUENCE,
+}
+_EVENTS: Final = {
+    EventType.CREATED: [(False, EventKind.CREATED)],
+    EventType.CHANGED: [(False, EventKind.CHANGED)],
+    EventType.DELETED: [(False, EventKind.DELETED), (True, EventKind.DELETED)],
+    EventType.CHILD: [(True, EventKind.CHILD)],
+}
+"""What kazoo's kinds of event are to our watches: (whether those of children fire, kind)."""
+_LOST: Final = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionMovedError)
+# ConnectionClosedError is a SessionExpiredError for kazoo; it says only that kazoo's client was stopped.
+_FOLLOWS: Final = (errors.RolledBackError, errors.RuntimeInconsistency)
+"""What the other operations of a multi get when one fails."""
+_CONFLICTS: Final = (
+    errors.BadVersionError,
+    errors.NodeExistsError,
+    errors.NoNodeError,
+    errors.NotEmptyError,
+    errors.NoChildrenForEphemeralsError,
+)
+_UNSURE: Final = (errors.OperationTimeoutError, errors.SystemZookeeperError, errors.DataInconsistency)
+_SENSITIVE: Final = ("/config/users", "/config/brokers", "/delegation_token")
+"""Nodes that only brokers may read, as in Kafka's ZkData."""
+ENDING: Final = "ottla-zookeeper-end"
+"""Name of the threads in which clients end."""
+STOP_S: Final = 2.0
+"""How long the end of a session may take at a stop; an ensemble that is there needs some milliseconds."""
+
+
+class Lost(Exception):
+    """The connection broke before the answer came."""
+
+
+class SessionState(Enum):
+    """What a link tells of itself."""
+
+    CONNECTED = 1
+    """There is a server; `session_id` holds."""
+    SUSPENDED = 2
+    """There is none; what was not answered got Lost before this."""
+    OVER = 3
+    """The session is over, says the server; or kazoo has given up."""
+    REFUSED = 4
+    """The server does not take what `digest` shows."""
+
+
+ZooKeeperResponse = Callable[[Any], None]
+
+
+class ZooKeeperSession:
+    """One session of one client: begins with `start`, ends by expiry, `abandon` or `stop`; never used again."""
+
+    def __init__(
+        self,
+        settings: ZooKeeperSettings,
+        turns: CompletionQueue,
+        on_state: Callable[[ZooKeeperSession, SessionState], None],
+        on_events: Callable[[ZooKeeperSession, Sequence[Event]], None],
+    ) -> None:
+        """`on_state(link, state)` and `on_events(link, events)` are turns."""
+        self.session_id = 0
+        self._wire: ZooKeeperConnection | None = None
+        """The present connection, or the last one."""
+        self._heard_ns = 0
+        self._granted_ms = settings.timeout_ms
+        self.trouble = ""
+        """Why there is no connection, as far as is known."""
+        self._settings = settings
+        self._turns = turns
+        self._on_state = on_state
+        self._on_events = on_events
+        handler = _OneQueue(self._on_connected, settings.timeout_ms / 1000 / (2 * (settings.hosts.count(",") + 1)))
+        pause = KazooRetry(
+            max_tries=-1, delay=0.05, max_jitter=0.4, max_delay=min(1.0, settings.timeout_ms / 8000),
+            sleep_func=handler.sleep_func,
+        )  # fmt: skip
+        self._client = KazooClient(
+            settings.hosts,
+            timeout=settings.timeout_ms / 1000,
+            handler=handler,
+            connection_retry=pause,
+            auth_data=[("digest", settings.digest)] if settings.digest else [],
+            logger=_quiet(),
+        )
+        self._client.add_listener(self._heard_state)
+
+    # -- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Look for a server, for as long as it takes."""
+        self._client.start_async()
+
+    def abandon(self) -> None:
+        """Not needed any more: end it in the background, whatever state it is in."""
+        threading.Thread(target=self._end, name=ENDING, daemon=True).start()
+
+    def stop(self) -> None:
+        """End the session so that its nodes go at once; blocks for STOP_S at most."""
+        thread = threading.Thread(target=self._end, name=ENDING, daemon=True)
+        thread.start()
+        thread.join(STOP_S)
+
+    def _end(self) -> None:
+        # Whatever kazoo trips over while it ends, nobody uses this client any more.
+        with contextlib.suppress(Exception):
+            self._client.stop()
+        with contextlib.suppress(Exception):
+            self._client.close()
+
+    def cut(self) -> None:
+        """Give up the present connection; kazoo looks for another one."""
+        if self._wire is not None:
+            self._wire.cut()
+
+    @property
+    def heard_ns(self) -> int:
+        """When the latest question was sent that was answered, on any connection (`steady_ns`); 0: none was."""
+        return self._heard_ns if self._wire is None else max(self._heard_ns, self._wire.heard_ns)
+
+    @property
+    def connected_ns(self) -> int:
+        """When the present connection began, or the last one (`steady_ns`); 0: there was none."""
+        return 0 if self._wire is None else self._wire.born_ns
+
+    @property
+    def timeout_ms(self) -> int:
+        """The session's time-out: as granted, and before that as asked for."""
+        return self._granted_ms if self._wire is None or not self._wire.timeout_ms else self._wire.timeout_ms
+
+    # -- requests: the answer is a turn ----------------------------------------------------------------------------
+
+    def multi(self, ops: Sequence[Op], answered: ZooKeeperResponse) -> None:
+        """`answered` gets (path, version) per op, Failure, or Lost."""
+        transaction = self._client.transaction()
+        transaction.operations.extend(map(self._operation, ops))
+        self._send_request(transaction.commit_async(), lambda results: self._results(ops, results), answered)
+
+    def get(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+        """`answered` gets the Node, None, Failure, or Lost."""
+        request = self._client.get_async(self._full(path), self._heard_event if watch else None)
+        self._send_request(request, _node, answered, may_be_absent=True)
+
+    def children(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+        """`answered` gets the sorted names, None for an absent node, Failure, or Lost."""
+        request = self._client.get_children_async(self._full(path), self._heard_event if watch else None)
+        self._send_request(request, sorted, answered, may_be_absent=True)
+
+    def exists(self, path: str, watch: bool, answered: ZooKeeperResponse) -> None:
+        """`answered` gets True, None for an absent node, Failure, or Lost. Only this one can watch an absent node."""
+        request = self._client.exists_async(self._full(path), self._heard_event if watch else None)
+        self._send_request(request, lambda stat: None if stat is None else True, answered)
+
+    def sync(self, answered: ZooKeeperResponse) -> None:
+        """Have this server catch up with the leader before it answers what is asked after this."""
+        self._send_request(self._client.sync_async(self._full("/")), lambda _: True, answered)
+
+    def ping(self) -> None:
+        """Something to answer; `heard_ns` tells."""
+        self._client.exists_async("/")
+
+    def _full(self, path: str) -> str:
+        return (
+            path
+            if not self._settings.chroot
+            else self._settings.chroot
+            if path == "/"
+            else self._settings.chroot + path
+        )
+
+    def _operation(self, op: Op) -> Create | Delete | SetData | CheckVersion:
+        path = self._full(op.path)
+        if op.verb == "check":
+            return CheckVersion(path, op.version)
+        if op.verb == "put":
+            return SetData(path, op.data, op.version)
+        if op.verb == "delete":
+            return Delete(path, op.version)
+        return Create(path, op.data, self._acl(op.path), _FLAGS[op.verb])
+
+    def _acl(self, path: str) -> list[object]:
+        if not self._settings.set_acl:
+            return list(OPEN_ACL_UNSAFE)
+        return [*CREATOR_ALL_ACL, *(() if path.startswith(_SENSITIVE) else READ_ACL_UNSAFE)]
+
+    def _results(self, ops: Sequence[Op], results: Sequence[Any]) -> list[tuple[str, int]] | Failure | Lost:
+        """A multi that failed is a list like any other: each element has to be looked at."""
+        failed = [(op, result) for op, result in zip(ops, results, strict=False) if isinstance(result, Exception)]
+        causes = [(op, error) for op, error in failed if not isinstance(error, _FOLLOWS)] or failed
+        if causes:
+            op, error = causes[0]
+            return _sorted_out(error, op.path)
+        return [self._result(op, result) for op, result in zip(ops, results, strict=True)]
+
+    def _result(self, op: Op, result: Any) -> tuple[str, int]:
+        if op.verb in _FLAGS:
+            return str(result)[len(self._settings.chroot) :], 0
+        version = op.version if op.verb == "check" else -1 if op.verb == "delete" else result.version
+        return op.path, version
+
+    def _send_request(
+        self, request: Any, value: Callable[[Any], Any], answered: ZooKeeperResponse, may_be_absent: bool = False
+    ) -> None:
+        request.rawlink(partial(self._deliver_response, value, answered, may_be_absent))
+
+    def _deliver_response(
+        self, value: Callable[[Any], Any], answered: ZooKeeperResponse, may_be_absent: bool, request: Any
+    ) -> None:
+        """In kazoo's thread, or at once in this one when it refuses: a turn is queued either way."""
+        outcome: object
+        try:
+            outcome = value(request.get_nowait())
+        except errors.NoNodeError as error:
+            outcome = None if may_be_absent else _sorted_out(error)
+        except Exception as error:  # noqa: BLE001 - kazoo hands over whatever it met
+            outcome = _sorted_out(error)
+        self._turns.from_thread(answered, outcome)
+
+    # -- in kazoo's thread: nothing here may wait ------------------------------------------------------------------
+
+    def _on_connected(self, wire: ZooKeeperConnection | None, trouble: str) -> None:
+        self.trouble = trouble
+        if wire is not None:
+            self._heard_ns, self._granted_ms = self.heard_ns, self.timeout_ms
+            self._wire = wire
+
+    def _heard_state(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self.session_id = self._client.client_id[0]
+            self._report_state(SessionState.CONNECTED)
+        elif state == KazooState.SUSPENDED:
+            self._report_state(SessionState.SUSPENDED)
+        elif self._client.client_state == KeeperState.AUTH_FAILED:
+            self._report_state(SessionState.REFUSED)
+        else:
+            self._report_state(SessionState.OVER)
+
+    def _report_state(self, state: SessionState) -> None:
+        self._turns.from_thread(lambda _: self._on_state(self, state), None)
+
+    def _heard_event(self, event: Any) -> None:
+        if event.type != EventType.NONE:  # which says that the connection is lost; the state says so, too
+            path = event.path[len(self._settings.chroot) :] or "/"
+            events = [Event(path, children, kind) for children, kind in _EVENTS[event.type]]
+            self._turns.from_thread(lambda _: self._on_events(self, events), None)
+
+
+def _node(answer: tuple[bytes, Any]) -> Node:
+    data, stat = answer
+    return Node(data, stat.version, stat.czxid, stat.ephemeralOwner, stat.mzxid)
+
+
+def _sorted_out(error: Exception, path: str = "") -> Failure | Lost:
+    """What an exception of kazoo's says about the world."""
+    if isinstance(error, _LOST):
+        return Lost()
+    text = f"{path} {type(error).__name__} {error}".strip()
+    if isinstance(error, _CONFLICTS):
+        return Failure(Kind.CONFLICT, text)
+    if isinstance(error, errors.SessionExpiredError):
+        return Failure(Kind.EXPIRED, text)
+    return Failure(Kind.UNKNOWN if isinstance(error, _UNSURE) else Kind.NOT_DONE, f"ZooKeeper says {text}")
+
+
+def _quiet() -> logging.Logger:
+    """kazoo's own words; it repeats every attempt, so they are for those who debug."""
+    logger = logging.getLogger("kazoo.client")
+    if not log.isEnabledFor(logging.DEBUG):
+        logger.setLevel(logging.CRITICAL)
+    return logger
+
+
+class _AtOnce:
+    """Stands for kazoo's queue of callbacks: what is put runs."""
+
+    def put(self, callback: Callable[[], None]) -> None:
+        callback()
+
+
+class _OneQueue(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's handler without threads for callbacks; connections are watched."""
+
+    def __init__(self, on_connection: Callable[[ZooKeeperConnection | None, str], None], connect_s: float) -> None:
+        super().__init__()
+        self.completion_queue = self.callback_queue = _AtOnce()
+        self._on_connection = on_connection
+        self._connect_s = connect_s
+
+    def start(self) -> None:
+        """No threads; nothing to undo at the interpreter's exit."""
+        self._running = True
+
+    def stop(self) -> None:
+        """See `start`."""
+        self._running = False
+
+    def create_connection(self, address: tuple[str, int], **_: object) -> ZooKeeperConnection:
+        """A host that does not answer must not use up the session's time: there may be others."""
+        try:
+            sock = socket.create_connection(address, self._connect_s)
+        except OSError as error:
+            self._on_connection(None, f"{address[0]}:{address[1]}: {error.strerror or error}")
+            raise
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        wire = ZooKeeperConnection(sock)
+        self._on_connection(wire, "")
+        return wire

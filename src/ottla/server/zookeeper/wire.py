@@ -1,0 +1,112 @@
+"""A connection to ZooKeeper that knows when the server last proved to hear us.
+
+Zone: real. A socket for kazoo, through the interface that its handlers have for that. kazoo itself counts every request
+as a sign of life and looks for a missing answer only when it has nothing to do, so a busy client never notices a dead
+server; here every answer is set against the time at which its question was sent. That is the time from which the server
+counts the session, or earlier: an answer that lay in a buffer while this process stood still proves nothing new.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from struct import Struct
+from typing import Final
+
+from ottla.server.loop.poller import steady_ns
+
+_INT: Final = Struct(">i")
+_HEAD: Final = 12
+"""Bytes of a message that are looked at: its length, the xid (or the protocol), the time-out of a Connect answer."""
+_WATCH_XID: Final = -1
+
+
+class ZooKeeperConnection:
+    """One TCP connection. kazoo's thread sends and receives; `heard_ns` and `timeout_ms` are read from the loop."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.born_ns = steady_ns()
+        self.heard_ns = 0
+        """When the latest question was sent that was answered (`steady_ns`); 0: none was."""
+        self.timeout_ms = 0
+        """The session's time-out as the server granted it; 0: not yet."""
+        self._socket = sock
+        self._sent: deque[int] = deque()
+        self._unsent = 0
+        self._head = bytearray()
+        self._left = 0
+
+    # -- what kazoo calls ------------------------------------------------------------------------------------------
+
+    def send(self, data: memoryview) -> int:
+        """Send what goes; `data` is a whole message with its length, or the rest of one."""
+        begins = self._unsent == 0
+        now = steady_ns()
+        sent = self._socket.send(data)
+        if begins:
+            self._sent.append(now)
+        self._unsent = len(data) - sent
+        return sent
+
+    def recv(self, size: int) -> bytes:
+        """Receive; nothing means that the server has closed."""
+        data = self._socket.recv(size)
+        self._scan_received(data)
+        return data
+
+    def fileno(self) -> int:
+        """For select."""
+        return self._socket.fileno()
+
+    def setblocking(self, flag: bool) -> None:
+        """As a socket's."""
+        self._socket.setblocking(flag)
+
+    def getpeername(self) -> object:
+        """As a socket's."""
+        return self._socket.getpeername()
+
+    def close(self) -> None:
+        """As a socket's."""
+        self._socket.close()
+
+    # -- from the loop ---------------------------------------------------------------------------------------------
+
+    def cut(self) -> None:
+        """Make kazoo notice that the connection is of no use; fine if it is closed already."""
+        try:
+            self._socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
+
+    # -- messages --------------------------------------------------------------------------------------------------
+
+    def _scan_received(self, data: bytes) -> None:
+        pos = 0
+        while pos < len(data):
+            if self._left == 0:
+                pos += self._take_reply(data, pos, 4)
+                if len(self._head) == 4:
+                    self._left = max(0, _INT.unpack(self._head)[0])
+                continue
+            size = min(len(data) - pos, self._left)
+            self._take_reply(data, pos, _HEAD)
+            pos += size
+            self._left -= size
+            if self._left == 0:
+                self._message()
+                self._head.clear()
+
+    def _take_reply(self, data: bytes, pos: int, upto: int) -> int:
+        part = data[pos : pos + max(0, upto - len(self._head))]
+        self._head += part
+        return len(part)
+
+    def _message(self) -> None:
+        if self.timeout_ms == 0:
+            if len(self._head) == _HEAD:
+                self.timeout_ms = _INT.unpack_from(self._head, 8)[0]
+        elif len(self._head) >= 8 and _INT.unpack_from(self._head, 4)[0] == _WATCH_XID:
+            return
+        if self._sent:
+            self.heard_ns = self._sent.popleft()

@@ -1,0 +1,371 @@
+"""A client of the embedded store that speaks ZooKeeper's protocol: its session, its watches, its answers in order.
+
+Zone: deterministic. Messages in and out, without their lengths; sockets are `ottla.server.zookeeper.znode_server`'s,
+and what a request means for the tree stands in `znode_ops`. Everything is answered through the store's one queue, so an
+answer never says what the disk does not hold, and a watch is told before any answer that shows its change.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+from ottla.seams import Failure, Kind
+from ottla.server.zookeeper.records import (
+    Auth,
+    Connect,
+    Multi,
+    OpCode,
+    PathKind,
+    PathWatch,
+    SetWatches,
+    ZkError,
+    decode_connect,
+    decode_request,
+    encode_connected,
+    encode_notice,
+    encode_parts,
+    encode_reply,
+)
+from ottla.server.zookeeper.znode_ops import (
+    ERRORS,
+    READS,
+    RequestError,
+    failed_parts,
+    op_of,
+    ops_of,
+    read_parts,
+    written,
+)
+from ottla.znodes.sessions import MAX_PASSWORD, Grant, Watches, negotiated
+from ottla.znodes.store import EmbeddedStore
+from ottla.znodes.tree import Event, EventKind, Refused
+
+_CHILDREN, _DATA, _ANY = 1, 2, 3
+"""Kinds of watches, as clients name them to take them back."""
+_WRITES: Final = (OpCode.CREATE, OpCode.CREATE2, OpCode.DELETE, OpCode.SET_DATA, OpCode.CHECK)
+_OPEN: Final = (OpCode.PING, OpCode.AUTH, OpCode.CLOSE)
+"""Requests of a client that has not shown its credentials yet."""
+_WATCHED: Final = (OpCode.EXISTS, OpCode.GET_DATA, OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
+
+
+class ZnodeLimits(NamedTuple):
+    """What sessions may ask for, and what connections may hold."""
+
+    least_timeout_ms: int = 1_000
+    most_timeout_ms: int = 60_000
+    digest: bytes | None = None
+    """`user:password` that a connection shows (`addauth digest`) before it reads or writes; None: all may."""
+    watches: int = 200_000
+    """Watches of one client; more than any cluster needs, less than memory allows."""
+    connections: int = 1_000
+    strangers: int = 100
+    """Connections that have not shown the store's credentials: one more, and the oldest of them is closed."""
+    authenticate_s: float = 60.0
+    """Time for a connection to show them: a person who looks into the store types them."""
+    owed: int = 64 * 1024 * 1024
+    """Bytes that a connection may leave unread before it is closed: answers to MAX_ASKED requests, and watches."""
+
+
+class ClientWire(NamedTuple):
+    """The client's connection. Both may be called in any turn, `close` more than once."""
+
+    send: Callable[[bytes], None]
+    """One message, without its length."""
+    close: Callable[[str], None]
+    """Everything sent so far leaves, then the connection ends; the text says why, empty: as the client wished."""
+
+
+class ZnodeClient:
+    """One connection. Implements `ottla.znodes.store.Client` for the session it speaks for."""
+
+    __slots__ = (
+        "_connected",
+        "_limits",
+        "_lost",
+        "_over",
+        "_password",
+        "_store",
+        "_watches",
+        "_wire",
+        "answered",
+        "is_trusted",
+        "received",
+        "session",
+        "timeout_ms",
+    )
+
+    def __init__(self, store: EmbeddedStore, wire: ClientWire, password: bytes, limits: ZnodeLimits) -> None:
+        """`password`: MAX_PASSWORD random bytes, for the session that may begin here."""
+        assert len(password) == MAX_PASSWORD, "a session has a password"
+        self._store = store
+        self._wire = wire
+        self._password = password
+        self._limits = limits
+        self._watches = Watches()
+        self._connected = self._over = self._lost = False
+        self.is_trusted = limits.digest is None
+        """Whether it may read and write."""
+        self.session = 0
+        self.timeout_ms = 0
+        self.received = self.answered = 0
+
+    @property
+    def watches(self) -> int:
+        """How many nodes are watched."""
+        return len(self._watches.data) + len(self._watches.children)
+
+    # -- in ----------------------------------------------------------------------------------------------------------
+
+    def on_message(self, message: bytes) -> None:
+        """One message of the client. Raises BadMessage: the connection is of no use any more."""
+        if self._over:
+            return
+        self.received += 1
+        if not self._connected:
+            self._connected = True
+            connect = decode_connect(message)
+            self._store.run(lambda: self._begin_session(connect))
+            return
+        xid, op, record = decode_request(message)
+        if record is None:
+            self._store.run(lambda: self._send_reply(xid, ZkError.UNIMPLEMENTED))
+        else:
+            self._store.run(lambda: self._carry_out(xid, op, record))
+
+    def on_lost(self) -> None:
+        """The connection is gone; what came over it is done all the same, and the session may be taken up again."""
+        self._lost = True
+        self._watches.clear()
+        self._store.run(lambda: self._store.leave(self.session, self))
+
+    # -- the session -------------------------------------------------------------------------------------------------
+
+    def _begin_session(self, connect: Connect) -> None:
+        if self._lost:
+            return
+        if connect.session:
+            self._resume_session(connect)
+            return
+        self.timeout_ms = negotiated(connect.timeout_ms, self._limits.least_timeout_ms, self._limits.most_timeout_ms)
+        try:
+            self.session = self._store.open(self, Grant(self.timeout_ms, self._password))
+        except Failure as failure:
+            self._end(f"no session can begin: {failure}")
+            return
+        self._send_message(encode_connected(self.timeout_ms, self.session, self._password), wrote=True)
+
+    def _resume_session(self, connect: Connect) -> None:
+        """Take a session up again; one that is over, or another one's, is answered with no session at all."""
+        password = connect.password or b""
+        grant = self._store.resume(connect.session, password, self)
+        if grant is None:
+            self._send_message(encode_connected(0, 0, bytes(MAX_PASSWORD)))
+            self._store.enqueue(lambda _: self._end(""))
+            return
+        self.session, self.timeout_ms = connect.session, grant.timeout_ms
+        self._send_message(encode_connected(grant.timeout_ms, connect.session, password))
+
+    def _close_session(self, xid: int) -> None:
+        try:
+            self._store.end_session(self.session)
+        except Failure as failure:
+            self._end(f"the session cannot be closed: {failure}")
+            return
+        self._send_reply(xid, wrote=True)
+        self._store.enqueue(lambda _: self._end(""))
+
+    def _end(self, why: str) -> None:
+        if not self._over:
+            self._over = True
+            self._wire.close(why)
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _carry_out(self, xid: int, op: int, record: Any) -> None:
+        if self._over:
+            return
+        self._store.touch_session(self.session)
+        try:
+            self._dispatch(xid, op, record)
+        except RequestError as wrong:
+            self._send_reply(xid, wrong.error)
+        except Refused as refused:
+            self._send_reply(xid, ERRORS[refused.reason])
+        except Failure as failure:
+            self._fail(xid, failure.as_value())
+
+    def _dispatch(self, xid: int, op: int, record: Any) -> None:
+        if not self.is_trusted and op not in _OPEN:
+            raise RequestError(ZkError.NO_AUTH)
+        if op in READS:
+            self._read(xid, op, record)
+        elif op == OpCode.PING:
+            self._send_reply(xid)
+        elif op in _WRITES:
+            ((path, version),) = self._store.commit([op_of(op, record)], self.session)
+            self._send_reply(xid, wrote=op != OpCode.CHECK, answer=written(op, self._store.tree, path, version))
+        elif op == OpCode.MULTI:
+            self._multi(xid, record)
+        elif op == OpCode.MULTI_READ:
+            self._send_message(encode_reply(xid, self._store.last_zxid) + read_parts(self._store.tree, record.ops))
+        elif op == OpCode.CLOSE:
+            self._close_session(xid)
+        else:
+            self._dispatch_seldom(xid, op, record)
+
+    def _dispatch_seldom(self, xid: int, op: int, record: Any) -> None:
+        if op in (OpCode.SET_WATCHES, OpCode.SET_WATCHES2):
+            self._renew(record)
+            self._send_reply(xid)
+        elif op in (OpCode.REMOVE_WATCHES, OpCode.CHECK_WATCHES):
+            self._send_reply(xid, self._unwatch(record, op == OpCode.REMOVE_WATCHES))
+        elif op == OpCode.AUTH:
+            self._authenticate(xid, record)
+        elif op == OpCode.GET_EPHEMERALS:
+            own = sorted(self._store.tree.ephemerals.get(self.session, ()))
+            self._send_reply(xid, answer=("T", ([path for path in own if path.startswith(record.path)],)))
+        elif op == OpCode.WHO_AM_I:
+            self._send_reply(xid, answer=("T", ([],)))
+        else:
+            raise RequestError(ZkError.UNIMPLEMENTED)
+
+    def _authenticate(self, xid: int, record: Auth) -> None:
+        """Compare what the client shows. Where nothing has to be shown every node is open to all."""
+        expected = self._limits.digest
+        shown = record.scheme == "digest" and (expected is None or hmac.compare_digest(record.data or b"", expected))
+        self.is_trusted = self.is_trusted or shown
+        self._send_reply(xid, ZkError.OK if shown else ZkError.AUTH_FAILED)
+        if not self.is_trusted:
+            self._store.enqueue(lambda _: self._end("it showed other credentials than this store's"))
+
+    def _multi(self, xid: int, record: Multi) -> None:
+        try:
+            results = self._store.commit(ops_of(record.ops), self.session)
+        except (RequestError, Refused) as wrong:
+            error = ERRORS[wrong.reason] if isinstance(wrong, Refused) else wrong.error
+            parts = failed_parts(len(record.ops), wrong.index, error)
+            self._send_message(encode_reply(xid, self._store.last_zxid) + parts)
+            return
+        tree = self._store.tree
+        done = [
+            (code, ZkError.OK, *written(code, tree, path, version))
+            for (code, _), (path, version) in zip(record.ops, results, strict=True)
+        ]
+        self._send_message(encode_reply(xid, self._store.last_zxid) + encode_parts(done), wrote=True)
+
+    def _fail(self, xid: int, failure: Failure) -> None:
+        if failure.kind is Kind.FULL:
+            self._send_reply(xid, ZkError.SYSTEM_ERROR)
+        elif failure.kind is Kind.EXPIRED:
+            self._send_reply(xid, ZkError.SESSION_EXPIRED)
+            self._store.enqueue(lambda _: self._end("its session is over"))
+        else:
+            self._end(str(failure))
+
+    # -- reading and watching ------------------------------------------------------------------------------------------
+
+    def _read(self, xid: int, op: int, record: Any) -> None:
+        """Only a node that is there can be watched, but for `exists`, which waits for its creation."""
+        try:
+            answer = READS[op](self._store.tree, record)
+        except RequestError as wrong:
+            if op == OpCode.EXISTS and wrong.error is ZkError.NO_NODE and record.watch:
+                self._watch(self._watches.data, record.path)
+            raise
+        if op in _WATCHED and isinstance(record, PathWatch) and record.watch:
+            of_children = op in (OpCode.GET_CHILDREN, OpCode.GET_CHILDREN2)
+            self._watch(self._watches.children if of_children else self._watches.data, record.path)
+        self._send_reply(xid, answer=answer)
+
+    def _watch(self, paths: dict[str, None], path: str) -> None:
+        paths[path] = None
+        if self.watches > self._limits.watches:
+            self._end(f"more than {self._limits.watches} watches")
+
+    def _renew(self, record: SetWatches) -> None:
+        """Watch again what a lost connection watched; what changed since `zxid` is told at once."""
+        nodes = self._store.tree.nodes
+        if record.persistent or record.recursive:
+            raise RequestError(ZkError.UNIMPLEMENTED)
+        for path in record.data:
+            node = nodes.get(path)
+            if node is None:
+                self._notice(EventKind.DELETED, path)
+            elif node.mzxid > record.zxid:
+                self._notice(EventKind.CHANGED, path)
+            else:
+                self._watch(self._watches.data, path)
+        for path in record.exist:
+            if path in nodes:
+                self._notice(EventKind.CREATED, path)
+            else:
+                self._watch(self._watches.data, path)
+        for path in record.child:
+            node = nodes.get(path)
+            if node is None:
+                self._notice(EventKind.DELETED, path)
+            elif node.pzxid > record.zxid:
+                self._notice(EventKind.CHILD, path)
+            else:
+                self._watch(self._watches.children, path)
+
+    def _unwatch(self, record: PathKind, remove: bool) -> ZkError:
+        """Take watches of a kind back, or see whether there are any."""
+        tables = [
+            paths
+            for kind, paths in ((_CHILDREN, self._watches.children), (_DATA, self._watches.data))
+            if record.kind in (kind, _ANY) and record.path in paths
+        ]
+        if remove:
+            for paths in tables:
+                del paths[record.path]
+        return ZkError.OK if tables else ZkError.NO_WATCHER
+
+    # -- out ---------------------------------------------------------------------------------------------------------
+
+    def _send_reply(
+        self,
+        xid: int,
+        error: ZkError = ZkError.OK,
+        wrote: bool = False,
+        answer: tuple[str, Sequence[Any]] = ("", ()),
+    ) -> None:
+        self._send_message(encode_reply(xid, self._store.last_zxid, error, *answer), wrote)
+
+    def _send_message(self, message: bytes, wrote: bool = False) -> None:
+        """Send when the journal holds all that it says."""
+        self._store.enqueue(lambda failure: self._send(message, failure), wrote)
+
+    def _send(self, message: bytes, failure: Failure | None) -> None:
+        self.answered += 1
+        if self._over or self._lost:
+            return
+        if failure is None:
+            self._wire.send(message)
+        else:
+            self._end(str(failure))
+
+    def _notice(self, event: EventKind, path: str) -> None:
+        message = encode_notice(event, path)
+        self._store.enqueue(lambda failure: self._send_notice(message, failure))
+
+    def _send_notice(self, message: bytes, failure: Failure | None) -> None:
+        if failure is None and not self._over and not self._lost:
+            self._wire.send(message)
+
+    # -- Client --------------------------------------------------------------------------------------------------------
+
+    def collect(self, events: Sequence[Event]) -> None:
+        """Tell the watches that these changes fire."""
+        for event in self._watches.fire(events):
+            self._notice(event.kind, event.path)
+
+    def expired(self) -> None:
+        """The session is over, or the store itself is gone."""
+        self._end("its session is over")
+
+    def displaced(self) -> None:
+        """The session was taken up on another connection."""
+        self._end("its session was taken up on another connection")

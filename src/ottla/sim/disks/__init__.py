@@ -1,0 +1,4 @@
+"""Simulated drives: files, faults, what a power loss leaves.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,225 @@
+"""The drive under a log directory: names, space, and what a power loss leaves of them.
+
+Zone: deterministic. Outlives the processes that use it (`disk.py` is what one process sees). Creations, renames and
+unlinks are pending until the directory is synced; on power loss each pending operation is kept or lost, whole (file
+systems journal a rename as one), and an operation whose names hang on a lost one is lost with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ottla.seams import Failure, Kind
+from ottla.sim.disks.inode import Inode, LossPattern
+from ottla.sim.entropy import Stream
+
+NO_LIMIT: Final = 1 << 50
+
+
+class Directory:
+    """Names in one directory: as processes see them, and as the platter has them."""
+
+    __slots__ = ("durable", "names")
+
+    def __init__(self) -> None:
+        self.names: dict[str, Entry] = {}
+        self.durable: dict[str, Entry] = {}
+
+
+Entry = Directory | Inode
+Link = tuple[Directory, str, Entry]
+"""A name in a directory and what it stands for."""
+
+
+@dataclass(slots=True, eq=False)
+class Operation:
+    """A change of names that no directory sync has covered yet."""
+
+    removed: tuple[Link, ...]
+    added: tuple[Link, ...]
+    waits_for: list[Directory]
+
+    def commit(self) -> None:
+        """Write it to the platter."""
+        for directory, name, entry in self.removed:
+            if directory.durable.get(name) is entry:
+                del directory.durable[name]
+        for directory, name, entry in self.added:
+            directory.durable[name] = entry
+
+    def names(self) -> Iterator[tuple[int, str]]:
+        """The names it touches, as keys."""
+        for directory, name, _ in (*self.removed, *self.added):
+            yield id(directory), name
+
+
+class JournalLoss(Enum):
+    """How pending operations on names fare in a power loss."""
+
+    EACH = 1
+    PREFIX = 2
+    """An ordered journal: everything up to some point."""
+    ALL = 3
+    NONE = 4
+
+
+class Drive:
+    """One device with its file system."""
+
+    def __init__(self, name: str, capacity: int = NO_LIMIT) -> None:
+        self.name = name
+        self.capacity = capacity
+        self.root = Directory()
+        self.journal: list[Operation] = []
+
+    # ---- names ----
+
+    def find_path(self, path: str) -> Entry | None:
+        """What the path stands for; None when it is missing."""
+        entry: Entry | None = self.root
+        for name in _parts(path):
+            if not isinstance(entry, Directory):
+                return None
+            entry = entry.names.get(name)
+        return entry
+
+    def file(self, path: str) -> Inode:
+        """The file of that path. Raises Failure NOT_DONE."""
+        entry = self.find_path(path)
+        if not isinstance(entry, Inode):
+            raise Failure(Kind.NOT_DONE, f"no such file: {path}")
+        return entry
+
+    def directory(self, path: str) -> Directory:
+        """The directory of that path. Raises Failure NOT_DONE."""
+        entry = self.find_path(path)
+        if not isinstance(entry, Directory):
+            raise Failure(Kind.NOT_DONE, f"no such directory: {path}")
+        return entry
+
+    def _parent(self, path: str) -> tuple[Directory, str]:
+        *above, name = _parts(path)
+        return self.directory("/".join(above)), name
+
+    def create_path(self, path: str, entry: Entry) -> None:
+        """Put a new name into its directory, pending. Raises Failure NOT_DONE when the parent is missing."""
+        parent, name = self._parent(path)
+        parent.names[name] = entry
+        self.journal.append(Operation((), ((parent, name, entry),), [parent]))
+
+    def rename(self, source: str, target: str) -> None:
+        """Move a name, over an existing file if there is one; pending. Raises Failure NOT_DONE."""
+        parent, name = self._parent(source)
+        new_parent, new_name = self._parent(target)
+        entry = parent.names.get(name)
+        if entry is None:
+            raise Failure(Kind.NOT_DONE, f"no such file or directory: {source}")
+        present = new_parent.names.get(new_name)
+        if isinstance(present, Directory) and present.names and present is not entry:
+            raise Failure(Kind.NOT_DONE, f"directory is not empty: {target}")
+        del parent.names[name]
+        new_parent.names[new_name] = entry
+        waits = [parent] if parent is new_parent else [parent, new_parent]
+        self.journal.append(Operation(((parent, name, entry),), ((new_parent, new_name, entry),), waits))
+
+    def unlink(self, path: str) -> None:
+        """Remove a name with all that is below it, pending; a missing one is fine."""
+        entry = self.find_path(path)
+        if entry is None:
+            return
+        parent, name = self._parent(path)
+        del parent.names[name]
+        self.journal.append(Operation(((parent, name, entry),), (), [parent]))
+
+    def pending(self, directory: Directory) -> list[Operation]:
+        """The operations that a sync of this directory would cover now."""
+        return [operation for operation in self.journal if directory in operation.waits_for]
+
+    def sync_directory(self, directory: Directory, covered: list[Operation]) -> None:
+        """A sync of this directory, submitted when `covered` were pending, is complete."""
+        for operation in covered:
+            if directory in operation.waits_for:
+                operation.waits_for.remove(directory)
+        ready = [operation for operation in self.journal if not operation.waits_for]
+        for operation in ready:
+            operation.commit()
+        self.journal = [operation for operation in self.journal if operation.waits_for]
+
+    # ---- contents ----
+
+    def sync_names(self, covered: list[Operation]) -> None:
+        """A sync of all directories, submitted when `covered` were pending, is complete."""
+        for operation in covered:
+            operation.waits_for.clear()
+        for operation in self.journal:
+            if not operation.waits_for:
+                operation.commit()
+        self.journal = [operation for operation in self.journal if operation.waits_for]
+
+    def walk(self, durable: bool = False) -> Iterator[tuple[str, Inode]]:
+        """All files with their paths, sorted; as processes see them or as the platter has them."""
+        yield from _walk(self.root, "", durable)
+
+    def used_bytes(self) -> int:
+        """Space taken by the files that have names."""
+        return sum(len(inode.data) for _, inode in self.walk())
+
+    # ---- faults ----
+
+    def process_gone(self) -> None:
+        """All processes that used the drive died. What they wrote stays in the page cache."""
+        for _, inode in self.walk():
+            inode.process_gone()
+            inode.evict()
+
+    def power_loss(self, pages: LossPattern, names: JournalLoss, random: Stream) -> None:
+        """Everything that was only in memory is gone."""
+        self._settle_names(names, random)
+        for _, inode in self.walk():
+            inode.power_loss(pages, random)
+
+    def _settle_names(self, loss: JournalLoss, random: Stream) -> None:
+        journal, self.journal = self.journal, []
+        cut = random.between(0, len(journal))
+        lost: dict[tuple[int, str], bool] = {}
+        for position, operation in enumerate(journal):
+            kept = _kept(loss, position < cut, random) and not any(name in lost for name in operation.names())
+            if kept:
+                operation.commit()
+            else:
+                lost.update(dict.fromkeys(operation.names(), True))
+        _restore(self.root)
+
+
+def _kept(loss: JournalLoss, before_cut: bool, random: Stream) -> bool:
+    if loss is JournalLoss.ALL:
+        return True
+    if loss is JournalLoss.NONE:
+        return False
+    return before_cut if loss is JournalLoss.PREFIX else random.chance(0.5)
+
+
+def _restore(directory: Directory) -> None:
+    directory.names = dict(directory.durable)
+    for entry in directory.names.values():
+        if isinstance(entry, Directory):
+            _restore(entry)
+
+
+def _parts(path: str) -> list[str]:
+    parts = [part for part in path.split("/") if part and part != "."]
+    assert ".." not in parts, path
+    return parts
+
+
+def _walk(directory: Directory, prefix: str, durable: bool) -> Iterator[tuple[str, Inode]]:
+    names = directory.durable if durable else directory.names
+    for name in sorted(names):
+        entry = names[name]
+        if isinstance(entry, Directory):
+            yield from _walk(entry, f"{prefix}{name}/", durable)
+        else:
+            yield prefix + name, entry

@@ -1,0 +1,93 @@
+"""What a power loss may take: per log, the offset below which the drive has seen completed syncs for everything.
+
+Zone: deterministic. Reads the platter itself, with nothing of the broker's storage room: a partition's segments in
+order, each durable by name and by content, and the batches in them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, unpack_header
+from ottla.sim.disks.drive import Directory, Drive
+from ottla.sim.disks.inode import Inode
+from ottla.sim.workload.catalog import log_name
+from ottla.types import ZERO_UUID, uuid_from_text
+
+_PARTITION: Final = re.compile(r"(.+)-(\d+)")
+_SEGMENT: Final = re.compile(r"(\d{20})\.log")
+_METADATA: Final = "partition.metadata"
+
+
+def durable_offsets(drive: Drive, topic_ids: Mapping[str, bytes] = MappingProxyType({})) -> dict[str, int]:
+    """Per log on the drive that has something to lose: offsets below the value are durable.
+
+    `topic_ids`: by topic, for logs so young that their id has not been written beside them yet.
+    """
+    found: dict[str, int] = {}
+    for name, entry in drive.root.names.items():
+        match = _PARTITION.fullmatch(name)
+        if match is None or not isinstance(entry, Directory) or name.endswith("-delete"):
+            continue
+        log = log_name(match[1], int(match[2]), topic_id_in(entry) or topic_ids.get(match[1], ZERO_UUID))
+        if drive.root.durable.get(name) is not entry:
+            found[log] = 0
+        elif not _settled(entry):
+            found[log] = _durable_end(entry)
+    return found
+
+
+def _settled(directory: Directory) -> bool:
+    """Whether every segment is durable, in name and to its last byte, and no old name can come back."""
+    names = _segments(directory.names)
+    return names == _segments(directory.durable) and all(
+        inode.durable >= len(inode.data) and not inode.shadow for inode in names.values()
+    )
+
+
+def _segments(names: dict[str, Directory | Inode]) -> dict[str, Inode]:
+    return {n: entry for n, entry in names.items() if isinstance(entry, Inode) and _SEGMENT.fullmatch(n)}
+
+
+def _durable_end(directory: Directory) -> int:
+    """Up to where the segments are durable, one behind the other. Compaction leaves holes between them: what counts as
+    the next one is what a process sees, not where the one before ends."""
+    end = 0
+    for name, inode in sorted(_segments(directory.names).items()):
+        if directory.durable.get(name) is not inode:
+            break
+        end = max(end, int(name[:20]))
+        for _, last_offset in _batches(memoryview(inode.data)[: inode.durable]):
+            end = last_offset + 1
+        if inode.durable < len(inode.data):
+            break
+    return end
+
+
+def _batches(view: memoryview) -> Iterator[tuple[int, int]]:
+    """Position and last offset of every whole batch."""
+    pos = 0
+    while len(view) - pos >= HEADER_SIZE:
+        header = unpack_header(view, pos)
+        size = header[1] + LOG_OVERHEAD
+        if size < HEADER_SIZE or pos + size > len(view):
+            return
+        yield pos, header[0] + header[6]
+        pos += size
+
+
+def topic_id_in(directory: Directory) -> bytes | None:
+    """The topic id that stands beside a log; None: none yet."""
+    metadata = directory.names.get(_METADATA)
+    if isinstance(metadata, Inode):
+        for line in bytes(metadata.data).decode("ascii", "replace").splitlines():
+            key, _, value = line.partition(":")
+            if key == "topic_id":
+                try:
+                    return uuid_from_text(value.strip())
+                except ValueError:
+                    break
+    return None

@@ -1,0 +1,67 @@
+"""The seam `Clock` over virtual time.
+
+Zone: deterministic. Monotonic time starts anew with each process; wall time is the machine's, and may jump.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ottla.seams import Instant
+from ottla.sim.world import MS, WALL_START_MS
+
+if TYPE_CHECKING:
+    from ottla.sim.machines.machine import Process
+
+
+class ProcessClock:
+    """The time of one process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._timeline = process.timeline
+        self._start_ns = process.timeline.now_ns
+        self._asked: int | None = None
+        self._scheduled: int | None = None
+
+    def now(self) -> Instant:
+        """Virtual time stands still within a turn, and so does this."""
+        now_ns = self._timeline.now_ns
+        wall_ms = WALL_START_MS + now_ns // MS + self._process.machine.wall_skew_ms
+        return Instant(now_ns - self._start_ns, wall_ms)
+
+    def alarm(self, mono_ns: int | None) -> None:
+        """Ask for one `on_alarm`. An event that is already due earlier is used to look again."""
+        self._asked = mono_ns
+        if mono_ns is None:
+            return
+        due = max(mono_ns + self._start_ns, self._timeline.now_ns)
+        if self._scheduled is None or due < self._scheduled:
+            self._scheduled = due
+            self._timeline.schedule_at(due, "alarm", self._ring, due)
+
+    def _ring(self, due: int) -> None:
+        if due != self._scheduled:
+            return
+        self._scheduled = None
+        if self._asked is None or not self._process.alive:
+            return
+        if self._asked + self._start_ns > self._timeline.now_ns:
+            self.alarm(self._asked)
+            return
+        self._process.post(0, "on_alarm", self._deliver)
+
+    def _deliver(self) -> None:
+        # Asked again: the turns between the ring and this one may have moved or taken back the alarm.
+        asked, inputs = self._asked, self._process.inputs
+        if asked is None or inputs is None:
+            return
+        if asked + self._start_ns > self._timeline.now_ns:
+            self.alarm(asked)
+            return
+        self._asked = None
+        defects = self._process.machine.defects
+        if defects is None:
+            inputs.on_alarm()
+        else:
+            defects.run_callback(inputs.on_alarm)

@@ -1,0 +1,225 @@
+"""A machine and the broker processes that live on it, one after the other: turns, pauses, kills, power loss.
+
+Zone: deterministic. Everything a broker experiences arrives through `Process.post` as one turn. A process is thrown
+away when it dies; the machine's drives stay.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from enum import Enum
+from typing import Final
+
+from ottla.seams import Failure, Inputs
+from ottla.sim.defects import Defects
+from ottla.sim.disks.drive import Drive, JournalLoss
+from ottla.sim.disks.inode import LossPattern
+from ottla.sim.entropy import Streams
+from ottla.sim.machines.clock import ProcessClock
+from ottla.sim.world import MS, US, Action, Timeline
+
+BACKGROUND_BUDGET_NS: Final = 2 * MS
+
+
+class Killed(BaseException):
+    """The process ended in the middle of a turn. No broker code may catch it, hence no Exception."""
+
+
+class Death(Enum):
+    """How a process ends."""
+
+    STOP = "stop"
+    """Clean shutdown, completed."""
+    KILL = "kill"
+    """SIGKILL: the page cache survives."""
+    POWER_LOSS = "power loss"
+    CRASH = "crash"
+    """An exception left a turn: always a finding."""
+
+
+class Process:
+    """One life of a broker. Runs turns; never two at a time, never one inside another."""
+
+    def __init__(self, machine: Machine, life: int) -> None:
+        self.machine = machine
+        self.timeline: Timeline = machine.timeline
+        self.life = life
+        self.entropy: Streams = machine.streams.scoped(f"life{life}")
+        self.clock = ProcessClock(self)
+        self.alive = True
+        self.inputs: Inputs | None = None
+        self.fuse: int | None = None
+        """Disk operations until the process is killed in the middle of one; None: no such plan."""
+        self.fuse_death = Death.KILL
+        self.serving = False
+        """Whether its broker was ready once."""
+        self.on_resume: Action | None = None
+        """A turn of the shell after a pause, before everything that has waited."""
+        self._in_turn = False
+        self._paused_until = 0
+        self._backlog: list[tuple[str, Action, tuple[object, ...]]] = []
+        self._background_due = False
+        self._random = machine.streams.stream("schedule")
+
+    # ---- turns ----
+
+    def post(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+        """Run a turn of this process that much later, if it still lives."""
+        self.timeline.after(delay_ns, kind, self._arrive, kind, action, arguments)
+
+    def post_done(self, delay_ns: int, kind: str, done: Action, value: Callable[[], object]) -> None:
+        """Deliver a completion as a turn of its own; `value` is computed then, and what it raises is a bug."""
+        self.post(delay_ns, kind, lambda: self.complete(done, value()))
+
+    def complete(self, done: Action, value: object) -> None:
+        """Within a turn: hand over a completion, then let the broker drain its effects."""
+        done(value)
+        inputs, defects = self.inputs, self.machine.defects
+        if inputs is None:
+            return
+        if defects is None:
+            inputs.end_turn()
+        else:
+            defects.run_callback(inputs.end_turn)
+
+    def post_thread(self, delay_ns: int, kind: str, action: Action, *arguments: object) -> None:
+        """Run something of the shell that is no turn (a step in a thread), if the process still lives then."""
+        self.timeline.after(delay_ns, kind, self._step_of_thread, action, arguments)
+
+    def _step_of_thread(self, action: Action, arguments: tuple[object, ...]) -> None:
+        if self.alive:
+            action(*arguments)
+
+    def _arrive(self, kind: str, action: Action, arguments: tuple[object, ...]) -> None:
+        if not self.alive:
+            return
+        if self.timeline.now_ns < self._paused_until or self._backlog:
+            self._backlog.append((kind, action, arguments))
+            return
+        self.turn(action, *arguments)
+
+    def turn(self, action: Action, *arguments: object) -> None:
+        """Run one input to its end, now; idle time follows."""
+        self._guarded(action, *arguments)
+        self.ask_background()
+
+    def _guarded(self, action: Action, *arguments: object) -> object:
+        assert not self._in_turn, "a seam called back inside a call"
+        self._in_turn = True
+        try:
+            return action(*arguments)
+        except Killed:
+            self.machine.end(self.fuse_death)
+        except Failure as failure:
+            self._on_failed(failure)
+        except Exception as error:  # noqa: BLE001  whatever leaves a turn is the finding this simulator exists for
+            defects = self.machine.defects
+            if defects is not None and defects.stops(error):
+                self.machine.end(Death.KILL)
+                return None
+            self.machine.crashes.append(traceback.format_exc())
+            self.machine.end(Death.CRASH)
+        finally:
+            self._in_turn = False
+        return None
+
+    def _on_failed(self, failure: Failure) -> None:
+        """A Failure that leaves a turn ends a start: the disk is full, or gone. Later on it is a finding."""
+        if self.serving:
+            self.machine.crashes.append(traceback.format_exc())
+            self.machine.end(Death.CRASH)
+        else:
+            self.timeline.trace_fact(f"node {self.machine.node} cannot start: {failure}")
+            self.machine.end(Death.KILL)
+
+    def ask_background(self) -> None:
+        """Offer idle time soon, as a loop does that has nothing else to run."""
+        if self.alive and self.inputs is not None and not self._background_due:
+            self._background_due = True
+            self.timeline.after(self._random.between(20 * US, 2 * MS), "background", self._background)
+
+    def _background(self) -> None:
+        self._background_due = False
+        if not self.alive or self.inputs is None:
+            return
+        if self.timeline.now_ns < self._paused_until:
+            self._background_due = True
+            self.timeline.schedule_at(self._paused_until, "background", self._background)
+        elif self._guarded(self.inputs.background, BACKGROUND_BUDGET_NS):
+            self.ask_background()
+
+    # ---- faults ----
+
+    def touch(self) -> None:
+        """Called by every disk operation: burns the fuse. Raises Killed."""
+        if not self.alive:
+            raise Killed
+        if self.fuse is not None:
+            self.fuse -= 1
+            if self.fuse < 0:
+                raise Killed
+
+    def pause(self, until_ns: int) -> None:
+        """SIGSTOP until that time; what arrives meanwhile is handled afterwards, in order."""
+        self._paused_until = max(self._paused_until, until_ns)
+        self.timeline.schedule_at(self._paused_until, "resume", self._resume)
+
+    def _resume(self) -> None:
+        if self.timeline.now_ns < self._paused_until or not self.alive:
+            return
+        if self.on_resume is not None:
+            self.turn(self.on_resume)
+        backlog, self._backlog = self._backlog, []
+        for kind, action, arguments in backlog:
+            self.timeline.after(0, kind, self._arrive, kind, action, arguments)
+
+
+class Machine:
+    """A computer that runs one broker at a time."""
+
+    def __init__(self, node: int, timeline: Timeline, streams: Streams, drives: Sequence[Drive]) -> None:
+        self.node = node
+        self.timeline = timeline
+        self.streams = streams
+        self.drives = drives
+        self.process: Process | None = None
+        self.lives = 0
+        self.crashes: list[str] = []
+        """Tracebacks of exceptions that left a turn."""
+        self.defects: Defects | None = None
+        """Raises exceptions in requests; None: there are none."""
+        self.wall_skew_ms = 0
+        self.deaths: dict[Death, int] = dict.fromkeys(Death, 0)
+        self.on_end: list[Callable[[Process, Death], None]] = []
+        """Told of every death, before the drives suffer theirs."""
+        self.loss = (LossPattern.EACH, JournalLoss.EACH)
+        """What the next power loss does to pages and to names."""
+
+    def boot(self) -> Process:
+        """A new process, not yet given its broker."""
+        assert self.process is None
+        self.lives += 1
+        self.process = Process(self, self.lives)
+        return self.process
+
+    def end(self, death: Death) -> None:
+        """The process is over, now; the drives keep what that death leaves."""
+        process = self.process
+        assert process is not None
+        process.alive = False
+        self.process = None
+        self.deaths[death] += 1
+        self.timeline.trace_fact(f"node {self.node} {death.value}")
+        for told in self.on_end:
+            told(process, death)
+        for drive in self.drives:
+            drive.process_gone()
+        if death is Death.POWER_LOSS:
+            self.power_loss()
+
+    def power_loss(self) -> None:
+        """The drives lose what was not durable; no process runs."""
+        assert self.process is None
+        for drive in self.drives:
+            drive.power_loss(*self.loss, self.streams.stream("disk"))

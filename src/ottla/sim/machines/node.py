@@ -1,0 +1,176 @@
+"""One broker under simulation: its machine, its drives, its lives.
+
+Zone: deterministic. Starts the real `Broker` on simulated seams, stops it cleanly, lets it die, and tells the history
+what each death may have cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from ottla.broker.broker import Broker
+from ottla.broker.safeguards import BrokerSafeguards
+from ottla.config.broker import BrokerConfig
+from ottla.seams import Failure, World
+from ottla.sim.disks.disk import SimDisk
+from ottla.sim.disks.drive import Drive
+from ottla.sim.disks.drive_faults import DriveFaults
+from ottla.sim.disks.durable_offsets import durable_offsets
+from ottla.sim.entropy import Streams
+from ottla.sim.history import History, Loss
+from ottla.sim.machines.machine import Death, Machine, Process
+from ottla.sim.machines.workers import SimWorkers
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.node_network import NodeNetwork
+from ottla.sim.world import MS, Timeline
+from ottla.types import Endpoint
+
+DRAIN_NS: Final = 100 * MS
+"""Between the closing of the doors and the stop of the broker."""
+LOOK_NS: Final = 20 * MS
+"""How often a starting broker is asked whether it has failed."""
+
+
+class SimNode:
+    """A broker that can be started, stopped and killed."""
+
+    def __init__(
+        self,
+        node: int,
+        timeline: Timeline,
+        streams: Streams,
+        network: Network,
+        history: History,
+        properties: Mapping[str, str],
+        safeguards: BrokerSafeguards,
+    ) -> None:
+        self.timeline = timeline
+        self.network = network
+        self.history = history
+        self.safeguards = safeguards
+        self.drives = [Drive(name) for name in properties["log.dirs"].split(",")]
+        sync_mean_ns = streams.stream("config").choice((2, 10, 50)) * MS
+        self.faults = [DriveFaults(sync_mean_ns=sync_mean_ns) for _ in self.drives]
+        self.machine = Machine(node, timeline, streams.scoped(f"node{node}"), self.drives)
+        self.machine.on_end.append(self._on_ended)
+        network.machines[node] = self.machine
+        # Drives of runs are as small as their faults want them: they are full to the last byte.
+        settings = {"ottla.log.dir.reserve.bytes": "0", **properties, "node.id": str(node)}
+        self.config, _ = BrokerConfig.from_properties(settings)
+        self.broker: Broker | None = None
+        self.recoveries = 0
+        """Starts after an unclean end that became ready."""
+        self.on_down: Callable[[Death], None] = lambda _death: None
+        self._topic_ids: dict[str, bytes] = {}
+        self._unclean = False
+        self.stopping = False
+        """It was told to stop, and has not ended yet."""
+
+    @property
+    def up(self) -> bool:
+        """Whether clients can connect."""
+        return self.machine.node in self.network.listening
+
+    # ---- start ----
+
+    def start(self) -> None:
+        """Boot a new process; the doors open when its broker listens to others, itself among them."""
+        if self.machine.process is not None:
+            return
+        for faults in self.faults:
+            faults.repair()
+        process = self.machine.boot()
+        shell = self.network.attach(process)
+        process.post(20 * MS, "start", self._start_process, process, shell, self._world(process, shell))
+
+    def _world(self, process: Process, shell: NodeNetwork) -> World:
+        disks = [SimDisk(drive, faults, process) for drive, faults in zip(self.drives, self.faults, strict=True)]
+        return World(process.clock, process.entropy, disks, shell, SimWorkers(process))
+
+    def _start_process(self, process: Process, shell: NodeNetwork, world: World) -> None:
+        self.broker = broker = Broker(self.config, world, self.safeguards)
+        process.inputs = broker
+        broker.on_listening = lambda: self.timeline.after(0, "listening", self._listening, process, shell)
+        broker.on_ready = lambda: self.timeline.after(0, "ready", self._ready, process)
+        self.timeline.after(LOOK_NS, "has it failed", self._check_start, process, broker)
+        broker.start([Endpoint("PLAINTEXT", f"node{self.machine.node}", 9092)])
+        self._on_started(shell)
+
+    def _on_started(self, shell: NodeNetwork) -> None:
+        """The broker was told to start. One that is alone has no visitors before it is ready."""
+
+    def _check_start(self, process: Process, broker: Broker) -> None:
+        """A broker that cannot start says so, and its process ends."""
+        if not process.alive or process.serving:
+            return
+        if broker.failed is None:
+            self.timeline.after(LOOK_NS, "has it failed", self._check_start, process, broker)
+            return
+        self.timeline.trace_fact(f"node {self.machine.node} cannot start: {broker.failed}")
+        self.machine.end(Death.KILL)
+
+    def _listening(self, process: Process, shell: NodeNetwork) -> None:
+        if process.alive:
+            self.network.listen(shell)
+
+    def _ready(self, process: Process) -> None:
+        if process.alive:
+            process.serving = True
+            self.timeline.trace_fact(f"node {self.machine.node} ready, life {process.life}")
+            self.recoveries += self._unclean
+            self._unclean = False
+
+    # ---- ends ----
+
+    def stop(self) -> None:
+        """Clean shutdown, as SIGTERM asks for it."""
+        process, broker = self.machine.process, self.broker
+        if process is None or broker is None or not broker.ready or self.stopping:
+            return
+        self.stopping = True
+        shell = self.network.listening.pop(self.machine.node, None)
+        if isinstance(shell, NodeNetwork):
+            shell.draining = True
+        process.post(DRAIN_NS, "stop", broker.stop, lambda outcome: self._on_stopped(process, outcome))
+
+    def _on_stopped(self, process: Process, outcome: object) -> None:
+        """The broker says that it is done; the process ends when the turn does."""
+        death = Death.KILL if isinstance(outcome, Failure) else Death.STOP
+        self.timeline.after(0, "exit", self._exit_process, process, death)
+
+    def _exit_process(self, process: Process, death: Death) -> None:
+        if process.alive:
+            self.machine.end(death)
+
+    def kill(self, death: Death) -> None:
+        """End the process now, between two turns."""
+        if self.machine.process is not None:
+            self.machine.end(death)
+
+    def unplug(self) -> None:
+        """Power loss while no process runs."""
+        if self.machine.process is None:
+            self._note_loss(self.machine.lives)
+            self.machine.power_loss()
+
+    def _on_ended(self, process: Process, death: Death) -> None:
+        if self.broker is not None and process.serving:
+            self._topic_ids = {topic.name: topic.topic_id for topic in self.broker.cluster.image.topics.values()}
+        self.broker = None
+        self.stopping = False
+        self._unclean = self._unclean or death is not Death.STOP
+        self.network.process_gone(process, silent=death is Death.POWER_LOSS)
+        if death is Death.POWER_LOSS or any(self._has_lost(drive) for drive in self.drives):
+            self._note_loss(process.life)
+        self.on_down(death)
+
+    @staticmethod
+    def _has_lost(drive: Drive) -> bool:
+        return any(inode.lost for _, inode in drive.walk())
+
+    def _note_loss(self, life: int) -> None:
+        found: dict[str, int] = {}
+        for drive in self.drives:
+            found.update(durable_offsets(drive, self._topic_ids))
+        self.history.losses.append(Loss(life, self.timeline.now_ns, found))

@@ -1,0 +1,310 @@
+"""The seam `MetadataStore` for one simulated process: a client of the ensemble, with its session.
+
+Zone: deterministic. Connection loss, expiry, watches and answers arrive as turns, in one order. What was on its way
+when the connection broke is UNKNOWN; what waits meanwhile is sent when there is a connection again. A client that has
+heard nothing for half of its session's time looks for another server (SUSPENDED); after the whole time it gives the
+session up by itself (EXPIRED) and asks for a new one, while the old one may still stand at the store.
+
+    ensemble = Ensemble(timeline, network, streams.stream("store"))
+    store = SimStore(process, ensemble)     # process.inputs gets on_session and on_node
+    store.open()
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ottla.seams import Done, Failure, Kind, Node, Op, Session
+from ottla.sim.machines.ensemble import (
+    Answer,
+    Bye,
+    Changed,
+    Children,
+    Ensemble,
+    Get,
+    Hello,
+    Letter,
+    Message,
+    Multi,
+    Ping,
+    Request,
+    Results,
+    Welcome,
+)
+from ottla.sim.networks.network import Connection
+from ottla.sim.world import MS, SECOND
+
+if TYPE_CHECKING:
+    from ottla.sim.machines.machine import Process
+
+SESSION_TIMEOUT_NS: Final = 2 * SECOND
+REFUSED_NS: Final = MS
+"""How soon a call is refused that has no session to belong to."""
+
+
+class _Asked:
+    """A request, waiting or on its way."""
+
+    __slots__ = ("done", "request")
+
+    def __init__(self, request: Request, done: Callable[[Any], None]) -> None:
+        self.request = request
+        self.done = done
+
+    def failure(self, kind: Kind) -> Failure:
+        """Reading changes nothing: a read whose answer is lost has not happened."""
+        lost = kind is Kind.UNKNOWN and not isinstance(self.request, Multi)
+        return Failure(Kind.NOT_DONE if lost else kind, "the connection to the metadata store is lost")
+
+
+class _Waiting:
+    """A submit behind another one of its lane."""
+
+    __slots__ = ("done", "ops")
+
+    def __init__(self, ops: tuple[Op, ...], done: Done[Results]) -> None:
+        self.ops = ops
+        self.done = done
+
+
+class SimStore:
+    """One client of the ensemble. Implements `ottla.seams.MetadataStore`."""
+
+    def __init__(self, process: Process, ensemble: Ensemble, timeout_ns: int = SESSION_TIMEOUT_NS) -> None:
+        self._process = process
+        self._timeline = process.timeline
+        self._network = ensemble.network
+        self._servers = [server.node for server in ensemble.servers]
+        self._timeout_ns = timeout_ns
+        self._random = process.entropy.stream("store client")
+        self._host = f"node{process.machine.node}"
+        self._connection: Connection | None = None
+        self._session = 0
+        self._given_up = False
+        """EXPIRED was told, and no OPEN since."""
+        self._welcome = False
+        """The present connection speaks for the session."""
+        self._heard_ns = self._tried_ns = self._timeline.now_ns
+        self._zxid = 0
+        self._numbers = 0
+        self._closed = False
+        self._flying: deque[_Asked] = deque()
+        self._held: deque[_Asked] = deque()
+        self._lanes: dict[str, deque[_Waiting]] = {}
+
+    @property
+    def session_id(self) -> int:
+        """The present session; 0: none."""
+        return self._session
+
+    # ---- MetadataStore ----
+
+    def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
+        """Apply all ops or none, after what came before on the lane."""
+        waiting = _Waiting(tuple(ops), done)
+        queue = self._lanes.get(lane)
+        if queue is not None:
+            queue.append(waiting)
+        else:
+            self._lanes[lane] = deque()
+            self._begin_submit(lane, waiting)
+
+    def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
+        """The node as the server that we are connected to has it."""
+        self._send_request(Get(self._number(), path, watch), done)
+
+    def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+        """The children's names as that server has them."""
+        self._send_request(Children(self._number(), path, watch), done)
+
+    # ---- the shell's side ----
+
+    def open(self) -> None:
+        """Begin: look for a server; `on_session` follows."""
+        self._heard_ns = self._timeline.now_ns
+        self._process.on_resume = self._stood_still
+        self._connect()
+        self._tick()
+
+    def _stood_still(self) -> None:
+        """After a pause: what comes of it is known before anything that has waited is handled."""
+        inputs = self._process.inputs
+        if inputs is not None and self._session and self._timeline.now_ns - self._heard_ns > self._timeout_ns:
+            inputs.on_standstill()
+        self._check_session()
+
+    def close(self) -> None:
+        """End the session, as a process does that stops: the store hears of it if it can be reached now."""
+        self._closed = True
+        if self._connection is not None and self._welcome:
+            self._send_message(Bye())
+
+    # ---- requests ----
+
+    def _number(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _begin_submit(self, lane: str, waiting: _Waiting) -> None:
+        self._send_request(
+            Multi(self._number(), waiting.ops), lambda outcome: self._on_finished(lane, waiting.done, outcome)
+        )
+
+    def _on_finished(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
+        """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""
+        queue = self._lanes[lane]
+        if isinstance(outcome, Failure):
+            del self._lanes[lane]
+            for waiting in queue:
+                self._complete(
+                    waiting.done, Failure(Kind.NOT_DONE, f"an earlier change on this lane failed: {outcome}")
+                )
+        elif queue:
+            self._begin_submit(lane, queue.popleft())
+        else:
+            del self._lanes[lane]
+        done(outcome)
+
+    def _send_request(self, request: Request, done: Callable[[Any], None]) -> None:
+        asked = _Asked(request, done)
+        if self._given_up:
+            self._process.post(REFUSED_NS, "store", self._process.complete, done, asked.failure(Kind.EXPIRED))
+        elif self._welcome:
+            self._fly(asked)
+        else:
+            self._held.append(asked)
+
+    def _fly(self, asked: _Asked) -> None:
+        self._flying.append(asked)
+        self._send_message(asked.request)
+
+    def _send_message(self, message: Message) -> None:
+        assert self._connection is not None
+        self._network.send(self._connection, Letter(message))
+
+    def _complete(self, done: Callable[[Any], None], outcome: object) -> None:
+        self._process.post(0, "store", self._process.complete, done, outcome)
+
+    # ---- the connection ----
+
+    def _connect(self) -> None:
+        if self._closed or not self._process.alive or self._connection is not None:
+            return
+        self._tried_ns = self._timeline.now_ns
+        node = self._random.choice(self._servers)
+        connection = self._network.connect(
+            self._host,
+            node,
+            self._stands,
+            lambda frame: self._process.post(0, "store", self._received, connection, frame),
+            lambda: self._process.post(0, "store", self._on_lost, connection),
+        )
+        self._connection = connection
+
+    def _stands(self, connection: Connection) -> None:
+        if self._process.alive:
+            self._process.post(0, "store", self._on_opened, connection)
+        else:
+            self._network.close(connection)
+
+    def _on_opened(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self._send_message(Hello(self._session, self._timeout_ns, self._zxid))
+
+    def _on_lost(self, connection: Connection) -> None:
+        if connection is self._connection:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        """No connection any more: what was on its way may have happened. Look for another server."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._network.close(connection)
+        if self._welcome:
+            self._welcome = False
+            self._notify(Session.SUSPENDED)
+        self._fail_lane(self._flying, Kind.UNKNOWN)
+        self._timeline.after(self._random.between(20, 300) * MS, "store client", self._reconnect)
+
+    def _reconnect(self) -> None:
+        self._process.post(0, "store", self._connect)
+
+    def _fail_lane(self, queue: deque[_Asked], kind: Kind) -> None:
+        while queue:
+            asked = queue.popleft()
+            self._complete(asked.done, asked.failure(kind))
+
+    def _notify(self, state: Session) -> None:
+        """A turn of its own, after what was told before."""
+        session = self._session
+        self._timeline.trace_fact(f"{self._host} session {session} {state.name}")
+
+        def tell() -> None:
+            assert self._process.inputs is not None
+            self._process.inputs.on_session(state, session)
+
+        self._process.post(0, "on_session", tell)
+
+    # ---- what arrives ----
+
+    def _received(self, connection: Connection, frame: bytes) -> None:
+        if connection is not self._connection:
+            return
+        assert isinstance(frame, Letter)
+        self._heard_ns = self._timeline.now_ns
+        message = frame.message
+        if isinstance(message, Answer):
+            self._on_response(message)
+        elif isinstance(message, Changed):
+            self._zxid = max(self._zxid, message.zxid)
+            assert self._process.inputs is not None
+            self._process.inputs.on_node(message.path)
+        elif isinstance(message, Welcome):
+            self._welcomed(message.session)
+
+    def _on_response(self, answer: Answer) -> None:
+        self._zxid = max(self._zxid, answer.zxid)
+        asked = self._flying.popleft()
+        assert asked.request.number == answer.number, "answers come in the order of the requests"
+        self._process.complete(asked.done, answer.value)
+
+    def _welcomed(self, session: int) -> None:
+        if session == 0:
+            self._expire()
+            self._send_message(Hello(0, self._timeout_ns, self._zxid))
+            return
+        self._session, self._welcome, self._given_up = session, True, False
+        self._notify(Session.OPEN)
+        held, self._held = self._held, deque()
+        for asked in held:
+            self._fly(asked)
+
+    def _expire(self) -> None:
+        """The session is over, or taken to be: nothing that was asked in it will be answered."""
+        self._given_up = True
+        self._notify(Session.EXPIRED)
+        self._session = 0
+        self._fail_lane(self._flying, Kind.UNKNOWN)
+        self._fail_lane(self._held, Kind.EXPIRED)
+
+    # ---- time ----
+
+    def _tick(self) -> None:
+        """Six times per session time: a sign of life, and a look at how long nothing was heard."""
+        if not self._process.alive or self._closed:
+            return
+        self._process.post(0, "store", self._check_session)
+        self._timeline.after(self._timeout_ns // 6, "store tick", self._tick)
+
+    def _check_session(self) -> None:
+        now = self._timeline.now_ns
+        silence = now - (self._heard_ns if self._welcome else self._tried_ns)
+        if self._connection is not None and silence > self._timeout_ns // 2:
+            self._disconnect()
+        if self._session and now - self._heard_ns > self._timeout_ns:
+            self._disconnect()  # a Welcome that is still on its way would bring the session back
+            self._expire()
+        if self._welcome:
+            self._send_message(Ping())

@@ -1,0 +1,52 @@
+"""The seam `Workers`: jobs run at once and report later.
+
+Zone: deterministic. A job is pure, so when it is computed cannot be seen; only when its result arrives can.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from typing import TYPE_CHECKING, Final
+
+from ottla.seams import Done, Failure, Kind
+from ottla.sim.world import MS
+
+if TYPE_CHECKING:
+    from ottla.sim.machines.machine import Process
+
+SLOWEST_NS: Final = 50 * MS
+
+
+class SimWorkers:
+    """Runs `package.module:function` in the simulator's own process."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._random = process.entropy.stream("workers")
+
+    def run(self, job: str, arguments: tuple[object, ...], done: Done[object], owner: object = None) -> None:
+        """Run the job; its result or a Failure comes back as a turn. What it raises otherwise is a Failure IO."""
+        del owner  # a job takes no time here, so none waits for another
+        result = _run(job, arguments)
+        delay = self._random.between(MS, SLOWEST_NS)
+        self._process.post_done(delay, "worker", done, lambda: result)
+
+
+def _run(job: str, arguments: tuple[object, ...]) -> object:
+    module, _, function = job.partition(":")
+    try:
+        return _through_a_pipe(getattr(importlib.import_module(module), function)(*_copies(arguments)))
+    except Failure as failure:
+        return failure
+    except Exception as error:  # noqa: BLE001  a job that dies takes its worker with it, never the broker
+        return Failure(Kind.IO, f"{job}: {error!r}")
+
+
+def _copies(arguments: tuple[object, ...]) -> list[object]:
+    return [_through_a_pipe(argument) for argument in arguments]
+
+
+def _through_a_pipe(value: object) -> object:
+    """A copy, as the real workers' pipe makes one; also proves that the value can be pickled."""
+    return pickle.loads(pickle.dumps(value))  # noqa: S301  it never left this process

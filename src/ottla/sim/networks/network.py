@@ -1,0 +1,291 @@
+"""The simulated network: connections between clients and brokers, and what goes wrong on them.
+
+Zone: deterministic. A connection behaves as TCP shows itself: frames arrive in order or not at all. Loss is a late
+retransmission, or in the end a broken connection; duplicates come from clients that send again over a new connection
+while the old one still delivers; between connections nothing is ordered. `node_network.py` is the broker's side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from ottla.sim.entropy import Stream
+from ottla.sim.machines.machine import Machine, Process
+from ottla.sim.networks.node_network import NodeNetwork
+from ottla.sim.world import MS, SECOND, US, Timeline
+
+FOREVER: Final = 1 << 62
+CONNECT_TIMEOUT_NS: Final = 2 * SECOND
+RETRANSMIT_NS: Final = 200 * MS
+"""TCP's smallest retransmission time-out on Linux."""
+
+
+@dataclass(slots=True)
+class Weather:
+    """What the network is like just now; the nemesis changes it."""
+
+    latency_mean_ns: int = 300 * US
+    loss: float = 0.0
+    """Chance that a frame needs a retransmission."""
+    garble: float = 0.0
+    """Chance that one bit of a Produce request's batch flips without TCP's checksum noticing."""
+    slow_until_ns: int = 0
+    """Until then a link moves 64 KiB per second."""
+
+
+class End(Protocol):
+    """A connection at the side that accepted it."""
+
+    stalled_until_ns: int
+    """Its client reads nothing until then."""
+
+    def receive(self, frame: bytes) -> None:
+        """A request arrived."""
+        ...
+
+    def peer_gone(self) -> None:
+        """The end of the connection arrived."""
+        ...
+
+
+class Acceptor(Protocol):
+    """Whoever listens at a node: the shell of a broker, or a server of the metadata store."""
+
+    @property
+    def life(self) -> int:
+        """Grows with each restart."""
+        ...
+
+    def accept(self, connection: Connection) -> End:
+        """A client connects."""
+        ...
+
+
+class Path:
+    """The way between one host and one node, in both directions."""
+
+    __slots__ = ("inward_cut_ns", "outward_cut_ns")
+
+    def __init__(self) -> None:
+        self.inward_cut_ns = 0
+        """Nothing reaches the node before that time."""
+        self.outward_cut_ns = 0
+        """Nothing leaves the node before that time."""
+
+
+class Connection:
+    """One TCP connection, from the client's side."""
+
+    __slots__ = (
+        "_inward_ns",
+        "_outward_ns",
+        "closed",
+        "host",
+        "life",
+        "node",
+        "number",
+        "on_close",
+        "on_frame",
+        "server",
+    )
+    server: End
+
+    def __init__(
+        self,
+        number: int,
+        host: str,
+        node: int,
+        on_frame: Callable[[bytes], None],
+        on_close: Callable[[], None],
+    ) -> None:
+        self.number = number
+        self.host = host
+        self.node = node
+        self.life = 0
+        """Which life of the node answers on it."""
+        self.on_frame = on_frame
+        self.on_close = on_close
+        self.closed = False
+        self._inward_ns = 0
+        self._outward_ns = 0
+
+    def stall(self, until_ns: int) -> None:
+        """Nothing that the client sends from now on arrives before that time; other connections are not held up."""
+        self._inward_ns = max(self._inward_ns, until_ns)
+
+    def arrival(self, inward: bool, wanted_ns: int) -> int:
+        """When a frame arrives that would like to arrive at `wanted_ns`: after all earlier ones."""
+        if inward:
+            self._inward_ns = max(self._inward_ns + 1, wanted_ns)
+            return self._inward_ns
+        self._outward_ns = max(self._outward_ns + 1, wanted_ns)
+        return self._outward_ns
+
+
+class Network:
+    """All links between all hosts and nodes."""
+
+    def __init__(self, timeline: Timeline, random: Stream) -> None:
+        self.timeline = timeline
+        self.random = random
+        self.weather = Weather()
+        self.fired: Callable[[str], None] = lambda _kind: None
+        self.machines: dict[int, Machine] = {}
+        self.listening: dict[int, Acceptor] = {}
+        """Who accepts connections, by node."""
+        self.connections: dict[int, Connection] = {}
+        """Open ones, by number."""
+        self.check_generation = True
+        """Safeguard `region_generation`: refuse regions of files that were cut since."""
+        self._paths: dict[tuple[str, int], Path] = {}
+        self._numbers = 0
+
+    def path(self, host: str, node: int) -> Path:
+        """The way between a host and a node."""
+        return self._paths.setdefault((host, node), Path())
+
+    def heal(self) -> None:
+        """Nothing is cut, lost or slow any more."""
+        self.weather = Weather()
+        self._paths.clear()
+        for connection in self.connections.values():
+            connection.server.stalled_until_ns = 0
+
+    # ---- nodes ----
+
+    def attach(self, process: Process) -> NodeNetwork:
+        """The seam `Network` for one process."""
+        return NodeNetwork(process, self)
+
+    def listen(self, shell: NodeNetwork) -> None:
+        """The process is ready to accept."""
+        self.listening[shell.process.machine.node] = shell
+
+    def process_gone(self, process: Process, silent: bool) -> None:
+        """The process died: others see a reset soon, or (the machine lost power) hear nothing more."""
+        node = process.machine.node
+        self.listening.pop(node, None)
+        for connection in [c for c in self.connections.values() if c.node == node and c.life == process.life]:
+            del self.connections[connection.number]
+            self._tell_client(connection, self._notice(silent))
+        for connection in [c for c in self.connections.values() if c.host == f"node{node}"]:
+            del self.connections[connection.number]
+            connection.closed = True
+            self.timeline.after(self._notice(silent), "closed by client", connection.server.peer_gone)
+
+    def _notice(self, silent: bool) -> int:
+        return self.random.between(MS, 5 * SECOND) if silent else self.latency()
+
+    # ---- connections ----
+
+    def connect(
+        self,
+        host: str,
+        node: int,
+        on_open: Callable[[Connection], None],
+        on_frame: Callable[[bytes], None],
+        on_close: Callable[[], None],
+    ) -> Connection:
+        """Open a connection: `on_open` when it stands; `on_close` when it cannot be, or is no more. Never inside."""
+        self._numbers += 1
+        connection = Connection(self._numbers, host, node, on_frame, on_close)
+        self.timeline.after(2 * self.latency(), "connect", self._establish, connection, on_open)
+        return connection
+
+    def _establish(self, connection: Connection, on_open: Callable[[Connection], None]) -> None:
+        path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+        shell = self.listening.get(connection.node)
+        if connection.closed:
+            return
+        if path.inward_cut_ns > now or path.outward_cut_ns > now:
+            self._tell_client(connection, CONNECT_TIMEOUT_NS)
+        elif shell is None:
+            self._tell_client(connection, 0)
+        else:
+            connection.life = shell.life
+            connection.server = shell.accept(connection)
+            self.connections[connection.number] = connection
+            on_open(connection)
+
+    def send(self, connection: Connection, frame: bytes) -> None:
+        """The client sends a request (without its length prefix)."""
+        if connection.closed or connection.number not in self.connections:
+            return
+        self.timeline.trace_fact(f"c{connection.number} >", frame)
+        arrival = self._arrival(connection, True, len(frame))
+        if arrival < FOREVER:
+            self.timeline.schedule_at(arrival, "frame in", connection.server.receive, self._garbled(frame))
+
+    def deliver_connection(self, connection: Connection, frame: bytes) -> None:
+        """The shell of a node sends a reply (without its length prefix)."""
+        self.timeline.trace_fact(f"c{connection.number} <", frame)
+        arrival = self._arrival(connection, False, len(frame))
+        if arrival < FOREVER:
+            self.timeline.schedule_at(arrival, "frame out", self._frame_out, connection, frame)
+
+    def _frame_out(self, connection: Connection, frame: bytes) -> None:
+        if not connection.closed:
+            connection.on_frame(frame)
+
+    def _arrival(self, connection: Connection, inward: bool, size: int) -> int:
+        path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+        cut = path.inward_cut_ns if inward else path.outward_cut_ns
+        start = now
+        if cut > now:
+            start = cut + self.random.between(0, 2 * RETRANSMIT_NS)
+        if self.random.chance(self.weather.loss):
+            start += RETRANSMIT_NS << self.random.below(3)
+        if self.weather.slow_until_ns > now:
+            start += size * (SECOND // 65536)
+        return connection.arrival(inward, start + self.latency())
+
+    def latency(self) -> int:
+        """How long one frame travels."""
+        return 20 * US + int(self.random.exponential(self.weather.latency_mean_ns))
+
+    def _garbled(self, frame: bytes) -> bytes:
+        """Flip a bit in the last bytes of a Produce request, which are inside its last batch."""
+        if not self.random.chance(self.weather.garble) or len(frame) < 200 or frame[:2] != b"\0\0":
+            return frame
+        self.fired("bit flip on the wire")
+        changed = bytearray(frame)
+        at = len(frame) - 16 - self.random.below(40)
+        changed[at] ^= 1 << self.random.below(8)
+        return bytes(changed)
+
+    # ---- endings ----
+
+    def close(self, connection: Connection) -> None:
+        """The client closes: what it sent before still arrives."""
+        if connection.closed:
+            return
+        connection.closed = True
+        if self.connections.pop(connection.number, None) is not None:
+            self._tell_server(connection)
+
+    def cut_off(self, connection: Connection) -> None:
+        """The connection breaks under both ends; requests on their way may still arrive, before the end is noticed."""
+        if self.connections.pop(connection.number, None) is None:
+            return
+        self._tell_client(connection, self.latency())
+        self._tell_server(connection)
+
+    def refuse_connection(self, connection: Connection) -> None:
+        """The node closes: replies that it sent before still arrive."""
+        if self.connections.pop(connection.number, None) is not None:
+            arrival = connection.arrival(False, self.timeline.now_ns + self.latency())
+            self.timeline.schedule_at(arrival, "closed by node", self._on_closed, connection)
+
+    def _tell_server(self, connection: Connection) -> None:
+        arrival = self._arrival(connection, True, 0)
+        self.timeline.schedule_at(min(arrival, FOREVER), "closed by client", connection.server.peer_gone)
+
+    def _tell_client(self, connection: Connection, delay_ns: int) -> None:
+        self.timeline.after(delay_ns, "connection lost", self._on_closed, connection)
+
+    def _on_closed(self, connection: Connection) -> None:
+        if not connection.closed:
+            connection.closed = True
+            connection.on_close()

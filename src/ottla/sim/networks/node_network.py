@@ -1,0 +1,243 @@
+"""The seam `Network` for one simulated process: ordered slots, gates, regions resolved when they are sent.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from ottla.seams import Done, Gate, Part, Peer, Region, Slot
+from ottla.sim.disks.file import POISON, SimFile
+from ottla.sim.networks.inter_broker_calls import Calls
+from ottla.sim.world import US
+
+if TYPE_CHECKING:
+    from ottla.sim.machines.machine import Process
+    from ottla.sim.networks.network import Connection, Network
+
+SEND_NS: Final = 30 * US
+"""From `reply` to the system call that sends it, on an idle connection."""
+
+
+class SimPeer:
+    """The other end of a connection, as a broker knows it."""
+
+    __slots__ = ("end", "host", "listener", "principal")
+
+    def __init__(self, end: ServerEnd, host: str) -> None:
+        self.end = end
+        self.listener = "" if host == f"node{end.shell.process.machine.node}" else "PLAINTEXT"
+        """None for a node's call to itself."""
+        self.principal = "User:ANONYMOUS"
+        self.host = host
+
+
+class SimSlot:
+    """One ordered answer."""
+
+    __slots__ = ("frame", "held", "parts", "peer")
+
+    def __init__(self, peer: SimPeer, frame: bytearray) -> None:
+        self.peer = peer
+        self.frame = frame
+        self.held = False
+        self.parts: Sequence[Part] | None = None
+
+
+class ServerEnd:
+    """A connection at the node: requests in, replies out, both in order."""
+
+    def __init__(self, shell: NodeNetwork, connection: Connection) -> None:
+        self.shell = shell
+        self.connection = connection
+        self.peer = SimPeer(self, connection.host)
+        self.open = True
+        self.muted_until_ns = 0
+        self.stalled_until_ns = 0
+        """The reader's window is closed until then: replies wait, their regions unresolved."""
+        self._inbox: deque[bytes] = deque()
+        self._slots: deque[SimSlot] = deque()
+        self._gate: SimSlot | None = None
+        self._reading = False
+        self._sending = False
+
+    # ---- requests ----
+
+    def receive(self, frame: bytes) -> None:
+        """A request arrived at the node."""
+        if self.open and self.shell.process.alive:
+            self._inbox.append(frame)
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        if self._inbox and self._gate is None and not self._reading and self.open and not self.shell.draining:
+            self._reading = True
+            delay = max(0, self.muted_until_ns - self.shell.process.timeline.now_ns)
+            self.shell.process.post(delay, "on_frame", self._read)
+
+    def _read(self) -> None:
+        self._reading = False
+        if not self.open or not self._inbox or self._gate is not None or self.shell.draining:
+            return
+        inputs = self.shell.process.inputs
+        assert inputs is not None
+        slot = SimSlot(self.peer, bytearray(self._inbox.popleft()))
+        self._slots.append(slot)
+        self._gate = slot
+        defects = self.shell.process.machine.defects
+        frame = memoryview(slot.frame)
+        gate = inputs.on_frame(slot, frame) if defects is None else defects.run(lambda: inputs.on_frame(slot, frame))
+        if gate is Gate.NEXT and self._gate is slot:
+            self._gate = None
+        if not slot.held:
+            slot.frame[:] = bytes([POISON]) * len(slot.frame)
+        self._read_soon()
+
+    def open_gate(self, slot: SimSlot) -> None:
+        """The next request may be read, if this slot held it up."""
+        if self._gate is slot:
+            self._gate = None
+            self._read_soon()
+
+    # ---- replies ----
+
+    def answer(self, slot: SimSlot, parts: Sequence[Part]) -> None:
+        """The parts of a slot are known."""
+        assert slot.parts is None, "a slot was answered twice"
+        slot.parts = parts
+        self.open_gate(slot)
+        self._send_soon()
+
+    def _send_soon(self) -> None:
+        if self._slots and self._slots[0].parts is not None and not self._sending and self.open:
+            self._sending = True
+            timeline = self.shell.process.timeline
+            delay = max(SEND_NS, self.stalled_until_ns - timeline.now_ns)
+            self.shell.process.post_thread(delay, "send", self._send)
+
+    def _send(self) -> None:
+        self._sending = False
+        if not self.open:
+            return
+        if self.stalled_until_ns > self.shell.process.timeline.now_ns:
+            self._send_soon()
+            return
+        slot = self._slots.popleft()
+        assert slot.parts is not None
+        if slot.parts:
+            frame = self._resolved(slot.parts)
+            if frame is None:
+                self.shell.process.timeline.trace_fact(f"c{self.connection.number} region refused")
+                self.drop()
+                return
+            self.shell.network.deliver_connection(self.connection, frame)
+        self._send_soon()
+
+    def _resolved(self, parts: Sequence[Part]) -> bytes | None:
+        """The bytes to send now; None when a region's file was cut, or is shorter, or cannot be read."""
+        resolved = [self._bytes_of(part) for part in parts]
+        if any(part is None for part in resolved):
+            return None
+        return b"".join(part for part in resolved if part is not None)
+
+    def _bytes_of(self, part: Part) -> bytes | bytearray | memoryview | None:
+        if not isinstance(part, Region):
+            return part
+        file = part.file
+        assert isinstance(file, SimFile), "a region of another shell"
+        if self.shell.network.check_generation and file.generation != part.generation:
+            return None
+        if file.disk.faults.broken:
+            return None
+        found = file.inode.data[part.pos : part.pos + part.size]
+        return found if len(found) == part.size else None
+
+    # ---- endings ----
+
+    def drop(self) -> None:
+        """The node closes the connection; `on_gone` follows as a turn of its own."""
+        if self.open:
+            self._drop_slots()
+            self.shell.network.refuse_connection(self.connection)
+
+    def peer_gone(self) -> None:
+        """The end of the connection arrived at the node."""
+        if self.open and self.shell.process.alive:
+            self._drop_slots()
+
+    def _drop_slots(self) -> None:
+        self.open = False
+        self._inbox.clear()
+        self.shell.process.post(0, "on_gone", self._on_gone)
+
+    def _on_gone(self) -> None:
+        inputs = self.shell.process.inputs
+        assert inputs is not None
+        inputs.on_gone(self.peer)
+
+
+class NodeNetwork:
+    """The network as one process sees it."""
+
+    def __init__(self, process: Process, network: Network) -> None:
+        self.process = process
+        self.network = network
+        self.draining = False
+        """The doors are closed: no more requests are read, those that were read are answered."""
+        self._calls: dict[tuple[int, str], Calls] = {}
+
+    @property
+    def life(self) -> int:
+        """Which life of the machine it serves."""
+        return self.process.life
+
+    def accept(self, connection: Connection) -> ServerEnd:
+        """A client connects."""
+        return ServerEnd(self, connection)
+
+    def reply(self, slot: Slot, parts: Sequence[Part]) -> None:
+        """Answer; leaves in request order."""
+        assert isinstance(slot, SimSlot)
+        slot.peer.end.answer(slot, parts)
+
+    def release(self, slot: Slot) -> None:
+        """Open the gate that this slot closed, before its reply."""
+        assert isinstance(slot, SimSlot)
+        slot.peer.end.open_gate(slot)
+
+    def hold(self, slot: Slot, frame: memoryview) -> memoryview:
+        """Own the frame beyond `on_frame`."""
+        assert isinstance(slot, SimSlot)
+        slot.held = True
+        return frame
+
+    def mute(self, peer: Peer, until_ns: int) -> None:
+        """Read nothing from this peer before that time of the process's clock."""
+        assert isinstance(peer, SimPeer)
+        mono_ns = self.process.clock.now().mono_ns
+        peer.end.muted_until_ns = self.process.timeline.now_ns + max(0, until_ns - mono_ns)
+
+    def close(self, peer: Peer, why: str) -> None:
+        """Drop the connection."""
+        assert isinstance(peer, SimPeer)
+        self.process.timeline.trace_fact(f"c{peer.end.connection.number} closed by node: {why}")
+        peer.end.drop()
+
+    def call(self, node: int, frame: bytes, deadline_ns: int, done: Done[memoryview], lane: str = "") -> None:
+        """Send a request to another node, or to this one; in order per node and lane."""
+        calls = self._calls.get((node, lane))
+        if calls is None:
+            calls = self._calls[node, lane] = Calls(self.process, self.network, node)
+        calls.submit(frame, deadline_ns, done)
+
+    def stall_queue(self, lane: str, until_ns: int) -> None:
+        """What goes to other nodes in this lane from now on arrives no earlier than that; the nemesis asks for it."""
+        for (node, name), calls in self._calls.items():
+            if name == lane and node != self.process.machine.node:
+                calls.stall(until_ns)
+
+    def locate(self, node: int, host: str, port: int) -> None:
+        """Nodes are found by their number here."""

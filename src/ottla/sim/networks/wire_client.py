@@ -1,0 +1,161 @@
+"""A Kafka client on the simulated network: requests pipelined over one connection, reconnecting when it breaks.
+
+Zone: deterministic. Speaks the wire protocol itself (frames, headers, correlation ids); what is asked and why is the
+business of `producers.py`, `readers.py` and `admin.py`. Nothing of the broker is used.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.sim.networks.network import Connection, Network
+from ottla.sim.world import SECOND, Timeline
+from ottla.wire.codec import decode, encode_bytes
+from ottla.wire.errors import MalformedMessage
+from ottla.wire.header import encode_request_header, response_body_pos
+from ottla.wire.schema import Message
+
+Answered = Callable[["Message | None", int], None]
+"""The response (None: no answer will come) and who gave it: the life of the broker, in a cluster its number."""
+Route = tuple[str, int]
+"""A topic and a partition: whoever leads it has to answer."""
+CONTROLLER: Final[Route] = ("", -1)
+"""The controller has to answer."""
+
+
+class Client(Protocol):
+    """Whom the actors of a workload ask: one node, or the right one of several."""
+
+    @property
+    def timeline(self) -> Timeline:
+        """The time."""
+        ...
+
+    @property
+    def name(self) -> str:
+        """As it appears in the history, and as a host on the network."""
+        ...
+
+    def request(
+        self, message: Message, version: int, response: type[Message], then: Answered, route: Route | None = None
+    ) -> None:
+        """Send a request to whoever the route names, or to anybody; `then` is called once, never inside this call."""
+        ...
+
+    def stale(self) -> None:
+        """An answer shows that what is known of the cluster is not true any more."""
+        ...
+
+
+class Pending:
+    """A request without its answer."""
+
+    __slots__ = ("api_key", "correlation_id", "frame", "response", "sent", "then", "version")
+
+    def __init__(
+        self, api_key: int, version: int, correlation_id: int, frame: bytes, response: type[Message], then: Answered
+    ) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.frame = frame
+        self.response = response
+        self.then = then
+        self.sent = False
+
+
+class WireClient:
+    """One client with at most one connection to one node."""
+
+    def __init__(self, network: Network, name: str, node: int = 0, timeout_ns: int = 3 * SECOND) -> None:
+        self.network = network
+        self.timeline = network.timeline
+        self.name = name
+        self._node = node
+        self._timeout_ns = timeout_ns
+        self._connection: Connection | None = None
+        self._open = False
+        self._queue: deque[Pending] = deque()
+        self._correlation_id = 0
+        self.complain: Callable[[str], None] = lambda _what: None
+        """Told of every answer that breaks the protocol."""
+
+    @property
+    def connection_number(self) -> int:
+        """Number of the present connection; 0: none."""
+        return 0 if self._connection is None else self._connection.number
+
+    def request(
+        self,
+        message: Message,
+        version: int,
+        response: type[Message],
+        then: Answered,
+        route: Route | None = None,  # noqa: ARG002  the way of all clients
+    ) -> None:
+        """Send a request; `then` is called once, never inside this call. There is one node, whatever the route."""
+        self._correlation_id += 1
+        api_key = message.API_KEY
+        header = encode_request_header(api_key, version, self._correlation_id, self.name)
+        frame = header + encode_bytes(message, version)
+        pending = Pending(api_key, version, self._correlation_id, frame, response, then)
+        self._queue.append(pending)
+        if self._connection is None:
+            self._connection = self.network.connect(
+                self.name, self._node, self._on_opened, self._deliver_response, self._on_lost
+            )
+        elif self._open:
+            self._send_request(pending)
+        self.timeline.after(self._timeout_ns, "request timeout", self._expire_request, pending, self._connection)
+
+    def stale(self) -> None:
+        """There is one node only."""
+
+    def _on_opened(self, _connection: Connection) -> None:
+        self._open = True
+        for pending in self._queue:
+            self._send_request(pending)
+
+    def _send_request(self, pending: Pending) -> None:
+        assert self._connection is not None
+        pending.sent = True
+        self.network.send(self._connection, pending.frame)
+
+    def _deliver_response(self, frame: bytes) -> None:
+        assert self._connection is not None
+        response = self._decoded(memoryview(frame))
+        if isinstance(response, str):
+            self.complain(f"{self.name}: {response}")
+            self.network.close(self._connection)
+            self._on_lost()
+            return
+        self._queue.popleft().then(response, self._connection.life)
+
+    def _decoded(self, view: memoryview) -> Message | str:
+        """The response to the oldest request, or what is wrong with the frame."""
+        if not self._queue:
+            return "an answer that nobody asked for"
+        pending = self._queue[0]
+        if len(view) < 4 or int.from_bytes(view[:4], "big", signed=True) != pending.correlation_id:
+            return "an answer out of order"
+        try:
+            pos = response_body_pos(pending.api_key, pending.version, view)
+            response, end = decode(pending.response, pending.version, view, pos)
+        except MalformedMessage as error:
+            return f"an answer that cannot be read: {error}"
+        return response if end == len(view) else f"{len(view) - end} bytes after the answer"
+
+    def _on_lost(self) -> None:
+        life = 0 if self._connection is None else self._connection.life
+        self._connection, self._open = None, False
+        queue, self._queue = self._queue, deque()
+        for pending in queue:
+            pending.then(None, life)
+
+    def _expire_request(self, pending: Pending, connection: Connection) -> None:
+        """As clients do: a request without an answer in time costs the connection."""
+        if self._connection is connection and pending in self._queue:
+            self.network.close(connection)
+            self._on_lost()

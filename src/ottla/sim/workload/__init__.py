@@ -1,0 +1,4 @@
+"""The clients of a run: producers, readers, an administrator.
+
+Zone: deterministic.
+"""

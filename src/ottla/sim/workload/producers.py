@@ -1,0 +1,309 @@
+"""Producers of the workload: idempotent ones with up to five batches on their way, and plain ones.
+
+Zone: deterministic. Batches of one partition are sent in order; after any failure the producer waits until nothing of
+that partition is on its way and sends again from the oldest unacknowledged batch, with the same sequence numbers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ottla.errors import ErrorCode
+from ottla.record.batch import Record, encode_batch
+from ottla.sim.entropy import Stream
+from ottla.sim.history import History, Outcome, Refusal, Write
+from ottla.sim.networks.wire_client import Client
+from ottla.sim.workload.catalog import Catalog, Role, Topic
+from ottla.sim.world import MS, WALL_START_MS
+from ottla.wire.messages import (
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+    ProduceRequest,
+    ProduceResponse,
+)
+from ottla.wire.schema import Message
+
+IN_FLIGHT_MAX: Final = 5
+"""Batches that a broker remembers per producer and partition, hence how many may be unanswered."""
+RETRY_NS: Final = 100 * MS
+TIMEOUT_MS: Final = 2000
+TOPIC_ID_VERSION: Final = 13
+VERSIONS: Final = (3, 5, 7, 8, 9, 10, 11, 12, 13)
+
+SEQUENCE_LOST: Final = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.PRODUCER_FENCED,
+    }
+)
+FINAL: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_RECORD})
+UNCERTAIN: Final = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+    }
+)
+"""The batch may be written, although it was not acknowledged."""
+GONE: Final = frozenset({ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID})
+
+
+@dataclass(slots=True)
+class SimulatedBatch:
+    """A batch, from its making to its acknowledgement."""
+
+    write: Write
+    encoded: bytes
+    sends: int = 0
+    uncertain: bool = False
+    """An attempt was made that has no definite answer."""
+
+
+@dataclass(slots=True)
+class SimulatedLane:
+    """One partition, as a producer sees it."""
+
+    topic: Topic
+    partition: int
+    sequence: int = 0
+    queue: deque[SimulatedBatch] = field(default_factory=deque)
+    """Not acknowledged, in order of sequence."""
+    flying: int = 0
+    """How many of them, from the front, wait for an answer."""
+    unanswered: int = 0
+    """Requests without an answer, superseded ones included."""
+    recovering: bool = False
+    lives: dict[int, int] = field(default_factory=dict)
+    """Next sequence number after an acknowledged batch → the life that acknowledged it."""
+
+
+class Producer:
+    """Writes batches of a few records to random partitions of the topics of one role."""
+
+    def __init__(
+        self, client: Client, catalog: Catalog, role: Role, idempotent: bool, random: Stream, history: History
+    ) -> None:
+        self.client = client
+        self.catalog = catalog
+        self.role = role
+        self.idempotent = idempotent
+        self.random = random
+        self.history = history
+        self.acks = -1 if idempotent or random.chance(0.5) else 1
+        self.version = TOPIC_ID_VERSION if role is Role.CHURN else random.choice(VERSIONS)
+        self.codecs = (0, 0, random.below(5))
+        # The topic that is cut has to grow beyond the cut while a reply waits.
+        self.interval_ns = (100 if role is Role.CUT else random.between(150, 450)) * MS
+        self.working = True
+        """False: no new batches, only what is still unacknowledged."""
+        self.acknowledged = 0
+        """Records."""
+        self.on_acknowledged: Callable[[Write], None] = lambda _write: None
+        self._lanes: dict[tuple[bytes, int], SimulatedLane] = {}
+        self._producer_id = -1
+        self._epoch = -1
+        self._asking = False
+        self._count = 0
+
+    @property
+    def name(self) -> str:
+        """As it appears in values and in the history."""
+        return self.client.name
+
+    def start(self) -> None:
+        """Begin to write."""
+        self.client.timeline.after(self.random.below(self.interval_ns), "produce", self._tick)
+
+    def outstanding(self) -> list[str]:
+        """Logs with batches that still wait for their acknowledgement."""
+        return [lane.topic.log(lane.partition) for lane in self._lanes.values() if lane.queue]
+
+    # ---- making batches ----
+
+    def _tick(self) -> None:
+        wait = 1 + int(self.random.exponential(self.interval_ns))
+        self.client.timeline.after(wait, "produce", self._tick)
+        if not self.working:
+            return
+        if self.idempotent and self._producer_id < 0:
+            self._ask_for_id()
+            return
+        topics = self.catalog.of(self.role)
+        if topics:
+            topic = self.random.choice(topics)
+            lane = self._lane(topic, self.random.below(topic.partitions))
+            # A broker that knows nothing of a producer takes any first sequence number: until one is acknowledged,
+            # a refused batch must not be overtaken.
+            limit = IN_FLIGHT_MAX if self.idempotent and lane.lives else 1
+            if len(lane.queue) < limit:
+                lane.queue.append(self._batch(lane))
+                self._push(lane)
+
+    def _lane(self, topic: Topic, partition: int) -> SimulatedLane:
+        key = (topic.topic_id, partition)
+        lane = self._lanes.get(key)
+        if lane is None:
+            lane = self._lanes[key] = SimulatedLane(topic, partition)
+        return lane
+
+    def _batch(self, lane: SimulatedLane) -> SimulatedBatch:
+        values = [self._value(lane) for _ in range(1 + self.random.below(9))]
+        sequence = lane.sequence if self.idempotent else -1
+        if self.idempotent:
+            lane.sequence = (lane.sequence + len(values)) & 0x7FFFFFFF
+        write = Write(
+            self.name,
+            lane.topic.log(lane.partition),
+            values,
+            self.acks,
+            self._producer_id if self.idempotent else -1,
+            self._epoch if self.idempotent else -1,
+            sequence,
+            self.client.timeline.now_ns,
+        )
+        self.history.writes.append(write)
+        return SimulatedBatch(write, self._encode(write))
+
+    def _value(self, lane: SimulatedLane) -> bytes:
+        self._count += 1
+        head = f"{self.name} {self._count} {lane.topic.name} {lane.partition} ".encode()
+        size = self.random.between(0, 120) if self.random.chance(0.97) else self.random.between(2000, 9000)
+        return head + (b"%d." % self._count * (size // 4 + 1))[:size]
+
+    def _encode(self, write: Write) -> bytes:
+        stamp = WALL_START_MS + self.client.timeline.now_ns // MS
+        records = [Record(at, stamp, b"k%d" % at, value) for at, value in enumerate(write.values)]
+        return bytes(
+            encode_batch(
+                records,
+                codec=self.random.choice(self.codecs) if self.version >= 7 else 0,
+                producer_id=write.producer_id,
+                producer_epoch=write.epoch,
+                base_sequence=write.sequence,
+            )
+        )
+
+    # ---- sending ----
+
+    def _push(self, lane: SimulatedLane) -> None:
+        """Send whatever of the lane is not on its way."""
+        while not lane.recovering and lane.flying < len(lane.queue):
+            batch = lane.queue[lane.flying]
+            lane.flying += 1
+            lane.unanswered += 1
+            batch.sends += 1
+            self.client.request(
+                self._request(lane, batch),
+                self.version,
+                ProduceResponse,
+                lambda response, life, batch=batch: self._on_response(lane, batch, response, life),  # type: ignore[misc]
+                (lane.topic.name, lane.partition),
+            )
+
+    def _request(self, lane: SimulatedLane, batch: SimulatedBatch) -> ProduceRequest:
+        topic = ProduceRequest.TopicProduceData(
+            partition_data=[ProduceRequest.PartitionProduceData(index=lane.partition, records=batch.encoded)]
+        )
+        if self.version >= TOPIC_ID_VERSION:
+            topic.topic_id = lane.topic.topic_id
+        else:
+            topic.name = lane.topic.name
+        return ProduceRequest(acks=self.acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
+
+    def _on_response(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+        lane.unanswered -= 1
+        if lane.queue and any(other is batch for other in lane.queue):
+            self._judge(lane, batch, response, life)
+        if lane.recovering and lane.unanswered == 0:
+            self.client.timeline.after(RETRY_NS, "produce again", self._resume_sending, lane)
+        elif not lane.recovering:
+            self._push(lane)
+
+    def _judge(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+        if not isinstance(response, ProduceResponse):
+            batch.uncertain = True
+            self._recover(lane)
+            return
+        row = response.responses[0].partition_responses[0]
+        code = ErrorCode(row.error_code)
+        first = lane.queue[0] is batch
+        if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
+            self._acknowledge(lane, batch, row.base_offset if code is ErrorCode.NONE else -1, life)
+        elif code in SEQUENCE_LOST and first:
+            self._sequence_lost(lane, code, life)
+        elif code in FINAL or (code in GONE and lane.topic not in self.catalog.topics):
+            self._refused(lane, batch)
+        else:
+            batch.uncertain = batch.uncertain or code in UNCERTAIN
+            self.client.stale()
+            self._recover(lane)
+
+    def _acknowledge(self, lane: SimulatedLane, batch: SimulatedBatch, offset: int, life: int) -> None:
+        write = batch.write
+        write.outcome, write.offset, write.life, write.sends = Outcome.OK, offset, life, batch.sends
+        write.completed_ns = self.client.timeline.now_ns
+        lane.lives[write.sequence + len(write.values)] = life
+        self.acknowledged += len(write.values)
+        self.on_acknowledged(write)
+        self._remove_batch(lane, batch)
+
+    def _remove_batch(self, lane: SimulatedLane, batch: SimulatedBatch) -> None:
+        at = next(at for at, other in enumerate(lane.queue) if other is batch)
+        del lane.queue[at]
+        if at < lane.flying:
+            lane.flying -= 1
+
+    def _refused(self, lane: SimulatedLane, batch: SimulatedBatch) -> None:
+        """No retry can help. With sequence numbers, what follows in the lane cannot be written either."""
+        if not batch.uncertain:
+            batch.write.outcome = Outcome.FAIL
+        self._remove_batch(lane, batch)
+        if self.idempotent:
+            self._new_identity()
+
+    def _sequence_lost(self, lane: SimulatedLane, code: ErrorCode, life: int) -> None:
+        """The broker does not know our sequence any more: give up what is unacknowledged, start as somebody new."""
+        now = self.client.timeline.now_ns
+        log = lane.topic.log(lane.partition)
+        since_life = lane.lives.get(lane.queue[0].write.sequence, 0)
+        if since_life:
+            self.history.refusals.append(Refusal(self.name, log, life, now, code.name, since_life))
+        self._new_identity()
+
+    def _new_identity(self) -> None:
+        for lane in self._lanes.values():
+            lane.queue.clear()
+            lane.flying = 0
+            lane.sequence = 0
+            lane.lives.clear()
+            lane.recovering = lane.unanswered > 0
+        self._producer_id = -1
+
+    def _recover(self, lane: SimulatedLane) -> None:
+        lane.recovering = True
+
+    def _resume_sending(self, lane: SimulatedLane) -> None:
+        if lane.unanswered == 0:
+            lane.recovering = False
+            lane.flying = 0
+            self._push(lane)
+
+    # ---- identity ----
+
+    def _ask_for_id(self) -> None:
+        if self._asking:
+            return
+        self._asking = True
+        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+        self.client.request(request, self.random.below(5), InitProducerIdResponse, self._identified)
+
+    def _identified(self, response: Message | None, _life: int) -> None:
+        self._asking = False
+        if isinstance(response, InitProducerIdResponse) and response.error_code == 0:
+            self._producer_id, self._epoch = response.producer_id, response.producer_epoch

@@ -1,0 +1,157 @@
+"""The clients of a run: who writes, who reads, and how the run is brought to its end.
+
+Zone: deterministic.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.sim.entropy import Streams
+from ottla.sim.history import History
+from ottla.sim.networks.network import Network
+from ottla.sim.networks.wire_client import WireClient
+from ottla.sim.workload.admin import Admin
+from ottla.sim.workload.catalog import Catalog, Role
+from ottla.sim.workload.compacted_clients import KeyedProducer, Scan
+from ottla.sim.workload.producers import Producer
+from ottla.sim.workload.readers import EARLIEST, Reader
+from ottla.sim.world import MS
+
+PRODUCERS: Final = (
+    (Role.EVENTS, True),
+    (Role.EVENTS, True),
+    (Role.EVENTS, True),
+    (Role.PLAIN, False),
+    (Role.CHURN, True),
+    (Role.CUT, False),
+)
+"""Role of the topics, and whether the producer is idempotent."""
+KEYED_PRODUCERS: Final = 2
+READERS: Final = (
+    (Role.EVENTS, True),
+    (Role.EVENTS, False),
+    (Role.PLAIN, True),
+    (Role.CHURN, True),
+    (Role.CUT, False),
+)
+"""Role of the topics, and whether the reader begins at their start."""
+
+
+class Workload:
+    """All clients of one run."""
+
+    def __init__(self, network: Network, streams: Streams, catalog: Catalog, history: History) -> None:
+        self.network = network
+        self.catalog = catalog
+        self.history = history
+        self._streams = streams
+        self.admin = Admin(self._client("admin"), catalog, streams.stream("admin"), history)
+        self.producers = [
+            Producer(
+                self._client(f"producer-{role.value}-{number}"),
+                catalog,
+                role,
+                idempotent,
+                streams.stream(f"producer{number}"),
+                history,
+            )
+            for number, (role, idempotent) in enumerate(PRODUCERS)
+        ]
+        self.producers += [self._keyed_producer(number) for number in range(KEYED_PRODUCERS)]
+        self.scans: list[Scan] = []
+        self.readers = [self._reader("reader", number, *reader) for number, reader in enumerate(READERS)]
+        self.last_readers: list[Reader] = []
+
+    def _client(self, name: str) -> WireClient:
+        client = WireClient(self.network, name)
+        client.complain = self.history.broken_protocol.append
+        return client
+
+    def _keyed_producer(self, number: int) -> Producer:
+        random = self._streams.stream(f"keyed producer{number}")
+        return KeyedProducer(self._client(f"keys-{number}"), self.catalog, Role.KEYED, True, random, self.history)
+
+    def _reader(self, kind: str, number: int, role: Role, from_start: bool) -> Reader:
+        client = self._client(f"{kind}-{role.value}-{number}")
+        random = self._streams.stream(f"{kind}{number}")
+        return Reader(client, self.catalog, role, from_start, random, self.history)
+
+    def start(self) -> None:
+        """Everybody begins."""
+        self.admin.start()
+        for producer in self.producers:
+            producer.start()
+        for reader in self.readers:
+            reader.start()
+        self._scan_when_there()
+
+    def _scan_when_there(self) -> None:
+        """Follow what is compacted from its start."""
+        if not self.catalog.of(Role.KEYED):
+            self.network.timeline.after(STEP_NS, "is it there", self._scan_when_there)
+            return
+        for scan in self._scans("scan"):
+            scan.go_on()
+
+    def _scans(self, name: str) -> list[Scan]:
+        wire = self._client(name)
+        return [
+            Scan(wire, topic, partition, 0, self.history)
+            for topic in self.catalog.of(Role.KEYED)
+            for partition in range(topic.partitions)
+        ]
+
+    @property
+    def acknowledged(self) -> int:
+        """Records acknowledged so far."""
+        return sum(producer.acknowledged for producer in self.producers)
+
+    # ---- the end ----
+
+    def wind_down(self) -> None:
+        """No new batches, no new deletions; what is unacknowledged is still sent."""
+        self.admin.working = False
+        for producer in self.producers:
+            producer.working = False
+
+    def unacknowledged(self) -> list[str]:
+        """What producers still wait for."""
+        return [f"{p.name} on {log}" for p in self.producers for log in p.outstanding()]
+
+    def read_all(self) -> None:
+        """Read every log from its start to its end."""
+        roles = (Role.EVENTS, Role.PLAIN, Role.CHURN, Role.CUT)
+        self.last_readers = [self._reader("last-reader", number, role, True) for number, role in enumerate(roles)]
+        for reader in self.last_readers:
+            reader.wanted = EARLIEST
+            reader.max_wait_ms, reader.max_bytes = 50, 1 << 20
+            reader.start()
+        self.scans = self._scans("last-scan")
+        for scan in self.scans:
+            scan.go_on()
+
+    def unread(self) -> list[str]:
+        """What the last readers have not read yet."""
+        return [
+            f"{reader.name} on {cursor.log} at {cursor.position} of {cursor.high_watermark}"
+            for reader in self.last_readers
+            for cursor in reader.cursors()
+            if not cursor.broken and not 0 <= cursor.position == cursor.high_watermark
+        ] + [f"the scan of {scan.log} at {scan.position}" for scan in self.scans if not scan.at_end]
+
+    def note_final(self) -> None:
+        """Put what the last readers found into the history."""
+        names = {reader.name for reader in self.last_readers}
+        for reader in self.last_readers:
+            for cursor in reader.cursors():
+                self.history.final[cursor.log] = {}
+        for read in self.history.reads:
+            if read.reader in names:
+                self.history.final[read.log].update(read.records)
+                self.history.final_life = max(self.history.final_life, read.life)
+        for scan in self.scans:
+            scan.record_result()
+
+
+STEP_NS: Final = 100 * MS

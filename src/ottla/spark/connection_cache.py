@@ -1,0 +1,39 @@
+"""What stays between the tasks of a worker process: connections.
+
+Zone: real. Spark reuses its Python workers, so what one task has connected to and found out serves the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from ottla.client.batch_transaction import ConnectionCache
+from ottla.client.settings import ClientConfig
+from ottla.spark.gc_freeze import freeze_loaded_modules
+
+_kept: Final[dict[ClientConfig, ConnectionCache]] = {}
+_MOST: Final = 4
+
+
+@contextmanager
+def kept_links(config: ClientConfig) -> Iterator[ConnectionCache]:
+    """Links for one user at a time; after an error they are closed: answers may be on their way that nobody takes.
+
+    The user may close them, too: then the next one gets others.
+    """
+    freeze_loaded_modules()
+    links = _kept.pop(config, None) or ConnectionCache(config)
+    try:
+        yield links
+    except BaseException:
+        links.close()
+        raise
+    if not links.is_open:
+        return
+    for old in list(_kept)[: max(0, len(_kept) + 1 - _MOST)]:
+        _kept.pop(old).close()
+    if (other := _kept.pop(config, None)) is not None:
+        other.close()
+    _kept[config] = links

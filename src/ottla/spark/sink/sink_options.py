@@ -1,0 +1,218 @@
+"""The options of the sink, and what its input must look like, as in Spark's own Kafka sink; and what it promises.
+
+Zone: pure. Text and schemas to values; rows are checked where they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from ottla.client.columns.columnar import BATCH_BYTES
+from ottla.client.settings import ClientConfig
+from ottla.spark.errors import BadOption, BadRows
+from ottla.spark.kafka_keys import sink_config
+from ottla.spark.options import ParsedOptions
+from ottla.spark.sink.exactly_once import MARKERS
+
+NAMES: Final = (
+    "topic",
+    "includeHeaders",
+    "exactlyOnce",
+    "offsetsInTransaction",
+    "sourceGroup",
+    "transactionalIdPrefix",
+    "sink",
+    "jobId",
+    "stableRows",
+)
+MODES: Final = ("auto", "partition", "batch", "off")
+OFFSETS: Final = ("auto", "true", "false")
+PREFIX: Final = "ottla-"
+DEFAULT_SINK: Final = "sink"
+_LONGEST_NAME: Final = 200
+_TRANSACTION_MS: Final = 60_000
+_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+_OVERHEAD: Final = 1024
+"""Bytes of a produce request around one batch, generously."""
+_TYPES: Final = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+
+
+class Scope(Enum):
+    """How much is written all or nothing."""
+
+    PARTITION = "partition"
+    """The rows of one partition of the DataFrame: one transaction per task."""
+    BATCH = "batch"
+    """The whole batch: it comes in one partition, and the driver ends the transaction."""
+
+
+class ExactlyOnceOptions(NamedTuple):
+    """What is said about writing exactly once."""
+
+    mode: str
+    """One of MODES, as it was given."""
+    prefix: str
+    sink: str | None
+    """Tells the writes of one batch apart; None when it was not given."""
+    job: str | None
+    """The name of a batch write; None when it has none."""
+    timeout_ms: int
+    """`transaction.timeout.ms`."""
+    offsets: str = "auto"
+    """Whether the offsets of the source's group go into the transaction; one of OFFSETS, as it was given."""
+    group: str | None = None
+    """The group of the source, where it was named."""
+    stable_rows: bool = False
+    """It was said that a batch that is run again has the same rows in the same partitions."""
+
+
+class SinkOptions(NamedTuple):
+    """All that a query says about its sink."""
+
+    client: ClientConfig
+    topic: str | None
+    """Beats the column `topic`."""
+    level: int | None
+    """Of the compression; None for the codec's default."""
+    batch_bytes: int
+    ignore_keys: bool
+    """Rows with a key are spread like rows without one (partitioner.ignore.keys)."""
+    once: ExactlyOnceOptions
+
+
+def sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """Raises BadOption."""
+    given = ParsedOptions(options)
+    given.refuse_misspelt(NAMES, {})
+    kafka = given.kafka()
+    timeout = kafka.pop("transaction.timeout.ms", None)
+    levels = {codec: _level(kafka.pop(f"compression.{codec}.level", None), codec) for codec in _LEVELS}
+    ignore_keys = ParsedOptions({"kafka.partitioner.ignore.keys": kafka.pop("partitioner.ignore.keys", "false")})
+    client = sink_config(kafka)
+    largest = max(1, client.max_request_size - _OVERHEAD)
+    wanted = max(1, client.batch_size) if "batch.size" in kafka else BATCH_BYTES
+    topic = given.text("topic")
+    if topic == "":
+        raise BadOption("topic", "must not be empty")
+    return SinkOptions(
+        client,
+        topic,
+        levels.get(client.compression_type),
+        min(wanted, largest),
+        ignore_keys.flag("kafka.partitioner.ignore.keys", False),
+        _once(given, timeout),
+    )
+
+
+def _once(given: ParsedOptions, timeout: str | None) -> ExactlyOnceOptions:
+    mode = (given.text("exactlyOnce") or "auto").lower()
+    if mode not in MODES:
+        raise BadOption("exactlyOnce", f"must be one of {', '.join(MODES)}, not {mode!r}")
+    name = "kafka.transaction.timeout.ms"
+    patience = ParsedOptions({} if timeout is None else {name: timeout}).integer(name, _TRANSACTION_MS, 1)
+    prefix = _name(given, "transactionalIdPrefix", r".*")
+    return ExactlyOnceOptions(
+        mode,
+        PREFIX if prefix is None else prefix,
+        _name(given, "sink", r"[A-Za-z0-9._]+"),  # no '-', which stands between the parts of a transactional id
+        _name(given, "jobId", r"\S+"),
+        patience or _TRANSACTION_MS,
+        _offsets(given),
+        _group(given),
+        given.flag("stableRows", False),
+    )
+
+
+def _group(given: ParsedOptions) -> str | None:
+    if (text := given.text("sourceGroup")) == "":
+        raise BadOption("sourceGroup", "must not be empty")
+    return text
+
+
+def _offsets(given: ParsedOptions) -> str:
+    wanted = (given.text("offsetsInTransaction") or "auto").lower()
+    if wanted not in OFFSETS:
+        raise BadOption("offsetsInTransaction", f"must be one of {', '.join(OFFSETS)}, not {wanted!r}")
+    return wanted
+
+
+def _name(given: ParsedOptions, option: str, pattern: str) -> str | None:
+    text = given.text(option)
+    if text is not None and (len(text) > _LONGEST_NAME or not re.fullmatch(pattern, text)):
+        allowed = {r".*": "text", r"\S+": "text without spaces"}.get(pattern, "letters, digits, '.' and '_'")
+        raise BadOption(option, f"must be {allowed}, of at most {_LONGEST_NAME} characters, not {text[:50]!r}")
+    return text
+
+
+def stream_scope(options: SinkOptions) -> Scope | None:
+    """What a streaming query writes all or nothing; None: at least once. Raises BadOption."""
+    once = options.once
+    if once.job is not None:
+        raise BadOption("jobId", "is for df.write: a streaming query is known by its checkpoint")
+    if once.mode == "off":
+        if once.offsets == "true":
+            raise BadOption("offsetsInTransaction", "needs a transaction, and exactlyOnce=off has none")
+        return None
+    return _transactional(options, Scope.BATCH if once.mode == "batch" else Scope.PARTITION)
+
+
+def batch_scope(options: SinkOptions) -> Scope | None:
+    """The same for `df.write`, which is exactly once only when it is told by what name it is run again. Raises
+    BadOption."""
+    once = options.once
+    if once.offsets == "true":
+        raise BadOption(
+            "offsetsInTransaction", "is for writeStream: what df.write has written is not all of a batch of the source"
+        )
+    if once.job is None and once.mode == "auto":
+        if once.sink is not None:
+            raise BadOption("sink", "says nothing without jobId or exactlyOnce: set jobId, or use write_batch")
+        return None
+    if once.mode == "off":
+        if once.job is not None:
+            raise BadOption("jobId", "says nothing with exactlyOnce=off: at least once, every run writes all rows")
+        return None
+    if once.job is None and once.sink is None:
+        raise BadOption(
+            "sink",
+            "is missing: exactly once needs jobId, or within foreachBatch a name of this write alone (write_batch)",
+        )
+    return _transactional(options, Scope.PARTITION if once.mode == "partition" else Scope.BATCH)
+
+
+def _transactional(options: SinkOptions, scope: Scope) -> Scope:
+    if not options.client.enable_idempotence:
+        raise BadOption("kafka.acks", "and kafka.enable.idempotence must keep their defaults, or set exactlyOnce=off")
+    if options.topic == MARKERS:
+        raise BadOption("topic", f"must not be {MARKERS}: the sink keeps its own positions there")
+    return scope
+
+
+def _level(text: str | None, codec: str) -> int | None:
+    name = f"kafka.compression.{codec}.level"
+    low, high = _LEVELS[codec]
+    level = ParsedOptions({} if text is None else {name: text}).integer(name, None, low)
+    if level is not None and level > high:
+        raise BadOption(name, f"must be a whole number of at most {high}, not {level}")
+    return level
+
+
+def check_schema(schema: Any, topic: str | None) -> None:
+    """Whether rows of this schema can be written. `schema`: Spark's StructType. Raises BadRows."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" not in types:
+        raise BadRows("the column `value` is missing: select what is to be written as `value`")
+    if topic is None and "topic" not in types:
+        raise BadRows("no topic: set the option topic, or add a column `topic`")
+    for name, allowed in _TYPES.items():
+        if name in types and types[name] not in allowed:
+            raise BadRows(f"the column `{name}` must be {' or '.join(allowed)}, not {types[name]}")

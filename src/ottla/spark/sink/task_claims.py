@@ -1,0 +1,242 @@
+"""What the attempts at one batch agree on before anything of it is committed: its unit, the names of the sink, and
+whether each task reads the rows that it writes.
+
+Zone: real. By partition each task has a marker of its own; a whole batch has one. The markers of one unit say nothing
+of the other: over a batch that is committed in part, a run with another unit would leave rows out or write them twice.
+So the first task that is about to commit writes a claim, a position like a marker, under a transactional id of its own:
+of attempts that claim at the same time one succeeds, and the others read what it wrote. A batch of which no task came
+so far has no claim, and may be written in any unit. The claim has a name without the prefix of the query's other names,
+so that another prefix is noticed.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from typing import Final, NamedTuple
+
+from ottla.client.batch_transaction import BatchTransaction, ConnectionCache, end, is_fenced
+from ottla.client.errors import ClientError, DeadlineError, RefusedError
+from ottla.client.positions import OffsetAndMetadata
+from ottla.client.retry import Deadline
+from ottla.client.stable_positions import stable_positions
+from ottla.errors import ErrorCode
+from ottla.spark.errors import BadCheckpoint, ChangedUnit, Fenced, MarkersGone, StaleDriver
+from ottla.spark.sink.exactly_once import MARKER, MARKERS, Marker, TaskBatch, parse_marker
+from ottla.spark.sink.sink_options import PREFIX
+
+PARTITION: Final = "partition"
+BATCH: Final = "batch"
+FOREACH: Final = "foreachBatch"
+"""The batch is handed to a function, whose writes have claims of their own."""
+READ: Final = "read"
+"""Each task reads the rows that it writes."""
+MOVED: Final = "moved"
+"""Rows come to the task that claimed the batch from other tasks."""
+_NOT_ALLOWED: Final = frozenset({ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED})
+_TRIES: Final = 100
+_PAUSE_S: Final = 0.02
+_MARKER_PATIENCE_MS: Final = 10_000
+"""A topic that was made just now is known to all brokers within this time."""
+
+
+class Claim(NamedTuple):
+    """How a batch is written."""
+
+    query: str
+    batch: int
+    unit: str
+    """PARTITION, BATCH or FOREACH."""
+    sink: str
+    prefix: str
+    rows: str = ""
+    """READ or MOVED; empty where neither can be said of all tasks."""
+
+
+class Claims:
+    """The claim of the batch of one turn."""
+
+    def __init__(self, links: ConnectionCache, claim: Claim, partition: int, timeout_ms: int, *, alone: bool) -> None:
+        """partition: the turn's. alone: the batch has no other sink (`writeStream`), so that another sink's name is a
+        change, too."""
+        self._links = links
+        self._wanted = claim
+        self._turn = TaskBatch(claim.prefix, claim.query, claim.sink, claim.batch, partition)
+        self._timeout_ms = timeout_ms
+        name = f"{claim.query}-unit" if alone else f"{claim.query}-{claim.sink}-unit"
+        self._name, self._own_name = PREFIX + name, claim.prefix + name
+        self._found: Claim | None = None
+        """The claim of this batch, once it is known that it stays."""
+
+    def check(self) -> Marker | None:
+        """Before anything is sent. The marker when an earlier run has committed all of the batch in the other unit.
+
+        Raises ChangedUnit, StaleDriver, BadCheckpoint and the client's errors.
+        """
+        found = self._read()
+        if self._fits(found):
+            return None
+        # The earlier run wrote the batch as a whole: its one transaction tells.
+        if (marker := self._marker_of_whole_batch()) is None:
+            self._write()  # now: this fences partition 0, which may be the task's own
+        return marker
+
+    def write(self, *, has_read: bool = True) -> None:
+        """Before the marker is sent. has_read: whether the task has read the rows that it writes. Raises what `check`
+        raises, and Fenced."""
+        if self._wanted.unit == PARTITION and not has_read:
+            self._wanted = self._wanted._replace(rows=MOVED)
+        self._write()
+        assert self._found is not None
+        before, now = self._found.rows, self._wanted.rows
+        if {before, now} == {READ, MOVED}:
+            words = {READ: "rows that are read in the task that writes them", MOVED: "rows of other tasks (a shuffle)"}
+            raise ChangedUnit(_words(self._turn, words[before], words[now]))
+
+    def _write(self) -> None:
+        for _ in range(_TRIES):
+            if self._found is not None or (self._fits(self._read()) and self._found is not None):
+                return
+            try:
+                self._write_once()
+            except ClientError as error:
+                if not _is_overtaken(error) and not self._is_renamed(error):
+                    raise
+                time.sleep(random.random() * _PAUSE_S)
+        raise Fenced(f"{self._turn}: other attempts claim the batch all the time; start the query again")
+
+    def _write_once(self) -> None:
+        transaction = BatchTransaction(self._links, self._name, self._timeout_ms)
+        transaction.fence()
+        if not self._fits(self._read()):
+            if self._marker_of_whole_batch() is not None:
+                raise StaleDriver(f"{self._turn}: another driver has committed the whole batch; start the query again")
+        elif self._found is not None:
+            return
+        send_marker(transaction, self._name, _position(self._wanted))
+        end(self._links, transaction.prepared(), commit=True)
+        self._found = self._wanted
+
+    def _fits(self, found: Claim | None) -> bool:
+        """False: the batch was claimed as a whole, and this run writes it by partition."""
+        wanted = self._wanted
+        if found is None or found.query != wanted.query or found.batch < wanted.batch:
+            return True
+        if found.batch > wanted.batch:
+            raise StaleDriver(
+                f"{self._turn}: batch {found.batch} is being written already, by a driver that is ahead of this one. "
+                "Two drivers run on one checkpoint, or the checkpoint was put back; nothing was written"
+            )
+        if FOREACH in (found.unit, wanted.unit) and found.unit != wanted.unit:
+            raise ChangedUnit(_words(self._turn, _way(found), _way(wanted)))
+        if found.sink != wanted.sink:
+            raise ChangedUnit(_words(self._turn, f"sink={found.sink}", f"sink={wanted.sink}"))
+        if found.prefix != wanted.prefix:
+            before, now = (f"transactionalIdPrefix={claim.prefix}" for claim in (found, wanted))
+            raise ChangedUnit(_words(self._turn, before, now))
+        if found.unit == wanted.unit:
+            self._found = found
+            return True
+        if found.unit == PARTITION:
+            raise ChangedUnit(_words(self._turn, f"exactlyOnce={found.unit}", f"exactlyOnce={wanted.unit}"))
+        return False
+
+    def _marker_of_whole_batch(self) -> Marker | None:
+        """Fence the id of a whole batch: it is committed by now, or never."""
+        name = self._turn._replace(partition=0).name
+        transaction = BatchTransaction(self._links, name, self._timeout_ms)
+        transaction.fence()
+        marker = parse_marker(transaction.position(name, MARKER), name)
+        done = marker is not None and (marker.query, marker.batch) == (self._turn.query, self._turn.batch)
+        return marker if done else None
+
+    def _read(self) -> Claim | None:
+        try:
+            return self._claim()
+        except ClientError as error:
+            if not self._is_renamed(error):
+                raise
+            return self._claim()
+
+    def _claim(self) -> Claim | None:
+        groups = self._links.coordinators.groups
+        return _parse(stable_positions(groups, self._name, [MARKER]).get(MARKER), self._name)
+
+    def _is_renamed(self, error: ClientError) -> bool:
+        """Take the name with the query's own prefix where the client may not use the other: then a change of the prefix
+        is not noticed."""
+        refused = isinstance(error, RefusedError) and error.code in _NOT_ALLOWED
+        if not refused or self._name == self._own_name:
+            return False
+        self._name = self._own_name
+        return True
+
+
+def _is_overtaken(error: ClientError) -> bool:
+    """Another attempt has fenced this one. Kafka's coordinator says so with INVALID_TXN_STATE, too: when it has ended
+    the transaction and given the next epoch to the same producer id (KIP-890)."""
+    return is_fenced(error) or (isinstance(error, RefusedError) and error.code is ErrorCode.INVALID_TXN_STATE)
+
+
+def claims_of(
+    links: ConnectionCache, turn: TaskBatch, unit: str, timeout_ms: int, *, kind: str, reads: bool
+) -> tuple[Claims, ...]:
+    """The claims of a write, in the order in which they are looked at.
+
+    kind: "stream"; "foreach" for a write of a batch that may have several; "job" for one without a batch. reads: every
+    task must have read the rows that it writes.
+    """
+    rows = READ if reads and unit == PARTITION else ""
+    claim = Claim(turn.query, turn.batch, unit, turn.sink, turn.prefix, rows)
+    alone = kind == "stream"
+    own = Claims(links, claim, turn.partition, timeout_ms, alone=alone)
+    if kind != "foreach":
+        return (own,)
+    batch = claim._replace(unit=FOREACH, sink="", prefix=PREFIX, rows="")
+    return Claims(links, batch, turn.partition, timeout_ms, alone=True), own
+
+
+def send_marker(transaction: BatchTransaction, name: str, position: OffsetAndMetadata) -> None:
+    """Add a marker, or a claim, to a transaction. Raises MarkersGone and the client's errors."""
+    try:
+        transaction.send_positions(name, {MARKER: position}, Deadline.after_ms(_MARKER_PATIENCE_MS))
+    except DeadlineError as error:
+        if isinstance(error.last, RefusedError) and error.last.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise MarkersGone(
+                f"the topic {MARKERS} is not there any more, and with it went what says which batches are written. "
+                "The next start of the query makes it again; a batch that is in doubt then may be written twice"
+            ) from error
+        raise
+
+
+def _words(turn: TaskBatch, before: str, now: str) -> str:
+    return (
+        f"batch {turn.batch} of {turn.query} was begun with {before}, and this run has {now}: what is committed of the "
+        "batch would be left out or written twice. Start the query as it was, until this batch is finished, and change "
+        "it then; or, where records may be written twice, finish this batch with exactlyOnce=off. Nothing was written"
+    )
+
+
+def _way(claim: Claim) -> str:
+    return "foreachBatch" if claim.unit == FOREACH else "writeStream of this format"
+
+
+def _position(claim: Claim) -> OffsetAndMetadata:
+    said = {"q": claim.query, "u": claim.unit, "s": claim.sink, "x": claim.prefix, "r": claim.rows}
+    metadata = json.dumps(said, separators=(",", ":"))
+    return OffsetAndMetadata(claim.batch + 1, -1, metadata)
+
+
+def _parse(found: OffsetAndMetadata | None, name: str) -> Claim | None:
+    if found is None:
+        return None
+    try:
+        said = json.loads(found.metadata)
+        texts = (str(said[name]) for name in ("u", "s", "x", "r"))
+        return Claim(str(said["q"]), found.offset - 1, *texts)
+    except (ValueError, TypeError, KeyError):
+        raise BadCheckpoint(
+            f"group {name} has a position of {MARKERS} that this version of the sink did not write: "
+            f"{found.metadata[:100]!r}. Take another transactionalIdPrefix"
+        ) from None

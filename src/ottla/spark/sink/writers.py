@@ -1,0 +1,219 @@
+"""The batch writer and the streaming writer of `format("ottla")`.
+
+Zone: real. Spark pickles these objects to the tasks and makes new ones on the driver for every batch and for `commit`
+and `abort`, so they hold nothing but options. What a task does is in `writing` (at least once) and `attempt` (exactly
+once).
+
+At least once, and exactly once by partition, everything has happened when a task ends: `commit` has nothing left to do,
+and `abort` cannot take anything back (Spark calls it even while tasks still write). A batch that is written as a whole
+is ended by `commit`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from ottla.client.batch_transaction import ConnectionCache, Prepared, abort_quietly, end, is_fenced
+from ottla.client.errors import ClientError
+from ottla.spark.connection_cache import kept_links
+from ottla.spark.errors import ChangedUnit, Fenced, NotOnePartition
+from ottla.spark.safeguards import ALL_ON, SinkSafeguards
+from ottla.spark.sink.exactly_once import Marker, TaskBatch, check_rows_are_stable, is_adaptive_off, parts_of
+from ottla.spark.sink.sink_options import DEFAULT_SINK, Scope, SinkOptions, batch_scope, stream_scope
+from ottla.spark.sink.task_claims import Claims, claims_of
+from ottla.spark.sink.transactional_write import TransactionalWrite, make_markers, write_turn
+from ottla.spark.sink.writing import write_batches
+from ottla.spark.source.source_positions import Positions, Sources
+from ottla.spark.tasks import Task, this_task
+from ottla.types import TopicPartition
+
+
+class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's classes are not typed
+    """What a task wrote."""
+
+    def __init__(self, rows: int, prepared: Prepared | None = None) -> None:
+        self.rows = rows
+        self.prepared = prepared
+        """The transaction that the driver is to end."""
+
+
+class _Writer:
+    """What both writers share."""
+
+    streaming: ClassVar[bool]
+    safeguards: ClassVar[SinkSafeguards] = ALL_ON
+
+    def __init__(self, options: SinkOptions, scope: Scope | None) -> None:
+        self._options = options
+        self._scope = scope
+        if scope is not None:
+            with kept_links(options.client) as links:
+                make_markers(links)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Write the rows of a task. Raises what `errors` names and the client's errors; Spark runs the task again."""
+        if self._scope is None:
+            return Written(write_batches(self._options, iterator))
+        task = this_task()
+        turn = self._turn(task)
+        if self._scope is Scope.BATCH and turn.partition and self.safeguards.one_partition:
+            raise NotOnePartition(
+                f"exactlyOnce=batch writes a batch as a whole, and {turn} is one of several partitions: write with "
+                "repartition(1). Nothing was written"
+            )
+        with kept_links(self._options.client) as links, task.held():
+            return self._write(links, task, turn, iterator)
+
+    def _attempt(self, links: ConnectionCache, turn: TaskBatch) -> TransactionalWrite:
+        return TransactionalWrite(links, self._options, turn, self.safeguards)
+
+    def _turn(self, task: Task) -> TaskBatch:
+        once = self._options.once
+        query, batch = (once.job, 0) if once.job is not None else task.batch()
+        return TaskBatch(once.prefix, query, once.sink or DEFAULT_SINK, batch, task.partition)
+
+    def _write(
+        self, links: ConnectionCache, task: Task, turn: TaskBatch, iterator: Iterator[pa.RecordBatch]
+    ) -> Written:
+        assert self._scope is not None
+        sources = Sources(self._options.once, self._scope, task.notes, lambda: _cluster_id(links))
+        whole = self._scope is Scope.BATCH
+        attempt = self._attempt(links, turn)
+        if self.safeguards.one_unit:
+            attempt.claims = self._claims(links, task, turn)
+
+        def found() -> Positions:
+            if not whole:
+                self._check_parts(task)
+                attempt.parts = _parts(task)
+            if not self.streaming:
+                return {}  # within foreachBatch a write is not all that comes of the records of its task
+            known = sources.found()
+            if not attempt.has_begun:
+                return known  # an earlier attempt may still have these offsets in its open transaction
+            return attempt.ahead(known) if whole else attempt.not_held(known)
+
+        def check() -> None:
+            if not whole:
+                self._check_rows(task)
+                sources.found()
+
+        rows = sources.watch(iterator)
+        outcome = write_turn(attempt, rows, check, begin_without_rows=whole, sources=found)
+        if isinstance(outcome, Marker):  # an earlier attempt wrote them
+            if not whole:
+                _check_same_parts(task, turn, outcome, rows)
+            return Written(outcome.rows)
+        if outcome is not None and not whole:
+            attempt.commit(outcome)
+        return Written(attempt.rows, outcome if whole else None)
+
+    def _claims(self, links: ConnectionCache, task: Task, turn: TaskBatch) -> tuple[Claims, ...]:
+        assert self._scope is not None
+        once = self._options.once
+        kind = "stream" if self.streaming else "foreach" if once.job is None else "job"
+        reads = not once.stable_rows and not is_adaptive_off(task.get, streaming=self.streaming)
+        return claims_of(links, turn, self._scope.value, once.timeout_ms, kind=kind, reads=reads)
+
+    def _check_rows(self, task: Task) -> None:
+        """When the first rows are there."""
+        if self.safeguards.stable_rows and not self._options.once.stable_rows:
+            check_rows_are_stable(task.get, streaming=self.streaming, parts=len(_ranges(task)))
+
+    def _check_parts(self, task: Task) -> None:
+        """When the last row is there: notes come as rows are read."""
+        if len(_ranges(task)) > 1:
+            self._check_rows(task)
+
+    def _end(self, messages: Sequence[Written | None], *, commit: bool) -> None:
+        """For the driver: end what tasks have prepared. Raises Fenced and the client's errors."""
+        waiting = [one.prepared for one in messages if one is not None and one.prepared is not None]
+        if not waiting:
+            return
+        with kept_links(self._options.client) as links:
+            for prepared in waiting:
+                if commit:
+                    _commit(links, prepared)
+                else:
+                    abort_quietly(links, prepared)
+
+
+def _ranges(task: Task) -> set[tuple[TopicPartition, int]]:
+    """What the task has read, as the notes say."""
+    return {(one.tp, one.offset) for one in task.notes()}
+
+
+def _parts(task: Task) -> str | None:
+    return parts_of(ranges) if (ranges := _ranges(task)) else None
+
+
+def _check_same_parts(task: Task, turn: TaskBatch, marker: Marker, rest: Iterable[pa.RecordBatch]) -> None:
+    """Whether the rows that a marker counts came from what this task reads. Raises ChangedUnit.
+
+    The rest of the rows is read to its end, since only then it is known what the task reads.
+    """
+    if marker.parts is None:
+        return
+    deque(rest, maxlen=0)
+    if marker.parts != (now := _parts(task)):
+        read = "other partitions of the source" if now is not None else "the rows behind a shuffle or from a cache"
+        raise ChangedUnit(
+            f"{turn} is committed, and what was committed is not what this task has: it gets {read} now (coalesce, "
+            "repartition or union were changed). Start the query as it was, until this batch is finished, and change "
+            "it then. Nothing was written"
+        )
+
+
+def _cluster_id(links: ConnectionCache) -> str | None:
+    return links.cluster.view.cluster_id or links.cluster.refresh(()).cluster_id
+
+
+def _commit(links: ConnectionCache, prepared: Prepared) -> None:
+    try:
+        end(links, prepared, commit=True)
+    except ClientError as error:
+        if is_fenced(error):
+            raise Fenced(
+                f"{prepared.transactional_id}: another attempt at the batch began behind this one, which counts for "
+                "nothing now (speculative execution, or a second driver); start the query again"
+            ) from error
+        raise
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):  # type: ignore[misc]
+    """`df.write`."""
+
+    streaming = False
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options, batch_scope(options))
+
+    def commit(self, messages: Sequence[Written | None]) -> None:
+        """End the transaction of a whole batch."""
+        self._end(messages, commit=True)
+
+    def abort(self, messages: Sequence[Written | None]) -> None:
+        """What was written stays written, except what waits for its end."""
+        self._end(messages, commit=False)
+
+
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """`df.writeStream`, one batch."""
+
+    streaming = True
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options, stream_scope(options))
+
+    def commit(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803 - Spark's names
+        """End the transaction of a whole batch."""
+        self._end(messages, commit=True)
+
+    def abort(self, messages: Sequence[Written | None], batchId: int) -> None:  # noqa: ARG002, N803
+        """What was written stays written, except what waits for its end."""
+        self._end(messages, commit=False)

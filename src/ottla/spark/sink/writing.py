@@ -1,0 +1,168 @@
+"""Writing Arrow record batches to topics: what a task of the sink does that writes at least once, and what it shares
+with those that write exactly once (`transactional_write`).
+
+Zone: real. Runs in Spark's Python workers. Rows become record batches in `ottla.client.columns.columnar`, partitions
+are chosen in `columnar_partitions`, sending and its retries are the client's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from ottla.client.cluster import Cluster
+from ottla.client.columns.columnar import ANONYMOUS, Encoded, Encoder, Producer, fields_of
+from ottla.client.columns.columnar_partitions import chunks, partitions_of_keys, spread
+from ottla.client.errors import values_of
+from ottla.client.metadata import NO_LEADER, TopicView
+from ottla.client.produce import Batch, Identity, Sender, new_identity
+from ottla.client.retry import wall_ms
+from ottla.client.settings import CODECS
+from ottla.spark.errors import BadRows
+from ottla.spark.sink.sink_options import SinkOptions
+from ottla.types import TopicPartition
+
+Ints = npt.NDArray[np.int64]
+Queue = deque[Encoded]
+
+
+def write_batches(options: SinkOptions, batches: Iterable[pa.RecordBatch]) -> int:
+    """Write all rows and wait until the brokers have them, as `acks` says. Returns their number.
+
+    Raises BadRows for a row without a topic or with an impossible partition, and the client's errors. What was written
+    before an error stays written: Spark runs the task again, so a row may then be in the topic twice.
+    """
+    with Cluster(options.client) as cluster:
+        sender = Sender(cluster)
+        # Its own producer id, so that the brokers know repeated batches of this attempt.
+        identity = cache(lambda: new_identity(cluster))
+        rows = Rows(cluster, options, identity if options.client.enable_idempotence else None)
+        written = 0
+        for batch in batches:
+            send_all(lambda heads: values_of(sender.send(heads)), rows.encode(batch))
+            written += batch.num_rows
+        return written
+
+
+def send_all(send: Callable[[Mapping[TopicPartition, Batch]], object], queues: Mapping[TopicPartition, Queue]) -> None:
+    """Send all batches: one per partition at a time, so that order is kept."""
+    while heads := {tp: queue.popleft().data for tp, queue in queues.items() if queue}:
+        send(heads)
+
+
+class Rows:
+    """Turns the rows of one task into record batches for the partitions they belong to."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        options: SinkOptions,
+        identity: Callable[[], Identity] | None,
+        *,
+        transactional: bool = False,
+    ) -> None:
+        """identity: who writes; asked when there is something to write. None: batches without a producer."""
+        self._transactional = transactional
+        self._cluster = cluster
+        self._options = options
+        self._codec = CODECS[options.client.compression_type]
+        self._identity = identity
+        self._turn = random.randrange(1 << 16)
+
+    def encode(self, batch: pa.RecordBatch) -> dict[TopicPartition, Queue]:
+        """Encoded batches, in their order, per partition. Raises BadRows, and the client's errors."""
+        rows: int = batch.num_rows
+        if not rows:
+            return {}
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        times = np.full(rows, wall_ms(), np.int64)
+        encoder = Encoder(columns.get("key"), columns["value"], times, columns.get("headers"))
+        return {
+            tp: deque(self._encode(encoder, tp, some))
+            for topic, chosen in self._by_topic(columns, rows)
+            for tp, some in self._by_partition(topic, chosen, columns)
+        }
+
+    def _by_topic(self, columns: Mapping[str, pa.Array], rows: int) -> Iterator[tuple[str, Ints]]:
+        """The rows of each topic."""
+        if self._options.topic is not None:
+            yield self._options.topic, np.arange(rows)
+            return
+        if columns["topic"].null_count:
+            raise BadRows("a row has no topic (null in the column `topic`): set the option topic, or filter such rows")
+        names = columns["topic"].dictionary_encode()
+        codes = names.indices.to_numpy(zero_copy_only=False)
+        for code, topic in enumerate(names.dictionary.to_pylist()):
+            yield topic, np.nonzero(codes == code)[0]
+
+    def _by_partition(
+        self, topic: str, rows: Ints, columns: Mapping[str, pa.Array]
+    ) -> Iterator[tuple[TopicPartition, Ints]]:
+        """The rows of each partition, in their order."""
+        view = self._cluster.topic(topic, create=True)
+        keyed = self._keyed(rows, columns, len(view.partitions))
+        if keyed is None and "partition" not in columns:
+            for number, some in chunks(len(rows), _open_to_all(view), self._next_turn()):
+                yield TopicPartition(topic, number), rows[some]
+            return
+        chosen = np.full(len(rows), -1, np.int64) if keyed is None else keyed
+        if "partition" in columns:
+            _take_named(chosen, columns["partition"], rows, view)
+        free = np.nonzero(chosen < 0)[0]
+        if len(free):
+            chosen[free] = spread(len(free), _open_to_all(view), self._next_turn())
+        order = np.argsort(chosen, kind="stable")
+        edges = np.nonzero(np.diff(chosen[order]))[0] + 1
+        for part in np.split(order, edges):
+            yield TopicPartition(topic, int(chosen[part[0]])), rows[part]
+
+    def _next_turn(self) -> int:
+        self._turn += 1
+        return self._turn
+
+    def _keyed(self, rows: Ints, columns: Mapping[str, pa.Array], partitions: int) -> Ints | None:
+        """The partition of each row by its key; -1 for a free choice. None: no row has a key."""
+        keys = columns.get("key")
+        if keys is None or self._options.ignore_keys or keys.null_count == len(keys):
+            return None
+        data, places = fields_of(keys)
+        return partitions_of_keys((data, places[:, rows]), partitions)
+
+    def _encode(self, encoder: Encoder, tp: TopicPartition, rows: Ints) -> list[Encoded]:
+        return encoder.batches(
+            rows,
+            codec=self._codec,
+            level=self._options.level,
+            max_bytes=self._options.batch_bytes,
+            producer=self._producer(tp, len(rows)),
+        )
+
+    def _producer(self, tp: TopicPartition, records: int) -> Producer:
+        if self._identity is None:
+            return ANONYMOUS
+        identity = self._identity()
+        sequence = identity.take_sequence(tp, records)
+        return Producer(identity.producer_id, identity.producer_epoch, sequence, self._transactional)
+
+
+def _open_to_all(view: TopicView) -> list[int]:
+    """Partitions for rows that may go anywhere: those that have a leader, if any has."""
+    led = [part.partition for part in view.partitions.values() if part.leader != NO_LEADER]
+    return led or list(view.partitions)
+
+
+def _take_named(chosen: Ints, named: pa.Array, rows: Ints, view: TopicView) -> None:
+    """Put the column `partition` over the choice by key, where it is not null. Raises BadRows."""
+    numbers = named.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)[rows]
+    given = named.is_valid().to_numpy(zero_copy_only=False)[rows]
+    wrong = given & ~np.isin(numbers, list(view.partitions))
+    if wrong.any():
+        number = int(numbers[int(np.argmax(wrong))])
+        raise BadRows(f"a row names partition {number} of {view.name}, which has {len(view.partitions)} partitions")
+    chosen[given] = numbers[given]

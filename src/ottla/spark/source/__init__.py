@@ -1,0 +1,4 @@
+"""The source: readers of batch and streaming queries, and their positions.
+
+Zone: real.
+"""

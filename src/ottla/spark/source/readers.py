@@ -1,0 +1,262 @@
+"""The batch reader and the streaming reader of `format("ottla")`.
+
+Zone: real. Spark calls these classes, on the driver in a planner process and on the executors in workers; how far a
+batch goes is decided in `offsets`, what is asked of a cluster is in `lookup`, what a task does in `reading`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from ottla.client.errors import ClientError
+from ottla.client.retry import wall_ms
+from ottla.spark import offsets
+from ottla.spark.errors import BadCheckpoint, BadOption, DataLoss, SharedGroup
+from ottla.spark.lookup import Lookup
+from ottla.spark.offsets import End, Offsets, Range, Split
+from ottla.spark.options import LATEST, SourceOptions
+
+_LOG = logging.getLogger(__name__)
+
+
+class Part(InputPartition):  # type: ignore[misc]  # pyspark's classes are not typed
+    """What one task reads."""
+
+    def __init__(self, wanted: Range, group: str | None = None) -> None:
+        super().__init__(wanted)
+        self.range = wanted
+        self.group = group
+        """The group of the query, if this is all that a batch reads of the partition."""
+
+
+class _Reader:
+    """What both readers do on the executors."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of a task. Spark hands in an empty partition when a batch read has nothing to read."""
+        if not isinstance(partition, Part):
+            return iter(())
+        from ottla.spark.source.reading import read_range  # noqa: PLC0415 - planning a query takes none of it
+
+        return read_range(self._options, partition.range, partition.group)
+
+    def _split(self) -> Split:
+        return Split(self._options.min_partitions, self._options.max_records_per_partition)
+
+
+class BatchReader(_Reader, DataSourceReader):  # type: ignore[misc]
+    """`spark.read`: everything between two positions, both fixed when the query is planned."""
+
+    def partitions(self) -> list[Part]:
+        """The tasks. Raises BadOption, and the client's errors."""
+        options = self._options
+        with Lookup(options) as lookup:
+            there = lookup.partitions()
+            start = lookup.resolve(options.start, there, "starting")
+            end = lookup.resolve(options.end, there, "ending")
+            latest = lookup.latest(there) if options.end.offsets is not None else end
+            due = lookup.due(latest, wall_ms())
+        for tp in there:
+            if end[tp] > latest[tp] and options.fail_on_data_loss:
+                raise BadOption("endingOffsets", f"names offset {end[tp]} of {tp}, which ends at {latest[tp]}")
+        ranges = [Range(tp, start[tp], min(end[tp], due[tp])) for tp in there]
+        wanted = [one for one in ranges if one.size > 0]
+        return [Part(one) for one in offsets.split_ranges(wanted, self._split())]
+
+
+class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """`spark.readStream`. One object per query lives in a planner process; its state is a cache of what the
+    checkpoint's offsets say, never more."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        super().__init__(options)
+        self._open: Lookup | None = None
+        self._target: Offsets | None = None
+        self._latest: Offsets | None = None
+        self._last_trigger = float("-inf")
+        self._ids: dict[str, str] = {}
+        self._due: Offsets = {}
+        self._warned = ""
+        self._scanned: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+        """The batch for which tasks were planned last."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """A constant: Spark asks again on every replay of the first batch (see `ottla.spark.offsets`)."""
+        return dict(offsets.INITIAL)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """How much a trigger reads, out of the options; Trigger.Once overrides it."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.min_offsets_per_trigger is not None:
+            return ReadMinRows(self._options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Fix the end of the query: nothing that comes later is read."""
+        lookup = self._lookup()
+        self._target = lookup.latest(lookup.partitions(all_there=False))
+        self._due = lookup.due(self._target, wall_ms())
+
+    def latestOffset(self, start: Mapping[str, Any], limit: ReadLimit) -> Mapping[str, Any]:  # noqa: N802
+        """The END offset of the next batch, or `start` itself when there is none yet.
+
+        The first call always ends a batch, an empty one if need be: that freezes where the query began. `start` is
+        always committed in full, so it is what a consumer group is told. Raises DataLoss, BadCheckpoint.
+        """
+        is_first = offsets.is_initial(start)
+        latest, readable = self._ends(all_there=is_first)
+        began = self._initial_offsets(latest) if is_first else None
+        first = began if began is not None else self._committed(start)
+        new = self._found(first, latest, self._remade(start))
+        first = {tp: new.get(tp, first.get(tp, 0)) for tp in latest}
+        readable = {tp: max(first[tp], readable[tp]) for tp in latest}
+        end = readable if isinstance(limit, ReadAllAvailable) else self._limit(first, readable)
+        if began is None and (end is None or (end == first and not new)):
+            return start
+        ids = self._ids if self._options.check_topic_ids else {}
+        return offsets.write_end(End(first if end is None else end, began, new, self._split(), ids))
+
+    def _ends(self, *, all_there: bool) -> tuple[Offsets, Offsets]:
+        """The end of each partition, and how far it may be read: not the same in topics with a delay."""
+        lookup = self._lookup()
+        if self._target is not None:
+            if all_there:
+                lookup.partitions()  # raises for what is not there; the target was fixed before anything was known
+            self._latest = self._target
+            return self._target, self._due
+        self._latest = lookup.latest(lookup.partitions(all_there=all_there))
+        return self._latest, lookup.due(self._latest, wall_ms())
+
+    def _committed(self, start: Mapping[str, Any]) -> Offsets:
+        """The offsets of the last batch that is finished; the group is told."""
+        found = offsets.from_json(start)
+        there = set(self._latest or ())
+        topics = {tp.topic for tp in found}
+        if topics and there and topics.isdisjoint(tp.topic for tp in there):
+            raise BadCheckpoint(
+                f"the checkpoint is of a query that read {', '.join(sorted(topics))}, and this one reads "
+                f"{', '.join(sorted({tp.topic for tp in there}))}: use a new checkpoint directory for it"
+            )
+        group = self._lookup().group
+        if group is not None:
+            group.commit_offsets({tp: offset for tp, offset in found.items() if tp in there})
+        return found
+
+    def _remade(self, start: Mapping[str, Any]) -> list[str]:
+        """Topics that have another id than when they were last read. Raises DataLoss with failOnDataLoss."""
+        known = {**offsets.read_end(start).ids, **self._ids} if not offsets.is_initial(start) else {}
+        self._ids = {**known, **self._lookup().ids}
+        other = sorted(topic for topic, topic_id in known.items() if self._ids[topic] != topic_id)
+        if other:
+            self._on_lost(f"topic {other[0]} is not the one that the query has read: it has another id")
+        return other
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """The end of the topics as `latestOffset` saw it, for the query's progress."""
+        return None if self._latest is None else offsets.to_json(self._latest)
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Sequence[Part]:
+        """The tasks of a batch: a function of the two logged offsets and nothing else."""
+        explicit = self._options.start.offsets or {}
+        named = explicit if explicit and min(explicit.values()) >= 0 else None
+        whole = offsets.ranges_of(start, end, named)
+        group, parts = self._options.commit_group, offsets.split_ranges(whole, offsets.read_end(end).split)
+        if group is not None and (whole_parts := [one for one in parts if one in whole]):
+            self._count_scan(start, end, whole_parts)
+        return [Part(one, group if one in whole else None) for one in parts]
+
+    def _count_scan(self, start: Mapping[str, Any], end: Mapping[str, Any], parts: Sequence[Range]) -> None:
+        """Note that a batch is read once more. Spark plans all that a query reads before any of its tasks begins, and
+        asks for the tasks of each place where the plan reads this source: of a union, twice.
+
+        Raises SharedGroup when the group cannot be held back.
+        """
+        lookup, ends = self._lookup(), {one.tp: one.end for one in parts}
+        again, is_first = self._scanned == (start, end), self._scanned is None
+        self._scanned = (start, end)
+        if lookup.group is None or not (again or is_first):
+            return
+        try:
+            if again:
+                lookup.group.hold({one.tp: one.start for one in parts}, ends)
+            else:
+                lookup.group.release(ends)
+        except ClientError as error:
+            if is_first:
+                _LOG.warning("the offsets of group %s cannot be looked at: %s", self._options.commit_group, error)
+                return
+            raise SharedGroup(
+                f"the query reads {parts[0].tp} in several places of its plan (as in a union), and group "
+                f"{self._options.commit_group} could not be told that its tasks must not move it: {error}. Set "
+                "commitOffsets=false, or name a group without members in kafka.group.id"
+            ) from error
+
+    def stop(self) -> None:
+        """Close the connections."""
+        if self._open is not None:
+            self._open.close()
+            self._open = None
+
+    def _lookup(self) -> Lookup:
+        if self._open is None:
+            self._open = Lookup(self._options)
+        return self._open
+
+    def _initial_offsets(self, latest: Offsets) -> Offsets:
+        """Where the query starts. What came after `latest` was asked for is not skipped, and no false alarm."""
+        named = self._options.start.offsets or {}
+        found = self._lookup().resolve(self._options.start, sorted(latest), "starting")
+        return {tp: offset if named.get(tp, LATEST) >= 0 else min(offset, latest[tp]) for tp, offset in found.items()}
+
+    def _found(self, first: Offsets, latest: Offsets, remade: Collection[str]) -> Offsets:
+        """First offsets of partitions that are new, or began anew. Raises DataLoss with failOnDataLoss.
+
+        `remade`: topics that were made again, which was told already.
+        """
+        gone = sorted(tp for tp in first if tp not in latest)
+        again = sorted(tp for tp in latest if latest[tp] < first.get(tp, 0) or tp.topic in remade)
+        new = self._lookup().earliest(tp for tp in latest if tp not in first or tp in again)
+        if gone:
+            self._on_lost(f"{gone[0]} does not exist any more, or is not named by the query any more")
+        if shorter := [tp for tp in again if tp.topic not in remade]:
+            tp = shorter[0]
+            self._on_lost(f"{tp} ends at offset {latest[tp]}, and the query had read up to {first[tp]}")
+        for tp, begin in sorted(new.items()):
+            if tp not in again and begin > 0:
+                self._on_lost(f"the new partition {tp} begins at offset {begin} instead of 0")
+        return new
+
+    def _on_lost(self, what: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(what)
+        if what != self._warned:
+            _LOG.warning("%s; the query goes on, because failOnDataLoss is false", what)
+        self._warned = what
+
+    def _limit(self, first: Offsets, latest: Offsets) -> Offsets | None:
+        """The end within min- and maxOffsetsPerTrigger; None to wait for more records."""
+        least, most = self._options.min_offsets_per_trigger, self._options.max_offsets_per_trigger
+        waited_ms = (time.monotonic() - self._last_trigger) * 1000
+        behind = sum(latest[tp] - first[tp] for tp in latest)
+        too_few = least is not None and behind < least and waited_ms < self._options.max_trigger_delay_ms
+        if too_few and self._target is None:
+            return None
+        self._last_trigger = time.monotonic()
+        return latest if most is None else offsets.limited(first, latest, most)

@@ -1,0 +1,166 @@
+"""A clean stop of the logs of one directory: what is only in memory comes to the files, and the files to the device.
+
+Zone: deterministic. Some logs in a turn, so that the loop answers meanwhile. Where many logs have something that is not
+durable, one sync of the whole directory takes the place of several syncs for each of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from ottla.seams import Failure, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, format_clean_shutdown, parse_clean_shutdown
+from ottla.storage.layout import CLEAN_SHUTDOWN, ROOT
+from ottla.storage.log import Log
+from ottla.storage.log_dir_context import CompletionBarrier, LogDirContext
+from ottla.storage.recovery.load_progress import LOGS_PER_LINE
+from ottla.storage.segments.scan import read_file
+
+_logger = logging.getLogger(__name__)
+
+LOGS_AT_ONCE: Final = 500
+"""Logs in a turn; and logs that are synced at the same time: their files keep their descriptors meanwhile."""
+SYNCED_ALONE: Final = 100
+"""Up to so many logs are synced by themselves: a sync of the directory waits for other programs' files, too."""
+
+
+class CleanShutdown:
+    """The stop of one directory, up to the checkpoints that follow."""
+
+    def __init__(self, home: LogDirContext, logs: list[Log], done: Callable[[Failure | None], None]) -> None:
+        """`done` gets the first failure, or None, in a later turn."""
+        self._home = home
+        self._logs = [log for log in logs if not log.closed]
+        self._done = done
+        self._failure: Failure | None = None
+        self._unsynced: list[Log] = []
+        self._written: list[Log] = []
+        """Of these, those with nothing in memory and no flush on its way."""
+        self._laid: list[Log] = []
+        """Of these, those whose leader epochs lie beside the file that they are to replace."""
+        self._lays = False
+        self._synced = 0
+
+    def begin_shutdown(self) -> None:
+        """The first turn of it."""
+        self._lays = sum(log.epochs_file.is_due for log in self._logs) > SYNCED_ALONE
+        self._settle(0)
+
+    def _settle(self, start: int) -> None:
+        """Logs from this place on: what they have in memory comes to their files."""
+        share = self._logs[start : start + LOGS_AT_ONCE]
+        following = start + len(share)
+        self._log_progress(following, "written")
+
+        def settled(failure: Failure | None) -> None:
+            self._failure = self._failure or failure
+            if following < len(self._logs):
+                self._settle(following)
+            else:
+                self._sync()
+
+        barrier = CompletionBarrier(settled)
+        for log in share:
+            try:
+                log.cleaning.settle()
+            except Failure as failure:
+                barrier.fail(failure.as_value())
+            if log.stop(barrier, self._lays):
+                self._unsynced.append(log)
+                self._write_out(log)
+        self._home.disk.sync_dir(ROOT, barrier.expect())
+        barrier.armed()
+
+    def _write_out(self, log: Log) -> None:
+        try:
+            if not log.write_out():
+                return
+            self._written.append(log)
+            if self._lays and log.epochs_file.lay_beside():
+                self._laid.append(log)
+        except Failure as failure:
+            self._failure = self._failure or failure.as_value()
+
+    def _sync(self) -> None:
+        if len(self._written) <= SYNCED_ALONE:
+            self._sync_some(self._unsynced)
+            return
+        _logger.info("%s: stopping, %d logs are synced together", self._home.disk.name, len(self._written))
+        self._home.disk.sync_all(self._all_synced)
+
+    def _all_synced(self, outcome: bool | Failure) -> None:
+        if isinstance(outcome, Failure):
+            self._failure = self._failure or outcome
+            self._done(self._failure)
+            return
+        if outcome and self._laid:
+            self._put_in_place()
+            return
+        if outcome:
+            covered_logs = [log for log in self._written if not log.epochs_file.is_due]
+            for log in covered_logs:
+                log.covered()
+            covered = {id(log) for log in covered_logs}
+            self._unsynced = [log for log in self._unsynced if id(log) not in covered]
+        self._sync_some(self._unsynced)
+
+    def _put_in_place(self) -> None:
+        """What lies beside files is durable now; so are the names, after another sync."""
+        share, self._laid = self._laid[:LOGS_AT_ONCE], self._laid[LOGS_AT_ONCE:]
+        try:
+            for log in share:
+                log.epochs_file.put_in_place()
+        except Failure as failure:
+            self._done(self._failure or failure.as_value())
+            return
+        if self._laid:
+            self._home.disk.sync_dir(ROOT, lambda _: self._put_in_place())
+        else:
+            self._home.disk.sync_all(self._all_synced)
+
+    def _sync_some(self, logs: list[Log]) -> None:
+        """A share at a time: files that wait for a sync keep their descriptors, and a process has not so many."""
+        share, left = logs[:LOGS_AT_ONCE], logs[LOGS_AT_ONCE:]
+        self._synced += len(share)
+        if self._synced > SYNCED_ALONE:
+            self._log_progress(self._synced, "synced")
+
+        def synced(failure: Failure | None) -> None:
+            self._failure = self._failure or failure
+            if left:
+                self._sync_some(left)
+            else:
+                self._done(self._failure)
+
+        barrier = CompletionBarrier(synced)
+        for log in share:
+            log.finish(barrier)
+        self._home.disk.sync_dir(ROOT, barrier.expect())
+        barrier.armed()
+
+    def _log_progress(self, count: int, what: str) -> None:
+        if len(self._logs) > LOGS_PER_LINE and (count % LOGS_PER_LINE == 0 or count == len(self._logs)):
+            _logger.info("%s: stopping, %d of %d logs are %s", self._home.disk.name, count, len(self._logs), what)
+
+
+def take_clean_mark(home: LogDirContext) -> bool:
+    """At the start: whether the last stop was clean. The mark is gone, durably, before anything is appended."""
+    disk = home.disk
+    try:
+        parse_clean_shutdown(read_file(disk, CLEAN_SHUTDOWN))
+        clean = True
+    except CorruptCheckpoint as error:
+        _logger.warning("%s: %s", disk.name, error)
+        clean = False
+    except Failure as failure:
+        if failure.kind is not Kind.NOT_DONE:
+            raise
+        clean = False
+    if home.safeguards.clean_marker_order:
+        disk.unlink_now(CLEAN_SHUTDOWN)
+        disk.sync_now(ROOT)
+    else:
+        disk.replace_now(CLEAN_SHUTDOWN, format_clean_shutdown(-1))
+    return clean

@@ -1,0 +1,37 @@
+"""Which offsets of the part of a log that was gone through hold the latest record of their key.
+
+Zone: pure. Made of the map of keys when it is complete: from then on no key of that part need be looked at again.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+
+
+class LiveOffsets:
+    """Offsets, rising, of [start_offset, end_offset)."""
+
+    __slots__ = ("_offsets", "_tombstones", "end_offset", "start_offset")
+
+    def __init__(self, start_offset: int, end_offset: int, offsets: bytes, tombstones: bytes) -> None:
+        """As `record.compaction.sorted_offsets` gives them."""
+        self.start_offset = start_offset
+        self.end_offset = end_offset
+        self._offsets: array[int] = array("q")
+        self._offsets.frombytes(offsets)
+        self._tombstones: array[int] = array("q")
+        self._tombstones.frombytes(tombstones)
+
+    def within(self, base_offset: int, last_offset: int) -> array[int]:
+        """Those of a batch."""
+        return _slice(self._offsets, base_offset, last_offset)
+
+    def has_tombstones(self, base_offset: int, last_offset: int) -> bool:
+        """Whether any of a batch is one."""
+        return bool(_slice(self._tombstones, base_offset, last_offset))
+
+
+def _slice(offsets: array[int], first: int, last: int) -> array[int]:
+    start = bisect_left(offsets, first)
+    return offsets[start : bisect_left(offsets, last + 1, start)]

@@ -1,0 +1,77 @@
+"""The metrics of compaction, under Kafka's names (LogCleaner, LogCleanerManager).
+
+Zone: deterministic. Read when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ottla.metrics import Labels, Registry
+from ottla.storage.cleaning.cleaner import Cleaner, CleaningRun
+from ottla.storage.log import Log
+
+
+def declare(registry: Registry, cleaner: Cleaner) -> None:
+    """Add the rows of one broker's cleaner."""
+    add, manager, prefix = registry.gauge, "kafka_log_logcleanermanager_", "kafka_log_logcleaner_"
+    add(
+        f"{manager}max_dirty_percent",
+        "Share of bytes not yet compacted in the log that has the largest one, at the last look.",
+        lambda: 100 * cleaner.max_dirty_ratio,
+    )
+    add(f"{manager}time_since_last_run_ms", "Since it was looked for a log to compact.", lambda: cleaner.idle_ms)
+    add(
+        f"{manager}uncleanable_partitions_count",
+        "Partitions that are not compacted any more: they cannot be read, or workers die over them.",
+        lambda: _by_directory(cleaner, lambda _: 1),
+    )
+    add(
+        f"{manager}uncleanable_bytes",
+        "Bytes of such partitions that wait for compaction.",
+        lambda: _by_directory(cleaner, _dirty_bytes),
+    )
+    add(
+        f"{prefix}max_compaction_delay_secs",
+        "By how much records are older than max.compaction.lag.ms and not compacted, at the last look.",
+        lambda: cleaner.max_delay_ms / 1000,
+    )
+    add(
+        f"{prefix}deadthreadcount",
+        "Of the passes that go on beside each other, how many have come to an end.",
+        lambda: cleaner.ended,
+    )
+    add(
+        f"{prefix}cleaner_recopy_percent",
+        "Bytes written by the last passes, of those they read of the logs.",
+        lambda: 100 * _share(cleaner),
+    )
+    add(
+        f"{prefix}max_clean_time_secs",
+        "What the longest of the last passes took.",
+        lambda: _largest(cleaner, lambda run: run.seconds),
+    )
+    add(
+        f"{prefix}max_buffer_utilization_percent",
+        "How full the map of keys was, of the last passes.",
+        lambda: 100 * _largest(cleaner, lambda run: run.cleaned.map_used),
+    )
+
+
+def _by_directory(cleaner: Cleaner, count: Callable[[Log], float]) -> Iterator[tuple[Labels, float]]:
+    for directory, logs in cleaner.uncleanable():
+        yield {"logDirectory": directory}, sum(map(count, logs))
+
+
+def _dirty_bytes(log: Log) -> float:
+    dirty = log.segments.floor(log.cleaned_until)
+    return float(sum(log.segments[slot].size for slot in range(dirty, len(log.segments) - 1)))
+
+
+def _share(cleaner: Cleaner) -> float:
+    before = sum(run.cleaned.bytes_before for run in cleaner.last.values())
+    return sum(run.cleaned.bytes_after for run in cleaner.last.values()) / before if before else 0.0
+
+
+def _largest(cleaner: Cleaner, read: Callable[[CleaningRun], float]) -> float:
+    return max(map(read, cleaner.last.values()), default=0.0)

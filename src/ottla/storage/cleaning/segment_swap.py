@@ -1,0 +1,140 @@
+"""One segment takes the place of several: the names on the disk, then the segments of the log.
+
+Zone: deterministic. The names of the new files are durable before the first of three renames, and each rename before
+the next: what a loss of power brings back must never be a part of the old beside the new. The log is served meanwhile,
+out of the files that are open; who wants to change its segments has the exchange finished first. The last rename is
+two, the log before its indexes: as long as the log waits under `.swap`, an index without a state is one of the old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ottla.config.topic import TopicConfig
+from ottla.seams import Done, Failure, Kind
+from ottla.storage.cleaning.output import CleanedFiles
+from ottla.storage.cleaning.state import CleaningState
+from ottla.storage.cleaning.steps import Steps
+from ottla.storage.layout import CLEANED, DELETED, INDEX_SUFFIXES, LOG, SEGMENT_SUFFIXES, SNAPSHOT, SWAP, file_name
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segments import SegmentList
+
+
+class SegmentSwap:
+    """Finished `.cleaned` files, and the neighbours that they replace."""
+
+    def __init__(
+        self,
+        home: LogDirContext,
+        directory: str,
+        segments: SegmentList,
+        state: CleaningState,
+        files: CleanedFiles,
+        old: Sequence[Segment],
+        config: TopicConfig,
+    ) -> None:
+        self._home = home
+        self._directory = directory
+        self._segments = segments
+        self._state = state
+        self._files = files
+        self._old = old
+        self._config = config
+        self._gone: list[str] = []
+        self._acts = [self._announce, self._retire, self._name_log, self._name_indexes]
+        self._fresh: Segment | None = None
+
+    def steps(self) -> Steps[Segment]:
+        """Exchange them; the new segment. Raises Failure: CONFLICT when the log is gone meanwhile.
+
+        After any other one the directory is offline: the names on it are for the next start to mend.
+        """
+        self._open_indexes()
+        self._state.exchange = self
+        try:
+            yield from self._wait()
+            while self._fresh is None:
+                self._act()
+                if self._fresh is None:
+                    yield from self._wait()
+        except Failure as failure:
+            raise self._broken(failure.as_value()) from failure
+        finally:
+            self._state.exchange = None
+        return self._fresh
+
+    def finish_now(self) -> None:
+        """Do what is left of it at once, waiting for the disk. Raises Failure; the directory is offline then."""
+        try:
+            while self._fresh is None:
+                self._home.disk.sync_now(self._directory)
+                self._act()
+        except Failure as failure:
+            raise self._broken(failure.as_value()) from failure
+        finally:
+            self._state.exchange = None
+
+    def _open_indexes(self) -> None:
+        """Readers open indexes when they need them, by names that will be others."""
+        for segment in self._old:
+            assert segment.index is not None, "opened by being asked for"
+            assert segment.time_index is not None, "this one, too"
+            assert segment.txn_index is not None, "and this one"
+
+    def _wait(self) -> Steps[None]:
+        if self._home.safeguards.exchange_in_order:
+            yield self._durable
+            self._check()
+
+    def _durable(self, done: Done[None]) -> None:
+        self._home.disk.sync_dir(self._directory, done)
+
+    def _check(self) -> None:
+        if self._state.closed and self._fresh is None:
+            raise Failure(Kind.CONFLICT, f"{self._directory} was closed while it was cleaned")
+
+    def _broken(self, failure: Failure) -> Failure:
+        if self._state.closed:
+            return Failure(Kind.CONFLICT, f"{self._directory} was closed while it was cleaned")
+        self._home.on_failed(Failure(Kind.IO, f"segments of {self._directory} are half exchanged: {failure.message}"))
+        return failure
+
+    # -- one after the other -------------------------------------------------------------------------------------------
+
+    def _act(self) -> None:
+        if self._acts:
+            self._acts.pop(0)()
+        else:
+            self._take_over()
+
+    def _announce(self) -> None:
+        """From here on a start finishes what is begun."""
+        self._files.rename(CLEANED, SWAP)
+
+    def _retire(self) -> None:
+        names = [name for segment in self._old for name in self._names_of(segment)]
+        self._gone = [name for name in names if self._home.disk.exists(name)]
+        for name in self._gone:
+            self._home.disk.rename(name, name + DELETED)
+
+    def _names_of(self, segment: Segment) -> list[str]:
+        """What goes with an old segment; the snapshot at the first one's offset is that of the new one, too."""
+        kinds = SEGMENT_SUFFIXES if segment is self._old[0] else (*SEGMENT_SUFFIXES, SNAPSHOT)
+        return [f"{self._directory}/{file_name(segment.base_offset, kind)}" for kind in kinds]
+
+    def _name_log(self) -> None:
+        self._files.rename(SWAP, "", (LOG,))
+
+    def _name_indexes(self) -> None:
+        self._files.rename(SWAP, "", INDEX_SUFFIXES)
+
+    def _take_over(self) -> None:
+        fresh = Segment(self._home.disk, self._directory, self._old[0].base_offset, self._config)
+        self._segments.replace(self._old, fresh)
+        for segment in self._old:
+            segment.close()
+        for name in self._gone:
+            self._home.unlink_later(name + DELETED, self._config.file_delete_delay_ms)
+        self._state.on_exchanged(fresh)
+        self._fresh = fresh

@@ -1,0 +1,4 @@
+"""Indexes of a segment: offsets, timestamps, aborted transactions, leader epochs.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,169 @@
+"""The aborted transactions of a segment.
+
+Zone: deterministic. Entries and their file; when a transaction ends is the producer state's matter.
+
+    34 bytes per entry:
+    | version i16 = 0 | producer id i64 | first offset i64 | last offset i64 | last stable offset i64 |
+
+The file exists only once there is an entry. Last offsets rise from entry to entry.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from struct import Struct
+from typing import Final, NamedTuple
+
+from ottla.record.crc import crc32c
+from ottla.seams import Disk, Done, File
+
+_ENTRY: Final = Struct(">hqqqq")
+VERSION: Final = 0
+_LAST_OFFSET: Final = Struct(">q")
+_LAST_OFFSET_POS: Final = 18
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: its producer's records from first to last offset are not to be seen."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    """Offset of the abort marker."""
+    last_stable_offset: int
+    """The partition's LSO once the marker was written: no later entry concerns records below it."""
+
+
+class IndexChecksum(NamedTuple):
+    """What a file was."""
+
+    size: int
+    """In bytes."""
+    crc: int
+    """CRC-32C of all of it."""
+
+
+class TxnIndex:
+    """A segment's entries, in memory as they are in the file, and the file behind them."""
+
+    __slots__ = ("_content", "_disk", "_file", "_written", "dirty", "path", "sane")
+
+    def __init__(self, disk: Disk, path: str) -> None:
+        """Open what is there; nothing is created before the first entry. Raises Failure."""
+        self._disk = disk
+        self.path = path
+        self._file: File | None = None
+        self._content = bytearray()
+        self._written = 0
+        """Bytes of it that are in the file."""
+        self.dirty = False
+        self.sane = True
+        if disk.exists(path):
+            self._load()
+
+    def _load(self) -> None:
+        file = self._file = self._disk.open(self.path, create=False)
+        content = self._content = bytearray(file.size)
+        got = file.read_now(0, memoryview(content)) if content else 0
+        right = _right(memoryview(content)[: got - got % _ENTRY.size])
+        self.sane = right == len(content)
+        del content[right:]
+        self._written = right
+
+    def __len__(self) -> int:
+        return len(self._content) // _ENTRY.size
+
+    @property
+    def entries(self) -> list[AbortedTransaction]:
+        """All of them."""
+        return [self._entry(slot) for slot in range(len(self))]
+
+    def _entry(self, slot: int) -> AbortedTransaction:
+        return AbortedTransaction(*_ENTRY.unpack_from(self._content, slot * _ENTRY.size)[1:])
+
+    def _last_offset(self, slot: int) -> int:
+        offset: int = _LAST_OFFSET.unpack_from(self._content, slot * _ENTRY.size + _LAST_OFFSET_POS)[0]
+        return offset
+
+    def _first_from(self, offset: int) -> int:
+        """The slot of the first entry whose marker is at or above `offset`."""
+        return bisect_left(range(len(self)), offset, key=self._last_offset)
+
+    def append(self, entry: AbortedTransaction) -> None:
+        """Add an entry whose last offset is above all others; it reaches the file with `write_out`."""
+        assert not self._content or entry.last_offset > self._last_offset(len(self) - 1), "markers come in offset order"
+        self._content += _ENTRY.pack(VERSION, *entry)
+        self.dirty = True
+
+    def write_out(self) -> None:
+        """Bring new entries to the file. Raises Failure; they are kept for the next time."""
+        if self._written == len(self._content):
+            return
+        if self._file is None:
+            self._file = self._disk.open(self.path, create=True)
+        self._file.append((bytes(memoryview(self._content)[self._written :]),))
+        self._written = len(self._content)
+
+    @property
+    def emptied(self) -> bool:
+        """Whether there is a file with nothing in it: a cut leaves such a one, and so does damage."""
+        return self._file is not None and not self._content
+
+    @property
+    def sum(self) -> IndexChecksum | None:
+        """Of the file, once all entries are in it; None where there is none. Only of an index that is sane."""
+        if self._file is None and not self._content:
+            return None
+        return IndexChecksum(len(self._content), crc32c(self._content))
+
+    def reaches(self, offset: int) -> bool:
+        """Whether there is an entry with its marker at or above `offset`."""
+        content = self._content
+        return (
+            bool(content)
+            and _LAST_OFFSET.unpack_from(content, len(content) - _ENTRY.size + _LAST_OFFSET_POS)[0] >= offset
+        )
+
+    def collect(self, start: int, end: int) -> tuple[list[AbortedTransaction], bool]:
+        """Transactions with records in [start, end), and whether later segments need not be asked."""
+        found: list[AbortedTransaction] = []
+        for slot in range(self._first_from(start), len(self)):
+            entry = self._entry(slot)
+            if entry.first_offset < end:
+                found.append(entry)
+            if entry.last_stable_offset >= end:
+                return found, True
+        return found, False
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop the entries whose marker lies at or above `offset`."""
+        kept = self._first_from(offset) * _ENTRY.size
+        if kept == len(self._content) and self.sane:
+            return
+        del self._content[kept:]
+        self._written = min(self._written, kept)
+        self.dirty = self.sane = True
+        if self._file is not None:
+            self._file.truncate(self._written)
+
+    def sync(self, done: Done[int]) -> None:
+        """Make what was written out durable; only called when there is a file."""
+        assert self._file is not None, "nothing was ever written"
+        self.dirty = False
+        self._file.sync(done)
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+
+
+def _right(content: memoryview) -> int:
+    """How many bytes of whole entries can be those of an index: up to the first entry that makes no sense."""
+    last, right = -1, 0
+    for version, _, first_offset, last_offset, _ in _ENTRY.iter_unpack(content):
+        if version != VERSION or last_offset <= last or first_offset > last_offset:
+            break
+        last = last_offset
+        right += _ENTRY.size
+    return right

@@ -1,0 +1,332 @@
+"""What the logs of one log directory share: the disk, the clock, deferred removal, and whether the disk still works.
+
+Zone: deterministic. One `LogDirContext` per directory. A failing disk takes this directory offline, once and for good,
+and whoever asked to be told learns it; which partitions that means is for others to say.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Clock, Disk, Done, Entropy, Failure, Kind, Workers
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_offsets
+from ottla.storage.producers.producer_expiry import ProducerExpiry
+from ottla.storage.safeguards import Safeguards
+from ottla.storage.segments.scan import HeaderScan, read_file
+from ottla.storage.timers import Timers
+from ottla.types import TopicPartition
+
+_logger = logging.getLogger(__name__)
+
+_FULL_TELL_NS: Final = 60_000_000_000
+_SHOWN_NS: Final = 500_000_000
+_SHOWN_IN_TURN: Final = 32
+"""Segments whose entries are written in a turn: two writes of some bytes each."""
+_SHOWN_PAUSE_NS: Final = 1_000_000
+
+
+class ShowsEntries(Protocol):
+    """A segment."""
+
+    def show_entries(self) -> None:
+        """Bring index entries to their files."""
+        ...
+
+
+class LogDirContext:
+    """A log directory, as its logs see it."""
+
+    __slots__ = (
+        "_full_told_ns",
+        "_unshown",
+        "cleaned_moved",
+        "clock",
+        "disk",
+        "entropy",
+        "expiry",
+        "fence",
+        "offline",
+        "on_offline",
+        "points_moved",
+        "rearm",
+        "renewed",
+        "safeguards",
+        "save_cleaned",
+        "save_recovery_points",
+        "save_starts",
+        "scan",
+        "settle_recovery_points",
+        "short",
+        "starts_changed",
+        "starts_moved",
+        "timers",
+        "unchecked",
+        "woken",
+        "workers",
+    )
+
+    starts_moved: dict[TopicPartition, None]
+    """Partitions whose log start, or what file names tell of it, may have moved since it was noted."""
+    cleaned_moved: dict[TopicPartition, None]
+    """Partitions of which it may have changed, since it was noted, how far their logs are clean."""
+    renewed: dict[TopicPartition, None]
+    """Partitions that may have come, gone, or have other settings since the cleaner has looked."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        clock: Clock,
+        entropy: Entropy,
+        timers: Timers,
+        safeguards: Safeguards,
+        scan: HeaderScan,
+        workers: Workers | None = None,
+        expiry: ProducerExpiry | None = None,
+    ) -> None:
+        """Without workers everything is unpacked in the turn that needs it: for tools and tests."""
+        self.expiry = expiry or ProducerExpiry()
+        """Of the producers of all logs of this broker."""
+        self.workers = workers
+        self.disk = disk
+        self.clock = clock
+        self.entropy = entropy
+        self.timers = timers
+        self.safeguards = safeguards
+        self.scan = scan
+        self.offline: Failure | None = None
+        """Why the directory is out of service."""
+        self.on_offline: Callable[[str], None] = _do_nothing
+        """Told the directory's name when it goes offline."""
+        self.short = False
+        """Less is free than what is kept for the broker itself: clients' records are refused."""
+        self.rearm: Callable[[], None] = _nothing
+        """Has the logs take notice of `short`."""
+        self.fence: Callable[[], None] = _nothing
+        """Keeps the logs from taking appends once the directory is offline."""
+        self.save_starts: Callable[[Callable[[], None]], None] = _at_once
+        """Makes the log starts durable, then calls back."""
+        self.save_recovery_points: Callable[[], None] = _nothing
+        """Brings the recovery points to the disk, soon: one of them went back."""
+        self.settle_recovery_points: Callable[[], None] = _nothing
+        """Waits until that has come to the disk. Raises Failure."""
+        self.save_cleaned: Callable[[], None] = _nothing
+        """Makes durable how far each log is clean, waiting for it: one of them was cut. Raises Failure."""
+        self._full_told_ns = 0
+        self._unshown: dict[ShowsEntries, None] = {}
+        """Segments with index entries that are only in memory."""
+        self.woken: dict[TopicPartition, None] = {}
+        """Partitions whose high watermark may have moved since it was noted: others have no record above theirs."""
+        self.unchecked: dict[TopicPartition, None] = {}
+        """Partitions whose logs have changed since retention looked at them, beside those that are `woken`."""
+        self.points_moved: dict[TopicPartition, None] = {}
+        """Partitions whose recovery point may have moved since it was noted."""
+        self.starts_changed = False
+        """A log start moved since the checkpoint of log starts was written."""
+        self.starts_moved, self.cleaned_moved, self.renewed = {}, {}, {}
+
+    def on_failed(self, failure: Failure) -> None:
+        """Note a failure of the disk; one of the device takes the directory offline."""
+        if failure.kind is not Kind.IO or self.offline is not None:
+            return
+        self.offline = failure
+        _logger.error("log directory %s is offline: %s", self.disk.name, failure)
+        self.fence()
+        self.on_offline(self.disk.name)
+
+    def wake(self, tp: TopicPartition) -> None:
+        """A log is there, or gone, was cut, or has other settings: checkpoints and retention look at it again."""
+        self.woken[tp] = self.points_moved[tp] = None
+        self.starts_moved[tp] = self.cleaned_moved[tp] = self.renewed[tp] = None
+
+    def start_moved(self, tp: TopicPartition) -> None:
+        """A log start moved: its checkpoint is to be written, and the log looked at."""
+        self.starts_changed = True
+        self.wake(tp)
+
+    def cleaned(self, tp: TopicPartition) -> None:
+        """It has changed how far a log is clean."""
+        self.cleaned_moved[tp] = None
+
+    def check(self) -> None:
+        """Raise ApiError KAFKA_STORAGE_ERROR when the directory is offline."""
+        if self.offline is not None:
+            raise self.refusal(self.offline)
+
+    def refusal(self, failure: Failure) -> ApiError:
+        """What a client is told when the disk failed under its request."""
+        self.on_failed(failure)
+        if failure.kind is Kind.FULL:
+            text = f"no space left in {self.disk.name}: free some, or lower retention"
+            self._tell_full(text)
+        else:
+            text = f"log directory {self.disk.name} failed: {failure.message}"
+        return ApiError(ErrorCode.KAFKA_STORAGE_ERROR, text)
+
+    def _tell_full(self, text: str) -> None:
+        """One line now and then: every request is refused while the disk is full."""
+        now = self.clock.now().mono_ns
+        if now >= self._full_told_ns:
+            self._full_told_ns = now + _FULL_TELL_NS
+            _logger.error("%s; writes are refused until then", text)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file or directory off the loop; a leftover is found at the next start."""
+        self.disk.unlink(path, self.note_failure)
+
+    def unlink_later(self, path: str, delay_ms: int) -> None:
+        """Remove it after `delay_ms`, so that whoever reads it now can finish."""
+        self.timers.add(self.clock.now().mono_ns + delay_ms * 1_000_000, lambda: self.unlink(path))
+
+    def show_entries_soon(self, segment: ShowsEntries) -> None:
+        """Have a segment bring its index entries to their files within a second."""
+        if not self._unshown:
+            self.timers.add(self.clock.now().mono_ns + _SHOWN_NS, self._show_entries)
+        self._unshown[segment] = None
+
+    def _show_entries(self) -> None:
+        for _ in range(min(_SHOWN_IN_TURN, len(self._unshown))):
+            segment = next(iter(self._unshown))
+            del self._unshown[segment]
+            segment.show_entries()
+        if self._unshown:
+            self.timers.add(self.clock.now().mono_ns + _SHOWN_PAUSE_NS, self._show_entries)
+
+    def noted_offsets(self, name: str) -> dict[TopicPartition, int]:
+        """An offset checkpoint; one that is missing or cannot be read says nothing, which costs time, not data."""
+        try:
+            return parse_offsets(read_file(self.disk, name))
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s: %s", self.disk.name, name, error)
+        except Failure as failure:
+            if failure.kind is not Kind.NOT_DONE:
+                raise
+        return {}
+
+    def note_failure(self, outcome: object) -> None:
+        """A completion that nobody waits for: only its failure matters."""
+        if isinstance(outcome, Failure):
+            self.on_failed(outcome)
+
+
+def _do_nothing(_: str) -> None:
+    pass
+
+
+def _nothing() -> None:
+    pass
+
+
+def _at_once(then: Callable[[], None]) -> None:
+    then()
+
+
+class CompletionBarrier:
+    """Waits for several completions, and remembers the first failure among them."""
+
+    __slots__ = ("_done", "_failure", "_open")
+
+    def __init__(self, done: Done[None]) -> None:
+        self._done = done
+        self._failure: Failure | None = None
+        self._open = 1
+
+    def expect(self) -> Callable[[object], None]:
+        """One completion more; to be handed to what completes."""
+        self._open += 1
+        return self._completed
+
+    def fail(self, failure: Failure) -> None:
+        """Something went wrong at once."""
+        self._failure = self._failure or failure
+
+    def armed(self) -> None:
+        """All that is to be waited for has been named. At least one of it completes in a later turn."""
+        self._completed(None)
+
+    def _completed(self, outcome: object) -> None:
+        if isinstance(outcome, Failure):
+            self.fail(outcome)
+        self._open -= 1
+        if not self._open:
+            self._done(self._failure)
+
+
+class CoalescingWriter:
+    """A small file that is written anew at each change: one write in flight, the newest content next."""
+
+    __slots__ = ("_home", "_idle", "_next", "_on_way", "_path", "_saved", "_writing", "failure")
+
+    def __init__(self, home: LogDirContext, path: str | Callable[[], str]) -> None:
+        """`path` is a function where the name of the directory may change."""
+        self._home = home
+        self._path = path if callable(path) else lambda: path
+        self._writing = False
+        self.failure: Failure | None = None
+        """That of the last write; None when it succeeded."""
+        self._on_way = b""
+        """What is being written; nothing when something newer has been written meanwhile."""
+        self._saved: bytes | None = None
+        """What the file has; None where that is not known."""
+        self._next: bytes | Callable[[], bytes] | None = None
+        self._idle: list[Callable[[object], None]] = []
+
+    def let_go(self) -> None:
+        """The directory keeps its name from now on: hold nothing of what told it."""
+        path = self._path()
+        self._path = lambda: path
+
+    def write(self, data: bytes | Callable[[], bytes]) -> None:
+        """Bring `data` to the file, soon. A function is called when the write begins: many askers cost one call."""
+        self._next = data
+        if not self._writing:
+            self._start()
+
+    def refresh(self, data: Callable[[], bytes]) -> None:
+        """Bring `data` to the file, soon, if the file has something else."""
+        if self._writing or data() != self._saved:
+            self.write(data)
+
+    def write_now(self, data: bytes) -> None:
+        """Bring `data` to the file now, behind a write that is on its way. Raises Failure."""
+        self._next = self._saved = None
+        self._on_way = b""
+        self._home.disk.replace_now(self._path(), data)
+        self._saved = None if self._writing else data
+
+    def settle(self, data: Callable[[], bytes]) -> None:
+        """Wait for what is on its way, and bring the newest there. Raises Failure."""
+        if self._writing:
+            self.write_now(data())
+
+    def _start(self) -> None:
+        data, self._next = self._next, None
+        assert data is not None
+        self._writing = True
+        self._saved = None
+        self._on_way = data if isinstance(data, bytes) else data()
+        self._home.disk.replace(self._path(), self._on_way, self._on_written)
+
+    def _on_written(self, outcome: Failure | None) -> None:
+        self._writing = False
+        self.failure = outcome
+        self._saved = None if isinstance(outcome, Failure) else self._on_way or None
+        self._home.note_failure(outcome)
+        if self._next is not None:
+            self._start()
+            return
+        waiting, self._idle = self._idle, []
+        for tell in waiting:
+            tell(None)
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is on its way."""
+        return self._writing
+
+    def when_idle(self, tell: Callable[[object], None]) -> None:
+        """Call back with None once nothing is on its way any more; only asked while busy."""
+        assert self._writing
+        self._idle.append(tell)

@@ -1,0 +1,141 @@
+"""Finding a log's producer state again: the newest snapshot that tells enough, and the batches behind it.
+
+Zone: deterministic. Blocking reads, for start-up and truncation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+
+from ottla.record.batch import CONTROL
+from ottla.seams import Failure, Kind
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_snapshot
+from ottla.storage.layout import SNAPSHOT, parse_file_name
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.producers.producer_state import ProducerState, SnapshotEntry, marker_of, replay
+from ottla.storage.segments.scan import read_file, walk_headers
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_files import snapshot_path
+
+_logger = logging.getLogger(__name__)
+
+
+def snapshot_offsets(names: Iterable[str]) -> list[int]:
+    """Offsets of the producer snapshots in a directory, rising."""
+    parsed = (parse_file_name(name) for name in names)
+    return sorted(file.base_offset for file in parsed if file and file.kind == SNAPSHOT and not file.state)
+
+
+def telling(segments: Iterable[Segment], start: int, mark: int, end: int) -> int:
+    """The highest offset whose snapshot tells all about a log with that start, high watermark and end.
+
+    A snapshot does not tell where a transaction began that is over. Readers of committed records wait there until its
+    marker is committed; so with a marker above the high watermark a snapshot from below is needed. When nothing is
+    known to be committed, all of them will do: nobody reads anything there.
+    """
+    return mark if start < mark < end and _has_marker(segments, mark, end) else end
+
+
+def _has_marker(segments: Iterable[Segment], start: int, end: int) -> bool:
+    ordered = list(segments)
+    for segment, following in zip(ordered, [*ordered[1:], None], strict=True):
+        if segment.base_offset >= end:
+            break
+        if following is None or following.base_offset > start:
+            for _, header in walk_headers(segment.file, segment.index.lookup(start).position, segment.size):
+                if header[5] & CONTROL and start <= header[0] < end:
+                    return True
+    return False
+
+
+def _believed(entries: Sequence[SnapshotEntry], offset: int) -> bool:
+    """At a cut the snapshots are this process's own, or were looked at when it started."""
+    return all(entry.last_offset < offset for entry in entries)
+
+
+def load_newest(
+    home: LogDirContext,
+    directory: str,
+    offsets: Sequence[int],
+    start: int,
+    end: int,
+    state: ProducerState,
+    right: Callable[[Sequence[SnapshotEntry], int], bool] = _believed,
+) -> None:
+    """Fill `state` from the newest readable snapshot in [start, end]; without one it is empty at `start`.
+
+    Snapshots that cannot be read, or are not `right` for their offset, are removed: they would be in the way at every
+    start.
+    """
+    now_ms = home.clock.now().wall_ms
+    for offset in reversed(offsets):
+        if not start <= offset <= end:
+            continue
+        path = snapshot_path(directory, offset)
+        try:
+            entries = parse_snapshot(read_file(home.disk, path))
+            if not right(entries, offset):
+                raise CorruptCheckpoint("it is not of this log at that offset")
+            state.load_entries(entries, offset, now_ms)
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s is useless and removed: %s", home.disk.name, path, error)
+            home.disk.unlink_now(path)
+        except Failure as failure:
+            if failure.kind is not Kind.NOT_DONE:
+                raise
+        else:
+            return
+    state.load_entries((), start, now_ms)
+
+
+def replay_to(home: LogDirContext, segments: Iterable[Segment], state: ProducerState, end: int) -> None:
+    """Bring `state` from its own end offset up to `end`, by the batches in the segments."""
+    now_ms = home.clock.now().wall_ms
+    ordered = list(segments)
+    for segment, following in zip(ordered, [*ordered[1:], None], strict=True):
+        if segment.base_offset >= end or not home.safeguards.producers_replayed:
+            break
+        if following is None or following.base_offset > state.end_offset:
+            _replay_segment(segment, state, end, now_ms)
+    state.end_offset = end
+
+
+def _replay_segment(segment: Segment, state: ProducerState, end: int, now_ms: int) -> None:
+    position = segment.index.lookup(state.end_offset).position
+    for at, header in walk_headers(segment.file, position, segment.size):
+        if header[0] >= end:
+            return
+        if header[0] < state.end_offset:
+            continue
+        marker = None
+        if header[5] & CONTROL:
+            batch = memoryview(bytearray(header[1] + 12))
+            segment.file.read_now(at, batch)
+            marker = marker_of(batch, 0)
+        replay(state, header, marker, now_ms)
+
+
+def prune(home: LogDirContext, directory: str, offsets: Sequence[int], bases: Sequence[int]) -> None:
+    """Remove snapshots that neither begin a segment nor lie above the last one's base as the newest of all."""
+    for offset in offsets:
+        newest = offset == offsets[-1] and offset > bases[-1]
+        if offset not in bases and not newest:
+            home.disk.unlink_now(snapshot_path(directory, offset))
+
+
+def reload_after_cut(
+    home: LogDirContext, directory: str, segments: Sequence[Segment], marks: tuple[int, int, int], state: ProducerState
+) -> int:
+    """Compute the state of a log that was cut: snapshots above its end are of a log that is no more, and go.
+
+    `marks`: its start, high watermark and end. Returns the offset of the newest snapshot, -1 when there is none.
+    """
+    start, _, end = marks
+    offsets = snapshot_offsets(home.disk.list(directory))
+    for offset in offsets:
+        if offset > end:
+            home.disk.unlink_now(snapshot_path(directory, offset))
+    load_newest(home, directory, offsets, start, telling(segments, *marks), state)
+    replay_to(home, segments, state, end)
+    return max((offset for offset in offsets if offset <= end), default=-1)

@@ -1,0 +1,53 @@
+"""The snapshot of a log with many producers: its entries are packed in turns of their own, some at a time.
+
+Zone: deterministic. The log goes on meanwhile: what a producer was at the snapshot's offset is taken before it changes.
+Until the file is there a start reads the log from the snapshot before. One snapshot of a log is made at a time; a roll
+that comes meanwhile gets none.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from ottla.storage.checkpoints import join_snapshot, pack_entries
+from ottla.storage.log_dir_context import LogDirContext
+
+if TYPE_CHECKING:
+    from ottla.storage.log_files import LogFiles
+
+AT_ONCE: Final = 1_000
+"""Producers whose entries are packed in a turn: a millisecond or two."""
+_PAUSE_NS: Final = 1_000_000
+
+
+class SnapshotWriting:
+    """One snapshot that is being made."""
+
+    __slots__ = ("_frozen", "_home", "_log", "_packed", "_producers")
+
+    def __init__(self, log: LogFiles, home: LogDirContext) -> None:
+        self._log = log
+        self._home = home
+        self._producers = log.producers
+        self._frozen = log.producers.freeze()
+        self._packed: list[bytes] = []
+
+    def start(self) -> None:
+        """Begin in a later turn."""
+        self._home.timers.add(self._home.clock.now().mono_ns + _PAUSE_NS, self._step)
+
+    def _step(self) -> None:
+        log, frozen = self._log, self._frozen
+        if self._producers.frozen is not frozen:
+            return  # the log was cut, or a newer snapshot was made
+        if log.closed or log.producers is not self._producers:
+            self._producers.frozen = None
+            return
+        entries = frozen.take_entries(AT_ONCE)
+        if entries:
+            self._packed.append(pack_entries(entries))
+            self.start()
+            return
+        self._producers.frozen = None
+        if frozen.offset >= log.start_offset:
+            log.save_snapshot(frozen.offset, join_snapshot(frozen.count, self._packed), self._home.note_failure)

@@ -1,0 +1,48 @@
+"""Whether the indexes of a segment can be believed, and building them anew beside the old ones.
+
+Zone: deterministic. Blocking, at start only. An index that lies below the recovery point is believed at every later
+start, so a new one takes the place of the old one whole: written under `.cleaned` names, synced, renamed. The offset
+index goes last, for it is missed when it is not there, and a transaction index is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ottla.seams import Disk, Failure, Kind
+from ottla.storage.layout import CLEANED, INDEX, TIME_INDEX, TXN_INDEX
+from ottla.storage.segments.segment import Segment
+
+
+def indexes_sane(segment: Segment) -> bool:
+    """Whether the index files of a segment are there and can be right."""
+    try:
+        return segment.index.sane(segment.size) and segment.time_index.sane() and segment.txn_index.sane
+    except Failure as failure:
+        if failure.kind is Kind.NOT_DONE:
+            return False
+        raise
+
+
+def rebuild_beside(disk: Disk, segment: Segment, go_through: Callable[[Segment], object]) -> None:
+    """Have `go_through` index a sealed segment into new files, and let those take the old ones' place. Raises Failure.
+
+    A stop at any moment leaves the old files or the new ones, all of them synced.
+    """
+    segment.index_state = CLEANED
+    go_through(segment)
+    segment.seal()
+    segment.close_indexes()
+    segment.index_state = ""
+    for kinds in ((TIME_INDEX, TXN_INDEX), (INDEX,)):
+        for kind in kinds:
+            _open_new(disk, segment.path_of(kind))
+        disk.sync_now(segment.directory)
+
+
+def _open_new(disk: Disk, path: str) -> None:
+    if disk.exists(path + CLEANED):
+        disk.sync_now(path + CLEANED)
+        disk.rename(path + CLEANED, path)
+    else:
+        disk.unlink_now(path)

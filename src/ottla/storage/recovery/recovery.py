@@ -1,0 +1,500 @@
+"""Finding a log again after a stop, clean or not.
+
+Zone: deterministic. Blocking reads, at start only. After a clean stop files are believed, apart from a look at their
+ends. After any other stop the log is read from the segment of the recovery point on: whatever is not a whole batch with
+the right checksum, and all behind it, is cut off; indexes, producer state and leader epochs are computed anew from what
+remains. What lies below the recovery point was durable, and is believed.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Final, TypeVar
+
+from ottla.config.topic import TopicConfig
+from ottla.record.batch import CONTROL, HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.validation import HeaderTuple
+from ottla.storage.checkpoints import CorruptCheckpoint, parse_checksums, parse_epochs, parse_partition_metadata
+from ottla.storage.indexes.leader_epochs import EpochEntry, LeaderEpochs
+from ottla.storage.indexes.txn_index import IndexChecksum
+from ottla.storage.indexes.txn_index_checksums import name_of
+from ottla.storage.layout import (
+    INCOMPLETE,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    TXN_INDEX,
+    TXN_SUMS,
+    parse_file_name,
+)
+from ottla.storage.log import Log
+from ottla.storage.log_dir_context import LogDirContext
+from ottla.storage.log_loss import IncompleteLog, format_lack, parse_lack
+from ottla.storage.producers.producer_snapshots import load_newest, prune, replay_to, snapshot_offsets, telling
+from ottla.storage.producers.producer_state import ProducerState, marker_of, replay
+from ottla.storage.recovery.found_logs import LogMarks
+from ottla.storage.recovery.index_rebuild import indexes_sane, rebuild_beside
+from ottla.storage.recovery.interrupted_operations import tidy
+from ottla.storage.recovery.sanity_check import (
+    aborted_right,
+    begin_late,
+    begins_right,
+    edges,
+    epochs_of,
+    epochs_right,
+    snapshot_right,
+)
+from ottla.storage.recovery.segment_splitting import split_at, split_sealed
+from ottla.storage.recovery.valid_prefix import valid_batches
+from ottla.storage.retention.retention import before_start
+from ottla.storage.segments.scan import read_file, walk_headers
+from ottla.storage.segments.segment import Segment
+from ottla.storage.segments.segment_files import create_segment, draw_jitter, retire, snapshot_path
+from ottla.storage.segments.segments import SegmentList
+from ottla.types import NO_EPOCH, ZERO_UUID, TopicPartition
+
+MAX_OFFSET: Final = 2**63 - 1
+T = TypeVar("T")
+_logger = logging.getLogger(__name__)
+
+
+def open_log(
+    home: LogDirContext,
+    tp: TopicPartition,
+    directory: str,
+    config: TopicConfig,
+    found: LogMarks,
+    scanned: Callable[[int], None] = lambda _: None,
+) -> Log:
+    """The log in `directory`, ready to be appended to; an empty directory gives an empty log.
+
+    `scanned` is told the bytes that recovery reads. Raises Failure.
+    """
+    opening = _Opening(home, tp, directory, config, found, scanned)
+    try:
+        return opening.log()
+    finally:
+        opening.epochs.let_go(0)  # it holds the opening
+
+
+class _Opening:
+    """One log on its way back."""
+
+    def __init__(
+        self,
+        home: LogDirContext,
+        tp: TopicPartition,
+        directory: str,
+        config: TopicConfig,
+        found: LogMarks,
+        scanned: Callable[[int], None],
+    ) -> None:
+        self.home = home
+        self.tp = tp
+        self.directory = directory
+        self.config = config
+        self.found = found
+        self.scanned = scanned
+        self.names = [] if found.is_new else tidy(home, directory)
+        self.snapshots = snapshot_offsets(self.names)
+        self.stored_epochs: list[EpochEntry] = self._small(LEADER_EPOCHS, parse_epochs, [])
+        self.txn_sums: dict[str, IndexChecksum] = self._small(TXN_SUMS, parse_checksums, {})
+        self.lack: IncompleteLog | None = self._small(INCOMPLETE, parse_lack, None)
+        self.has_aborted = any(name.endswith(TXN_INDEX) for name in self.names)
+        self.end_offset = 0
+        self.epochs = LeaderEpochs(self.stored_epochs, lambda: self.end_offset, lambda _: None)
+        self.state = ProducerState()
+        self.segments: list[Segment] = []
+        self.recovery_point = found.recovery_point
+        self.batches_end = 0
+        """After the last batch that was read; a compacted log may go on further behind it."""
+        self.hole = MAX_OFFSET
+        """Where offsets are missing between two segments that were read: compaction, or lost with the power."""
+        self.renamed = False
+        """Whether names in the directory have changed: they are durable before the log is used."""
+
+    def _small(self, name: str, parse: Callable[[bytes], T], without: T) -> T:
+        """What a file beside the log says; one that is not there, or says nothing that can be read, says `without`."""
+        if name not in self.names:
+            return without
+        try:
+            return parse(read_file(self.home.disk, f"{self.directory}/{name}"))
+        except CorruptCheckpoint as error:
+            _logger.warning("%s/%s is not believed: %s", self.directory, name, error)
+            return without
+
+    # -- the whole -------------------------------------------------------------------------------------------------
+
+    def log(self) -> Log:
+        """Open, recover what has to be, put everything together."""
+        bases = sorted(file.base_offset for name in self.names if (file := parse_file_name(name)) and file.kind == LOG)
+        self.segments = [Segment(self.home.disk, self.directory, base, self.config) for base in bases]
+        self._check_start()
+        self._drop_below_start()
+        if not self.segments:
+            self._begin_at(self.found.start_offset)
+        elif self.found.clean or not self.home.safeguards.recovery_scan:
+            split_sealed(self.home, self.segments, self.config)
+            self._trust()
+        else:
+            split_sealed(self.home, self.segments, self.config)
+            self._recover()
+        if self.end_offset < max(self.found.recovery_point, self.found.high_watermark):
+            self._misses(IncompleteLog.END)
+        if self.found.start_offset > self.end_offset:
+            self._start_above_end()
+        self.epochs.truncate_from_end(self.end_offset)
+        self._check_epochs()
+        if self.renamed:
+            self.home.disk.sync_now(self.directory)
+        return self._assemble()
+
+    def _assemble(self) -> Log:
+        start_offset = max(self.found.start_offset, self.segments[0].base_offset)
+        self.epochs.truncate_from_start(start_offset)
+        self.epochs.truncate_from_end(self.end_offset)
+        bases = [segment.base_offset for segment in self.segments]
+        prune(self.home, self.directory, self.snapshots, bases)
+        self._load_active()
+        topic_id = self._small(PARTITION_METADATA, parse_partition_metadata, ZERO_UUID)
+        log = Log(
+            self.home, self.tp, self.directory, topic_id, self.config, SegmentList(self.segments), start_offset,
+            self.end_offset, self.recovery_point, list(self.epochs.entries), self.state,
+            max((offset for offset in self.snapshots if offset <= self.end_offset), default=-1),
+            self.txn_sums,
+        )  # fmt: skip
+        log.lack = self.lack
+        if not self.found.clean and not self.found.durable:
+            log.doubt()
+        log.high_watermark = min(max(self.found.high_watermark, start_offset), self.end_offset)
+        log.compare_epochs(self.stored_epochs, trusted=self.found.clean)
+        if self.has_aborted or self.txn_sums:
+            log.vouch(self.segments[:-1])
+        for segment in self.segments:
+            segment.rest()
+        return log
+
+    def _misses(self, lack: IncompleteLog) -> None:
+        """Something is gone that was durable, or committed: it stays noted before anything else changes."""
+        if self.home.safeguards.losses_told and (self.lack is None or lack > self.lack):
+            self.lack = lack
+            self.home.disk.replace_now(f"{self.directory}/{INCOMPLETE}", format_lack(lack))
+
+    def _check_start(self) -> None:
+        """A log start that cannot be is damage, and hides no records.
+
+        A clean stop has made everything durable: none lies beyond that. And leader epochs begin where the log begins:
+        when they begin further below, and what is between is there, then it was not deleted. After any other stop the
+        epochs may be older than the start, since they come to their file with a flush.
+        """
+        start, durable = self.found.start_offset, max(self.found.recovery_point, self.found.high_watermark)
+        first = self.segments[0].base_offset if self.segments else durable
+        if self.found.clean and 0 < durable < start:
+            text = "%s: its log start cannot be %d, for it ended at %d; it begins at %d"
+            _logger.error(text, self.tp, start, durable, first)
+            self.found = self.found._replace(start_offset=first)
+        elif self.found.clean and self.segments and first <= (begin := self._first_stored_epoch(start)) < start:
+            _logger.error("%s: its log start is %d, its leader epochs begin at %d", self.tp, start, begin)
+            self.found = self.found._replace(start_offset=begin)
+
+    def _first_stored_epoch(self, default: int) -> int:
+        return self.stored_epochs[0].start_offset if self.stored_epochs else default
+
+    def _drop_below_start(self) -> None:
+        """Segments wholly below the log start were about to go, and no flush covered them: they are not the log."""
+        count = before_start([segment.base_offset for segment in self.segments], self.found.start_offset)
+        for segment in self.segments[:count]:
+            retire(self.home, segment, 0)
+        del self.segments[:count]
+        self.renamed = self.renamed or count > 0
+
+    def _begin_at(self, offset: int) -> None:
+        self.segments = [create_segment(self.home, self.directory, offset, self.config, self.found.is_new)]
+        self.renamed = self.renamed or not self.found.clean
+        self.end_offset = self.state.end_offset = offset
+        self._drop_snapshots()
+
+    def _start_above_end(self) -> None:
+        """The log start is beyond all that survived: begin there, the records before it were deleted on purpose.
+
+        Unless the file that says so is damaged, which nothing here can tell: so it is said aloud.
+        """
+        text = "%s: its log start is %d, beyond the end %d of what survived; nothing of that is kept"
+        _logger.warning(text, self.tp, self.found.start_offset, self.end_offset)
+        self._misses(IncompleteLog.WITHIN)
+        for segment in self.segments:
+            retire(self.home, segment, 0)
+        self.renamed = True
+        self.state = ProducerState()
+        self._begin_at(self.found.start_offset)
+
+    def _load_active(self) -> None:
+        """What the active segment knows besides its files."""
+        active = self.segments[-1]
+        active.jitter_ms = draw_jitter(self.home, self.config)
+        for _, header in walk_headers(active.file, 0, min(active.size, HEADER_SIZE * 2**20)):
+            active.first_timestamp = header[8]
+            break
+        last = active.index.last
+        active.bytes_since_index = active.size - (last.position if last else 0)
+
+    # -- after a clean stop ----------------------------------------------------------------------------------------
+
+    def _trust(self) -> None:
+        """Believe the files; a segment whose indexes cannot be right is gone through all the same."""
+        self._believe(len(self.segments) - 1)
+        active = self.segments[-1]
+        if not self._indexes_right(active, MAX_OFFSET):
+            _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, active.path)
+            self._recover_from(len(self.segments) - 1)
+            return
+        active.activate(self.config)
+        end, self.end_offset = active.walk_tail()
+        right = end == active.size and begins_right(active) and self.end_offset <= active.max_offset + 1
+        if not right and self.home.safeguards.recovery_scan:
+            _logger.warning("%s: %s does not end with a batch that fits, it is recovered", self.tp, active.path)
+            self._recover_from(len(self.segments) - 1)
+            return
+        if self.found.recovery_point not in (0, self.end_offset):
+            _logger.error("%s ends at offset %d, its last stop was at %d",
+                          self.tp, self.end_offset, self.found.recovery_point)  # fmt: skip
+        self._load_producers(self.end_offset, is_clean_end=self.found.clean)
+        self.recovery_point = self.end_offset
+
+    @property
+    def compacted(self) -> bool:
+        """Whether offsets may be missing."""
+        return "compact" in self.config.cleanup_policy or self.found.cleaned_until > 0
+
+    def _believe(self, count: int) -> None:
+        """Look at the ends of the first segments and of their indexes, before they are believed."""
+        first = self.segments[0].base_offset
+        if self.stored_epochs and max(self.stored_epochs[0].start_offset, self.found.start_offset) < first:
+            _logger.error("%s: records below offset %d are not there", self.tp, first)
+            self._misses(IncompleteLog.WITHIN)
+        for segment, following in zip(self.segments[:count], self.segments[1:], strict=False):
+            if segment.txn_index.emptied or not self._indexes_right(segment, following.base_offset):
+                self._rebuild(segment)
+            wrong = edges(segment, following.base_offset, self.compacted or following.base_offset > segment.max_offset)
+            if wrong:
+                _logger.error("%s: %s is damaged: %s", self.tp, segment.path, wrong)
+                self._misses(IncompleteLog.WITHIN)
+
+    def _indexes_right(self, segment: Segment, following: int) -> bool:
+        """Whether the indexes of a segment, before one that begins at `following`, can be those of its batches."""
+        if not indexes_sane(segment) or segment.time_index.last.offset >= following:
+            return False
+        noted = self.txn_sums.get(name_of(segment))
+        if noted is not None and noted != segment.txn_index.sum and self.home.safeguards.txn_indexes_vouched:
+            return False
+        return aborted_right(segment, following, self.compacted)
+
+    def _check_epochs(self) -> None:
+        """The checkpoint of leader epochs may be another log's, or none: then the log tells."""
+        if not epochs_right(
+            self.epochs.entries, self.segments, self.found.start_offset, self.end_offset, self.compacted
+        ):
+            _logger.warning("%s: its leader epochs do not fit it and are computed anew", self.tp)
+            self.epochs.clear()
+            for epoch, start_offset in epochs_of(self.segments):
+                self.epochs.assign(epoch, start_offset)
+        elif self.compacted and begin_late(self.epochs.entries, self.segments, self.found.start_offset):
+            known = self.epochs.entries
+            before = [entry for entry in epochs_of(self.segments) if entry.start_offset < known[0].start_offset]
+            self.epochs.clear()
+            for epoch, start_offset in (*before, *known):
+                self.epochs.assign(epoch, start_offset)
+
+    def _load_producers(self, end: int, is_clean_end: bool = False) -> None:
+        """Compute the state of producers at `end`. A clean stop that left no snapshot at all knew of none."""
+        start = max(self.found.start_offset, self.segments[0].base_offset)
+        newest = telling(self.segments, start, self.found.high_watermark, end)
+        if is_clean_end and not self.snapshots and newest == end:
+            self.state.load_entries((), end, self.home.clock.now().wall_ms)
+            return
+        right = partial(snapshot_right, segments=self.segments, compacted=self.compacted)
+        load_newest(self.home, self.directory, self.snapshots, min(start, end), newest, self.state, right)
+        # Those that cannot be right were removed.
+        self.snapshots = [at for at in self.snapshots if self.home.disk.exists(snapshot_path(self.directory, at))]
+        replay_to(self.home, self.segments, self.state, end)
+
+    def _rebuild(self, segment: Segment) -> None:
+        """Compute the indexes of one sealed segment anew."""
+        _logger.warning("%s: indexes of %s do not fit it and are rebuilt", self.tp, segment.path)
+        self._load_producers(segment.base_offset)
+        rebuild_beside(self.home.disk, segment, self._go_through)
+
+    # -- after any other stop --------------------------------------------------------------------------------------
+
+    def _recover(self) -> None:
+        bases = [segment.base_offset for segment in self.segments]
+        # A recovery point that stands at the beginning of a segment may have come there before the roll: then nobody
+        # has synced the indexes of the segment before it.
+        slot = max([0, *(at for at, base in enumerate(bases) if base < self.found.recovery_point)])
+        self._believe(slot)
+        self._recover_from(slot)
+        if self.end_offset < self.recovery_point:
+            self._recover_all()
+        elif self.found.durable and slot == len(self.segments) - 1:
+            self.recovery_point = self.end_offset  # the active segment's indexes need not be durable
+
+    def _recover_all(self) -> None:
+        """What the recovery point vouches for is not there: it is another log's, or the disk broke its word."""
+        _logger.warning("%s ends at offset %d, before its recovery point %d: all of it is recovered",
+                        self.tp, self.end_offset, self.recovery_point)  # fmt: skip
+        self.recovery_point = 0
+        self.state = ProducerState()
+        self._recover_from(0)
+
+    def _recover_from(self, slot: int) -> None:
+        """Read the segments from `slot` on, cut at the first damage, drop what lies behind it."""
+        self._load_producers(self.segments[slot].base_offset)
+        # The checkpoint may know of a cut that a power loss has undone: who wrote what is left, only that itself tells.
+        self.epochs.truncate_from_end(self.segments[slot].base_offset)
+        kept, torn, self.batches_end = slot, None, 0
+        while kept < len(self.segments):
+            segment = self.segments[kept]
+            if kept > slot:
+                if not self._continues(kept):
+                    break
+                self.segments[kept - 1].seal()
+            valid = self._go_through(segment, self.recovery_point)
+            kept += 1
+            if valid < segment.size and split_at(self.home, self.segments, kept - 1, valid, self.config):
+                continue
+            if valid < segment.size:
+                torn = segment, valid
+                break
+        if kept < len(self.segments):
+            self._drop_behind(kept)
+        if torn is not None:
+            self._cut(*torn)
+        self._drop_snapshots()
+
+    def _continues(self, slot: int) -> bool:
+        """Whether a segment begins where the one before it ends; in a compacted log it may begin later."""
+        base = self.segments[slot].base_offset
+        if base <= self.end_offset:
+            return base == self.end_offset
+        if base > self.segments[slot - 1].max_offset:  # the two were one before they were split
+            return True
+        if "compact" not in self.config.cleanup_policy and base > self.found.cleaned_until:
+            return False
+        if self._lost_before(base):
+            if not self._has_records(slot):
+                return False
+            _logger.error("%s: from offset %d to %d records are not there", self.tp, self.end_offset, base)
+            self._misses(IncompleteLog.WITHIN)
+        self.hole = min(self.hole, self.end_offset)
+        return True
+
+    def _has_records(self, slot: int) -> bool:
+        """Whether anything follows from that segment on: the first bytes that are there are a whole batch."""
+        first = next((segment for segment in self.segments[slot:] if segment.size), None)
+        if first is None:
+            return False
+        check_crc = self.home.safeguards.crc_check
+        return any(True for _ in valid_batches(first.file, first.size, first.base_offset, check_crc))
+
+    def _lost_before(self, base: int) -> bool:
+        """Whether it was not compaction that took what is missing before a segment: compaction touches only what is
+        durable, and by the checkpoints."""
+        durable = max(self.found.recovery_point, self.found.cleaned_until)
+        return base > durable and self.home.safeguards.holes_explained
+
+    def _go_through(self, segment: Segment, durable: int = MAX_OFFSET) -> int:
+        """Read a segment, compute its indexes, note producers and epochs; returns the bytes that are whole batches.
+
+        From offset `durable` on the log ends where leader epochs go back: behind it stands what had been cut off.
+        """
+        segment.activate(self.config, keep_entries=False)
+        segment.max_timestamp, segment.offset_of_max_timestamp = -1, segment.base_offset
+        segment.bytes_since_index = 0
+        self.end_offset = self.state.end_offset = segment.base_offset
+        valid = 0
+        check_crc = self.home.safeguards.crc_check
+        for position, header in valid_batches(segment.file, segment.size, segment.base_offset, check_crc):
+            if header[0] >= durable and self._is_of_another_life(header):
+                break
+            last = header[0] + header[6]
+            size = header[1] + LOG_OVERHEAD
+            segment.index_batch(position, size, last, header[8])
+            self._note_epoch(header)
+            if header[9] >= 0 and self.home.safeguards.producers_replayed:
+                self._note_producer(segment, position, header)
+            valid = position + size
+            self.end_offset = self.batches_end = last + 1
+        self.state.end_offset = self.end_offset
+        segment.close_time_index()
+        segment.write_out()
+        self.scanned(segment.size)
+        return valid
+
+    def _note_epoch(self, header: HeaderTuple) -> None:
+        """Whose an entry is. Messages of formats v0 and v1, and what the cleaner made of them, do not tell: there the
+        checkpoint is believed.
+        """
+        epoch, start = header[2], header[0]
+        if epoch == NO_EPOCH:
+            known = [entry for entry in self.stored_epochs if entry.start_offset <= header[0]]
+            if not known:
+                return
+            epoch, start = known[-1]
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, self._began(epoch, start))
+
+    def _began(self, epoch: int, start: int) -> int:
+        """Where an epoch began of which the first batch that is left is at `start`: the checkpoint may know of others,
+        between that and the batch before it, that are compacted away."""
+        known = (entry.start_offset for entry in self.stored_epochs if entry.epoch == epoch)
+        return next((offset for offset in known if self.end_offset <= offset <= start), start)
+
+    def _is_of_another_life(self, header: HeaderTuple) -> bool:
+        """Whether a batch cannot follow the one before it: what had been cut off stands behind new batches, or before
+        them (the checkpoint knows that this epoch began further ahead)."""
+        if header[2] <= self.epochs.latest:
+            return NO_EPOCH < header[2] < self.epochs.latest
+        return any(epoch == header[2] and start < self.batches_end for epoch, start in self.stored_epochs)
+
+    def _note_producer(self, segment: Segment, position: int, header: HeaderTuple) -> None:
+        marker = None
+        if header[5] & CONTROL:
+            batch = memoryview(bytearray(header[1] + LOG_OVERHEAD))
+            segment.file.read_now(position, batch)
+            marker = marker_of(batch, 0)
+        aborted = replay(self.state, header, marker, self.home.clock.now().wall_ms)
+        if aborted is not None:
+            segment.txn_index.append(aborted)
+            self.has_aborted = True
+
+    def _cut(self, segment: Segment, valid: int) -> None:
+        """Cut the torn tail of a segment."""
+        _logger.warning("%s: %d bytes after offset %d of %s are no whole batches and are cut off",
+                        self.tp, segment.size - valid, self.end_offset, segment.path)  # fmt: skip
+        segment.file.truncate(valid)
+        # Before anything follows it: a tail that comes back with the next power loss would stand before newer segments.
+        self.home.disk.sync_now(segment.path)
+        segment.size = valid
+        segment.hot_from = min(segment.hot_from, valid)
+
+    def _drop_behind(self, slot: int) -> None:
+        """Segments behind a cut do not continue the log any more.
+
+        The newest first, each before the next, and all before the cut: where offsets may be missing, what is left after
+        a stop in between would seem to continue the log.
+        """
+        for segment in reversed(self.segments[slot:]):
+            _logger.warning("%s: %s lies behind a cut and is dropped", self.tp, segment.path)
+            retire(self.home, segment, 0)
+            self.home.disk.sync_now(self.directory)
+        del self.segments[slot:]
+
+    def _drop_snapshots(self) -> None:
+        """Producer snapshots above the end are of records that did not survive; above a hole they may be."""
+        end = min(self.end_offset, self.hole)
+        for offset in self.snapshots:
+            if offset > end:
+                self.home.disk.unlink_now(f"{self.directory}/{offset:020d}.snapshot")
+        self.snapshots = [offset for offset in self.snapshots if offset <= end]

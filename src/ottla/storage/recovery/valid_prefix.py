@@ -1,0 +1,63 @@
+"""The entries at the beginning of a log file that are whole and undamaged, by their checksums.
+
+Zone: deterministic. Blocking reads, for a start after an unclean stop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD
+from ottla.record.log_entries import ENTRY_MIN, checksum, covered_from, entry_at
+from ottla.record.validation import HeaderTuple
+from ottla.storage.indexes.index import LAST_OFFSET, MAX_RELATIVE_OFFSET
+from ottla.storage.segments.scan import Readable
+
+CHUNK: Final = 4 * 1024 * 1024
+
+
+def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) -> Iterator[tuple[int, HeaderTuple]]:
+    """Position and header of the whole, undamaged entries at the beginning of a log file, offsets rising.
+
+    Ends at the first thing that is none. Reads in large pieces; memory is bounded whatever the lengths say.
+    """
+    view = memoryview(bytearray(max(HEADER_SIZE, min(CHUNK, size))))
+    position, expected, bound = 0, base_offset, min(base_offset + MAX_RELATIVE_OFFSET, LAST_OFFSET)
+    while position + ENTRY_MIN <= size:
+        got = file.read_now(position, view[: min(len(view), size - position)])
+        at, stop = 0, got - (HEADER_SIZE if position + got < size else ENTRY_MIN)
+        while at <= stop:
+            header = entry_at(view, at, got)
+            if header is None:
+                return
+            end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
+            if position + end > size or header[0] < expected or last > bound:
+                return
+            if end > got:
+                if at:
+                    break  # read again, from this entry on
+                if check_crc and not large_crc_ok(file, position, header, view):
+                    return
+            elif check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
+                return
+            yield position + at, header
+            expected = last + 1
+            at = end
+        if not at:
+            return
+        position += at
+
+
+def large_crc_ok(file: Readable, position: int, header: HeaderTuple, view: memoryview) -> bool:
+    """The checksum of an entry that is larger than the buffer, piece by piece."""
+    at = position + covered_from(header)
+    end = position + header[1] + LOG_OVERHEAD
+    crc = 0
+    while at < end:
+        got = file.read_now(at, view[: min(len(view), end - at)])
+        if not got:
+            return False
+        crc = checksum(header, view[:got], crc)
+        at += got
+    return crc == header[4]

@@ -1,0 +1,4 @@
+"""Retention: which segments go, and when.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,4 @@
+"""Segments of a log: files, scans, reads.
+
+Zone: deterministic.
+"""

@@ -1,0 +1,52 @@
+"""Where the newest batches of a log begin, remembered.
+
+Zone: pure. Two parallel arrays; a reader near the end of the log finds its place here and reads no header.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from typing import Final
+
+KEPT: Final = 128
+
+
+class BatchPositionCache:
+    """Base offsets and positions of the last batches of the active segment: at most twice `KEPT`."""
+
+    __slots__ = ("offsets", "positions")
+
+    def __init__(self) -> None:
+        self.offsets = array("q")
+        self.positions = array("q")
+
+    def trim(self) -> None:
+        """Forget the older half."""
+        del self.offsets[:KEPT]
+        del self.positions[:KEPT]
+
+    def clear(self) -> None:
+        """Forget all: another segment, or a truncation."""
+        del self.offsets[:]
+        del self.positions[:]
+
+    def position_of(self, offset: int) -> int:
+        """Position of the batch that holds `offset` (above the last one it is the last one); -1 when not known."""
+        slot = bisect_right(self.offsets, offset) - 1
+        return self.positions[slot] if slot >= 0 else -1
+
+    def position_from(self, offset: int) -> int:
+        """Position of the first batch that begins at or above `offset`; -1 when not known."""
+        offsets = self.offsets
+        if not offsets or offset < offsets[0] or offset > offsets[-1]:
+            return -1
+        return self.positions[bisect_left(offsets, offset)]
+
+    def boundary(self, start: int, bound: int) -> int:
+        """The largest remembered position in (start, bound]; -1 when there is none."""
+        slot = bisect_right(self.positions, bound) - 1
+        if slot < 0:
+            return -1
+        position = self.positions[slot]
+        return position if position > start else -1

@@ -1,0 +1,83 @@
+"""What a leader sent, cut into batches that continue a follower's log.
+
+Zone: pure. Headers and checksums only; writing is the log's. Batches keep their offsets and epochs, and lie behind each
+other in the answer, so that many of them are one write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ottla.errors import ApiError, ErrorCode
+from ottla.record.batch import HEADER_SIZE, LOG_OVERHEAD, MAGIC_POS, MAGIC_V2
+from ottla.record.log_entries import ENTRY_MIN, checksum, covered_from, entry_at, is_wrapper
+from ottla.record.validation import HeaderTuple
+from ottla.storage.indexes.index import LAST_OFFSET
+from ottla.types import NO_EPOCH
+
+ANY_EPOCH: Final = 2**31 - 1
+
+
+ReplicaBatch = tuple[int, int, HeaderTuple]
+"""One batch of an answer: begin and end in it, and its header."""
+
+
+def replica_batches(
+    view: memoryview, log_end: int, newest_epoch: int = ANY_EPOCH, check_crc: bool = True
+) -> tuple[list[ReplicaBatch], ApiError | None]:
+    """The whole batches at the front of `view`, for a log that ends at `log_end`; and what is wrong with the next one.
+
+    The first one may begin below `log_end` when it ends at or above it: whether the log can take that is for the log to
+    say. A batch that the end of the answer cuts short is left out. So is, with all behind it, one of an epoch above
+    `newest_epoch`: the follower does not know that leader yet. The error is CORRUPT_MESSAGE.
+
+    Messages of formats v0 and v1 do not tell their leader's epoch. They get that of the batch behind them, else
+    `newest_epoch`: up to there this log is the beginning of that leader's, which is what epochs are asked for. And a
+    wrapper message begins where the log ends before it.
+    """
+    batches, error = _whole(view, log_end, newest_epoch, check_crc)
+    if any(header[2] == NO_EPOCH for _, _, header in batches):
+        _put_epochs(batches, newest_epoch if newest_epoch != ANY_EPOCH else NO_EPOCH)
+    return batches, error
+
+
+def _put_epochs(batches: list[ReplicaBatch], epoch: int) -> None:
+    for at in range(len(batches) - 1, -1, -1):
+        start, end, header = batches[at]
+        if header[2] != NO_EPOCH:
+            epoch = header[2]
+        else:
+            batches[at] = start, end, (*header[:2], epoch, *header[3:])
+
+
+def _whole(
+    view: memoryview, log_end: int, newest_epoch: int, check_crc: bool
+) -> tuple[list[ReplicaBatch], ApiError | None]:
+    batches: list[ReplicaBatch] = []
+    at, size = 0, len(view)
+    while at + ENTRY_MIN <= size:
+        header = entry_at(view, at, size)
+        if header is None:
+            if view[at + MAGIC_POS] == MAGIC_V2 and at + HEADER_SIZE > size:
+                break
+            return batches, _corrupt(f"no batch and no message begins where offset {log_end} is due")
+        end = at + header[1] + LOG_OVERHEAD
+        last = header[0] + header[6]
+        if last < log_end or last > LAST_OFFSET:
+            return batches, _corrupt(f"offsets {header[0]} to {last} in {end - at} bytes where {log_end} is due")
+        if end > size or header[2] > newest_epoch:
+            break
+        if batches and header[0] < log_end:
+            return batches, _corrupt(f"offset {header[0]} where {log_end} is due")
+        if check_crc and checksum(header, view[at + covered_from(header) : end]) != header[4]:
+            return batches, _corrupt(f"the checksum of the batch at offset {header[0]} is wrong")
+        if is_wrapper(header):
+            header = (log_end, *header[1:6], last - log_end, *header[7:])
+        batches.append((at, end, header))
+        log_end = last + 1
+        at = end
+    return batches, None
+
+
+def _corrupt(message: str) -> ApiError:
+    return ApiError(ErrorCode.CORRUPT_MESSAGE, message)

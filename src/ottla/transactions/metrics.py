@@ -1,0 +1,49 @@
+"""The metrics of transactions: how many ids there are, in which states, and markers on their way.
+
+Zone: deterministic. Everything is read from the machines when somebody looks. Kafka measures loading and markers; the
+counts of ids and states are ours, named as it names groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Final
+
+from ottla.metrics import Registry
+from ottla.transactions.service import Transactions
+from ottla.transactions.state import Transaction, TransactionStatus
+
+_PREFIX: Final = "kafka_coordinator_transaction_transactionstatemanager_"
+_MARKERS: Final = "kafka_coordinator_transaction_transactionmarkerchannelmanager_"
+
+
+class TransactionMetrics:
+    """Registers the rows over the transactions of one broker."""
+
+    def __init__(self, registry: Registry, transactions: Transactions) -> None:
+        self._transactions = transactions
+        gauge = registry.gauge
+        gauge(f"{_PREFIX}numtransactionalids", "Transactional ids coordinated here.", self._ids)
+        for status in TransactionStatus:
+            name = f"{_PREFIX}num{status.label.lower()}"
+            gauge(name, f"Transactional ids in the state {status.label}.", partial(self._in_state, status))
+        gauge(f"{_PREFIX}partitionsloading", "Partitions of __transaction_state being loaded.", self._loading)
+        gauge(
+            f"{_MARKERS}pendingtransactions",
+            "Decided transactions whose markers are not all written.",
+            lambda: float(transactions.pending),
+        )
+
+    def _all(self) -> Iterator[Transaction]:
+        for machine in self._transactions.machines():
+            yield from machine.transactions.values()
+
+    def _ids(self) -> float:
+        return float(sum(len(machine.transactions) for machine in self._transactions.machines()))
+
+    def _in_state(self, status: TransactionStatus) -> float:
+        return float(sum(txn.status is status for txn in self._all()))
+
+    def _loading(self) -> float:
+        return float(self._transactions.loading)

@@ -1,0 +1,322 @@
+"""Produce and Fetch requests of many partitions, read one partition after the other; answers of Fetch made in pieces.
+
+Zone: pure. The decoders of `hot_produce` and `hot_fetch` make a list of a whole request. What is here keeps nothing, so
+that a request can be read in slices, and twice: once to see that it can be read to its end, once to handle it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final, TypeVar
+
+from ottla.seams import Part
+from ottla.utf8 import decode_text
+from ottla.wire.errors import MalformedMessage, fail
+from ottla.wire.hot_fetch import Answers, Wanted, encode_fetch
+from ottla.wire.limits import MAX_ELEMENTS
+from ottla.wire.primitives import read_string_length, read_tag, read_tag_count, read_uvarint, uvarint
+
+T = TypeVar("T")
+Entry = tuple[str | bytes, int, memoryview | None]
+"""As in `hot_produce`."""
+_TAGS: Final = 16
+"""Tags that are read in the time of a partition."""
+_int16: Final = struct.Struct(">h").unpack_from
+_int32: Final = struct.Struct(">i").unpack_from
+_int64: Final = struct.Struct(">q").unpack_from
+
+
+def read_chunks(items: Iterable[T | None], size: int) -> Iterator[list[T]]:
+    """Lists of what is in at most `size` items each; None counts, and is left out. Raises MalformedMessage."""
+    walk = iter(items)
+    try:
+        while chunk := list(islice(walk, size)):
+            yield [item for item in chunk if item is not None]
+    except (IndexError, struct.error) as error:
+        raise MalformedMessage("a request of many partitions: cut short") from error
+
+
+class _Reader:
+    """A position in a frame."""
+
+    __slots__ = ("extra", "flexible", "pos", "view")
+
+    def __init__(self, view: memoryview, pos: int, *, flexible: bool) -> None:
+        self.view = view
+        self.pos = pos
+        self.flexible = flexible
+        self.extra = 0
+        """Partitions' worth of tags that were read."""
+
+    def number(self, read: struct.Struct) -> int:
+        (value,) = read.unpack_from(self.view, self.pos)
+        self.pos += read.size
+        return int(value)
+
+    def count(self, where: str) -> int:
+        """Of an array; null is none."""
+        if self.flexible:
+            count, self.pos = read_uvarint(self.view, self.pos)
+            count = max(0, count - 1)
+        else:
+            count = max(0, _int32(self.view, self.pos)[0])
+            self.pos += 4
+        if count > min(MAX_ELEMENTS, len(self.view) - self.pos):
+            fail(where, f"{count} elements in {len(self.view) - self.pos} bytes")
+        return count
+
+    def text(self, where: str) -> str | None:
+        if self.flexible:
+            size, self.pos = read_string_length(self.view, self.pos)
+            size -= 1
+        else:
+            (size,) = _int16(self.view, self.pos)
+            self.pos += 2
+        return None if size < 0 else decode_text(self.take_bytes(size, where).tobytes())
+
+    def name(self, where: str, *, by_id: bool) -> str | bytes:
+        if by_id:
+            return self.take_bytes(16, where).tobytes()
+        name = self.text(where)
+        if name is None:
+            fail(where, "a name is null")
+        return name
+
+    def take_bytes(self, size: int, where: str) -> memoryview:
+        end = self.pos + size
+        if end > len(self.view):
+            fail(where, f"{size} bytes of {len(self.view) - self.pos}")
+        piece = self.view[self.pos : end]
+        self.pos = end
+        return piece
+
+    def records(self) -> memoryview | None:
+        if self.flexible:
+            size, self.pos = read_uvarint(self.view, self.pos)
+            size -= 1
+        else:
+            (size,) = _int32(self.view, self.pos)
+            self.pos += 4
+        return None if size < 0 else self.take_bytes(size, "ProduceRequest.records")
+
+    def tags(self) -> Iterator[tuple[int, int]]:
+        """(tag, position of its value) each."""
+        if not self.flexible:
+            return
+        count, self.pos = read_tag_count(self.view, self.pos, len(self.view))
+        self.extra += count // _TAGS
+        tag = -1
+        for _ in range(count):
+            tag, begin, self.pos = read_tag(self.view, self.pos, len(self.view), tag)
+            yield tag, begin
+
+    def skip_tags(self) -> None:
+        if self.flexible and self.view[self.pos] == 0:
+            self.pos += 1
+        else:
+            for _ in self.tags():
+                pass
+
+    def rests(self) -> Iterator[None]:
+        """None for what took the time of partitions and was none."""
+        extra, self.extra = self.extra, 0
+        yield from (None for _ in range(extra))
+
+
+_BYTE: Final = struct.Struct(">b")
+_SHORT: Final = struct.Struct(">h")
+_INT: Final = struct.Struct(">i")
+_LONG: Final = struct.Struct(">q")
+
+
+class ProduceWalk:
+    """A Produce request: its fixed fields at once, its partitions one by one."""
+
+    def __init__(self, version: int, view: memoryview, pos: int) -> None:
+        """Raises MalformedMessage."""
+        self._version = version
+        self._reader = _Reader(view, pos, flexible=version >= 9)
+        try:
+            self._read_head(version, self._reader)
+        except (IndexError, struct.error) as error:
+            raise MalformedMessage("ProduceRequest: cut short") from error
+
+    def _read_head(self, version: int, reader: _Reader) -> None:
+        self.transactional_id = reader.text("ProduceRequest.transactional_id") if version >= 3 else None
+        self.acks = reader.number(_SHORT)
+        self.timeout_ms = reader.number(_INT)
+        self._body = reader.pos
+
+    def entries(self) -> Iterator[Entry | None]:
+        """From the first one on; None where nothing but tags and empty topics were read. Read it by `read_chunks`."""
+        reader = self._reader
+        reader.pos = self._body
+        for _ in range(reader.count("ProduceRequest.topic_data")):
+            name = reader.name("ProduceRequest.topic_data.name", by_id=self._version >= 13)
+            yield None
+            for _ in range(reader.count("ProduceRequest.partition_data")):
+                index = reader.number(_INT)
+                records = reader.records()
+                reader.skip_tags()
+                yield name, index, records
+                if reader.extra:
+                    yield from reader.rests()
+            reader.skip_tags()
+            yield from reader.rests()
+        reader.skip_tags()
+
+
+def has_many_entries(version: int, view: memoryview, pos: int, most: int) -> bool:
+    """Whether a Produce request has more than so many topics and partitions; one that is cut before has not."""
+    try:
+        entries = ProduceWalk(version, view, pos).entries()
+        return sum(1 for _ in islice(entries, most + 1)) > most
+    except (IndexError, struct.error, MalformedMessage):
+        return False
+
+
+_FETCH_ROWS: Final = (">iqi", ">iqqi", ">iiqqi", ">iiqiqix")
+"""A partition of a Fetch request: version 0, 5 and 9 on, and 12 on, where it ends with the count of its tags."""
+
+
+class FetchWalk:
+    """A Fetch request: its first fields at once; then `runs`, forgotten ones, and the fields behind, in order."""
+
+    def __init__(self, version: int, view: memoryview, pos: int) -> None:
+        """Raises MalformedMessage."""
+        self._version = version
+        self._reader = _Reader(view, pos, flexible=version >= 12)
+        self._row = struct.Struct(_FETCH_ROWS[(version >= 5) + (version >= 9) + (version >= 12)])
+        try:
+            self._read_head(version, self._reader)
+        except (IndexError, struct.error) as error:
+            raise MalformedMessage("FetchRequest: cut short") from error
+
+    def _read_head(self, version: int, reader: _Reader) -> None:
+        self.replica_id = reader.number(_INT) if version < 15 else -1
+        self.max_wait_ms = reader.number(_INT)
+        self.min_bytes = reader.number(_INT)
+        self.max_bytes = reader.number(_INT) if version >= 3 else 0x7FFFFFFF
+        self.isolation_level = reader.number(_BYTE) if version >= 4 else 0
+        self.session_id = reader.number(_INT) if version >= 7 else 0
+        self.session_epoch = reader.number(_INT) if version >= 7 else -1
+        self.rack_id = ""
+        self.replica_epoch = -1
+
+    def runs(self, size: int) -> Iterator[list[Wanted]]:
+        """At most `size` partitions of one topic each; empty ones for what else took time. Raises MalformedMessage."""
+        try:
+            yield from self._runs(size)
+        except (IndexError, struct.error) as error:
+            raise MalformedMessage("FetchRequest: cut short") from error
+
+    def _runs(self, size: int) -> Iterator[list[Wanted]]:
+        reader = self._reader
+        for _ in range(reader.count("FetchRequest.topics")):
+            name = reader.name("FetchRequest.topics.topic", by_id=self._version >= 13)
+            yield []
+            left = reader.count("FetchRequest.partitions")
+            while left:
+                run = self._run(name, min(left, size))
+                if run:
+                    yield run
+                else:
+                    yield from self._one_by_one(name, min(left, size))
+                left -= min(left, size)
+            reader.skip_tags()
+            yield from ([] for _ in reader.rests())
+
+    def _run(self, name: str | bytes, count: int) -> list[Wanted]:
+        """So many partitions at once; none where one of them has tags."""
+        reader, row, version = self._reader, self._row, self._version
+        end = reader.pos + row.size * count
+        if end > len(reader.view):
+            fail("FetchRequest.partitions", f"{row.size * count} bytes of {len(reader.view) - reader.pos}")
+        rows = reader.view[reader.pos : end]
+        if version >= 12:
+            if rows[row.size - 1 :: row.size].tobytes().strip(b"\0"):
+                return []
+            wanted = [(name, *each) for each in row.iter_unpack(rows)]
+        elif version >= 9:
+            wanted = [
+                (name, each, epoch, at, -1, start, most) for each, epoch, at, start, most in row.iter_unpack(rows)
+            ]
+        elif version >= 5:
+            wanted = [(name, each, -1, at, -1, start, most) for each, at, start, most in row.iter_unpack(rows)]
+        else:
+            wanted = [(name, each, -1, at, -1, -1, most) for each, at, most in row.iter_unpack(rows)]
+        reader.pos = end
+        return wanted
+
+    def _one_by_one(self, name: str | bytes, count: int) -> Iterator[list[Wanted]]:
+        """Partitions with tags, from version 12 on."""
+        reader = self._reader
+        for _ in range(count):
+            (row,) = self._row.iter_unpack(reader.take_bytes(self._row.size, "FetchRequest.partitions"))
+            reader.pos -= 1
+            reader.skip_tags()
+            yield [(name, *row)]
+            yield from ([] for _ in reader.rests())
+
+    def forgotten(self) -> Iterator[tuple[str | bytes, int] | None]:
+        """To be read behind `runs`, by `read_chunks`; the fields behind are there when it ends."""
+        reader, version = self._reader, self._version
+        for _ in range(reader.count("FetchRequest.forgotten_topics_data") if version >= 7 else 0):
+            name = reader.name("FetchRequest.forgotten_topics_data.topic", by_id=version >= 13)
+            yield None
+            for _ in range(reader.count("FetchRequest.forgotten_topics_data.partitions")):
+                yield name, reader.number(_INT)
+            reader.skip_tags()
+            yield from reader.rests()
+        if version >= 11:
+            self.rack_id = reader.text("FetchRequest.rack_id") or ""
+        for tag, begin in reader.tags():
+            if tag == 1 and version >= 15:
+                (self.replica_id,) = _int32(reader.view, begin)
+                (self.replica_epoch,) = _int64(reader.view, begin + 4)
+
+
+class FetchPieces:
+    """The body of a Fetch answer, made of encoded pieces: topics and partitions in the order in which they come."""
+
+    def __init__(self, version: int) -> None:
+        self._encode = encode_fetch(version)
+        self._flexible = version >= 12
+        self._empty = len(b"".join(self._bytes([], 0)))
+        self._topics = 0
+        self._parts: list[Part] = []
+
+    def _bytes(self, topics: Answers, session_id: int) -> list[bytes]:
+        return [bytes(part) for part in self._encode(topics, 0, 0, session_id)]  # type: ignore[arg-type]  # no Region
+
+    def add(self, topics: Answers) -> None:
+        """Encode these and keep the bytes."""
+        if topics:
+            self.add_encoded(self._encode(topics, 0, 0, 0), len(topics))
+
+    def add_encoded(self, parts: list[Part], topics: int) -> None:
+        """Keep what is between head and tail of a body with so many topics, and count them."""
+        self._topics += topics
+        before = 10 + len(uvarint(topics + 1)) if self._flexible else self._empty
+        first = parts[0]
+        assert isinstance(first, bytes), "the head is written"
+        parts[0] = first[before:]
+        if self._flexible:
+            last = parts[-1]
+            assert isinstance(last, bytes), "the tail is written"
+            parts[-1] = last[:-1]
+        self._parts += parts
+
+    def extend(self, other: FetchPieces) -> None:
+        """Take the pieces of another answer of this version, behind these."""
+        self._topics += other._topics
+        self._parts += other._parts
+
+    def body(self, session_id: int, tail: bytes = b"\0") -> list[Part]:
+        """The whole body; `tail`: the tags of the answer, from version 12 on."""
+        empty = b"".join(self._bytes([], session_id))
+        if self._flexible:
+            return [empty[:10] + uvarint(self._topics + 1), *self._parts, tail]
+        return [empty[:-4] + self._topics.to_bytes(4, "big"), *self._parts]

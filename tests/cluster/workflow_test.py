@@ -1,0 +1,154 @@
+"""Scripts: several answers and failures of the store in one function, and what a defect in the middle costs.
+
+Zone: real. The store answers from a list, each ask in a turn of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+import pytest
+
+from ottla.changes import HalfChanged
+from ottla.cluster.store.workflow import children, contained, get, get_all, run, submit, submit_all, wait
+from ottla.errors import ApiError, ErrorCode
+from ottla.seams import Failure, Kind, Node, Op
+
+
+class Listed:
+    """A metadata store whose answers are given beforehand, in the order of the asks."""
+
+    def __init__(self, *answers: object) -> None:
+        self.answers = deque(answers)
+        self.asked: list[str] = []
+        self._turns: deque = deque()
+
+    def get(self, path, _watch, done) -> None:
+        self._ask(f"get {path}", done)
+
+    def children(self, path, _watch, done) -> None:
+        self._ask(f"children {path}", done)
+
+    def submit(self, lane, ops, done) -> None:
+        self._ask(f"submit {lane} {[op.path for op in ops]}", done)
+
+    def _ask(self, what, done) -> None:
+        self.asked.append(what)
+        answer = self.answers.popleft()
+        self._turns.append(lambda: done(answer))
+
+    def turns(self) -> int:
+        """Deliver all answers; how many there were."""
+        count = 0
+        while self._turns:
+            self._turns.popleft()()
+            count += 1
+        return count
+
+
+A, B = Node(b"a", 0, 1, 0), Node(b"b", 0, 2, 0)
+LOST = Failure(Kind.UNKNOWN, "lost")
+PUT = [Op("put", "/x", b"1")]
+
+
+def outcome_of(script, *answers):
+    """What a contained script ends with, and how often it ended."""
+    store, outcomes = Listed(*answers), []
+    run(store, contained("the change of x", script), outcomes.append)
+    store.turns()
+    (outcome,) = outcomes
+    return outcome, store
+
+
+def test_a_contained_script_ends_with_its_value_after_several_answers() -> None:
+    def script():
+        first = yield from get("/a")
+        both = yield from get_all(["/a", "/b"])
+        names = yield from children("/")
+        written = yield from submit("lane", PUT)
+        told = yield from wait(lambda answered: answered("waited"))
+        return first, both, names, written, told
+
+    outcome, store = outcome_of(script, A, A, B, ["a", "b"], [("/x", 1)])
+    assert outcome == (A, [A, B], ["a", "b"], [("/x", 1)], "waited")
+    assert store.asked == ["get /a", "get /a", "get /b", "children /", "submit lane ['/x']"]
+
+
+def test_a_contained_script_hears_of_each_failure_where_it_asked() -> None:
+    def script():
+        heard = []
+        for path in ("/a", "/b", "/c"):
+            try:
+                heard.append((yield from get(path)))
+            except Failure as failure:
+                heard.append(failure.kind)
+        heard.append((yield from submit_all([("one", PUT), ("two", PUT)])))
+        return heard
+
+    outcome, _ = outcome_of(script, LOST, A, LOST, [("/x", 1)], LOST)
+    assert outcome == [Kind.UNKNOWN, A, Kind.UNKNOWN, [[("/x", 1)], LOST]]
+
+
+@pytest.mark.parametrize("last", [LOST, ApiError(ErrorCode.INVALID_CONFIG, "no")])
+def test_failures_and_refusals_leave_a_contained_script_as_they_are(last, caplog) -> None:
+    def script():
+        yield from get("/a")
+        if isinstance(last, ApiError):
+            raise last
+        yield from get_all(["/a", "/b"])
+
+    outcome, _ = outcome_of(script, A, LOST, A)
+    assert outcome is last
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2, 3])
+def test_a_defect_after_any_answer_is_the_error_of_its_request_and_one_line(answers, caplog) -> None:
+    """Failures before it change nothing about that."""
+
+    def script():
+        for at in range(4):
+            if at == answers:
+                raise ZeroDivisionError(f"at {at}")
+            try:
+                yield from get(f"/{at}")
+            except Failure:
+                continue
+
+    with caplog.at_level(logging.ERROR):
+        outcome, store = outcome_of(script, A, LOST, B)
+    assert (type(outcome), outcome.code) == (ApiError, ErrorCode.UNKNOWN_SERVER_ERROR)
+    assert outcome.message == "the change of x failed; see the broker's log"
+    assert len(store.asked) == answers
+    (record,) = caplog.records
+    assert f"the change of x failed with ZeroDivisionError('at {answers}')" in record.getMessage()
+
+
+def test_a_defect_inside_a_change_leaves_a_contained_script_as_it_is() -> None:
+    def script():
+        yield from get("/a")
+        raise HalfChanged("a change")
+
+    store, outcomes = Listed(A), []
+    run(store, contained("the change of x", script), outcomes.append)
+    with pytest.raises(HalfChanged):
+        store.turns()
+    assert not outcomes
+
+
+def test_what_a_script_holds_is_let_go_in_its_order_when_it_fails() -> None:
+    """`finally` of a contained script runs before its request is answered."""
+    steps = []
+
+    def script():
+        try:
+            yield from get("/a")
+            raise ZeroDivisionError
+        finally:
+            steps.append("released")
+
+    store = Listed(A)
+    run(store, contained("the change of x", script), lambda _: steps.append("answered"))
+    store.turns()
+    assert steps == ["released", "answered"]

@@ -1,0 +1,39 @@
+"""Names that come more than once, found without keeping the names.
+
+Zone: pure.
+"""
+
+from __future__ import annotations
+
+from ottla.duplicate_names import DuplicateNames
+
+
+def find(*groups):
+    repeats = DuplicateNames()
+    assert [repeats.add(group) for group in groups] == [len(group) for group in groups]
+    steps = repeats.find()
+    costs = set()
+    while True:
+        try:
+            costs.add(next(steps))
+        except StopIteration as stop:
+            assert len(costs) == 1, "whatever the hashes are"
+            return stop.value
+
+
+def test_a_name_in_two_groups_is_repeated():
+    assert find(["a", "b"], ["c", "b"], ["d"]) == {hash("b")}
+
+
+def test_names_may_be_tuples():
+    assert find([("t", 1), ("t", 2)], [("u", 1), ("t", 1)]) == {hash(("t", 1))}
+
+
+def test_each_is_found_once_among_thousands():
+    names = [f"name-{number}" for number in range(5_000)]
+    assert find(names) == set()
+    assert find(names, names[100:200], names[150:160]) == {hash(name) for name in names[100:200]}
+
+
+def test_nothing_repeats_nothing():
+    assert find() == set()
