@@ -96,7 +96,7 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
-def test_every_file_says_its_zone_and_keeps_it(path: Path) -> None:
+def test_every_file_declares_its_zone_and_keeps_it(path: Path) -> None:
     zone = zone_of(path)
     assert zone in ZONES, f"{name_of(path)}: the head says no `Zone: pure|deterministic|real.`"
     tree = ast.parse(path.read_text())
@@ -137,7 +137,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name_of)
-def test_files_of_tests_stay_small_too(path: Path) -> None:
+def test_test_files_stay_small(path: Path) -> None:
     lines = path.read_text().count("\n")
     assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, {FILE_LINES} are allowed"
 
@@ -185,7 +185,7 @@ def handed_on(handler: ast.ExceptHandler) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
-def test_an_error_that_is_handed_on_holds_no_frames(path: Path) -> None:
+def test_an_error_that_is_passed_on_holds_no_frames(path: Path) -> None:
     """A broker freezes what has survived a collection: an error that dies in a cycle with its frames is never freed."""
     package = path.relative_to(SOURCE).parts[1]
     if package not in _CLIENTS:

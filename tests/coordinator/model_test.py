@@ -58,7 +58,7 @@ def run(bench: Bench, steps: list[tuple[str, str, int]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=25)
 @given(STEPS)
-def test_what_is_loaded_is_what_was_applied(steps: list[tuple[str, str, int]]):
+def test_any_history_loads_to_the_applied_state(steps: list[tuple[str, str, int]]):
     bench = Bench((1, 2), commit_timeout_ms=2000)
     bench.lead()
     asked_of = bench.runner

@@ -100,7 +100,7 @@ def test_a_commit_is_answered_when_every_replica_in_sync_has_it(led: Led):
     assert led.node.answer(reading).topics[0].partitions[0].committed_offset == 5
 
 
-def test_a_commit_that_no_replica_takes_is_given_up():
+def test_a_commit_that_no_replica_fetches_times_out():
     led = Led(offsets_commit_timeout_ms="2000")
     led.tell(1)
     led.replicate()
@@ -120,7 +120,7 @@ def test_heartbeats_do_not_wait(led: Led):
     assert waiting.answered
 
 
-def test_everybody_is_sent_away_when_another_broker_leads(led: Led):
+def test_waiting_requests_get_not_coordinator_when_another_broker_leads(led: Led):
     member = led.joined().member_id
     commit, read = led.commits(5), led.fetches()
     assert led.node.answer(commit).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -135,7 +135,7 @@ def test_everybody_is_sent_away_when_another_broker_leads(led: Led):
     assert led.ask(ListGroupsRequest(), 5).groups == []
 
 
-def test_a_new_leader_knows_what_was_committed_and_waits_until_it_is_again(led: Led):
+def test_a_new_leader_answers_once_the_loaded_offsets_are_committed(led: Led):
     first = led.commits(5)
     led.replicate()
     assert code(led, first) is ErrorCode.NONE
@@ -150,7 +150,7 @@ def test_a_new_leader_knows_what_was_committed_and_waits_until_it_is_again(led: 
     assert led.node.answer(reading).topics[0].partitions[0].committed_offset == 6, "it survived in this log"
 
 
-def test_groups_that_are_being_loaded_are_announced(led: Led):
+def test_a_loading_shard_answers_coordinator_load_in_progress(led: Led):
     for at in range(20):
         led.commits(at)
     led.replicate()
@@ -163,7 +163,7 @@ def test_groups_that_are_being_loaded_are_announced(led: Led):
     assert [group.group_id for group in led.ask(ListGroupsRequest(), 5).groups] == ["g"]
 
 
-def test_heartbeats_are_answered_blindly_while_the_group_is_loaded(led: Led):
+def test_heartbeats_succeed_while_the_group_is_loading(led: Led):
     """As Kafka does. aiokafka, for one, gives up for ever when it is told that the group is being loaded."""
     for at in range(20):
         led.commits(at)

@@ -93,7 +93,7 @@ def test_the_next_coordinator_writes_the_markers(commit: bool) -> None:
     assert three.hand.offset(stable=True) == (5 if commit else -1, 0)
 
 
-def test_an_open_transaction_outlives_its_coordinator() -> None:
+def test_an_open_transaction_survives_its_coordinator() -> None:
     three = Three()
     three.write()
     first = three.at(STATE)

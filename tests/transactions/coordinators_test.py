@@ -74,7 +74,7 @@ def test_a_coordinator_that_is_loading(hand: Hand) -> None:
     assert (listed.error_code, list(listed.transaction_states)) == (loading, [])
 
 
-def test_a_coordinator_whose_log_takes_nothing(hand: Hand) -> None:
+def test_a_coordinator_whose_log_refuses_appends(hand: Hand) -> None:
     topic = "__transaction_state"
     config = hand.node.broker.cluster.topic_config(topic)
     for index in range(4):

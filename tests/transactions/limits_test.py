@@ -98,7 +98,7 @@ def test_large_ones_time_out_one_by_one() -> None:
     assert steps_of(bench, 80_000) == [1, 1, 1]
 
 
-def test_short_transactions_do_not_ask_for_a_look_each() -> None:
+def test_short_transactions_share_a_search_for_time_outs() -> None:
     bench = Bench()
     bench.init("a")
     bench.pass_ms(60_000)
@@ -143,7 +143,7 @@ def test_a_decision_without_partitions_that_another_broker_left_is_completed() -
     assert bench.sent == []
 
 
-def test_markers_of_before_are_not_of_now() -> None:
+def test_an_answer_to_older_markers_does_not_count_for_newer_ones() -> None:
     bench = Bench()
     bench.init("a")
     bench.add("a", WHO, T0)

@@ -56,7 +56,7 @@ def test_all_are_added_at_once(hand: Hand) -> None:
 
 
 @pytest.mark.parametrize("at", [0, SLICE + 1, COUNT])
-def test_one_that_is_unknown_keeps_all_others_out(hand: Hand, at: int) -> None:
+def test_one_unknown_partition_prevents_all_others(hand: Hand, at: int) -> None:
     places = [*GOOD[:at], ("nope", 0), *GOOD[at:]]
     codes = answered(hand, asked(hand, places))
     assert [place for place, _ in codes] == places
@@ -71,7 +71,7 @@ def test_an_error_of_the_transaction_is_that_of_every_partition(hand: Hand) -> N
     assert added(hand) == 0
 
 
-def test_a_turn_looks_at_some_partitions_only(hand: Hand) -> None:
+def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
     handlers = hand.node.broker._dispatch.cold[AddPartitionsToTxnRequest.API_KEY].handler.__self__
     topics = handlers._topics
     seen: list[TopicPartition] = []

@@ -283,7 +283,7 @@ def test_transactions_are_whole(history: list[tuple[str, int]]) -> None:
 @pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(HISTORIES)
-def test_any_prefix_of_the_records_gives_the_state_of_then(history: list[tuple[str, int]]) -> None:
+def test_any_prefix_of_the_records_loads_to_its_state(history: list[tuple[str, int]]) -> None:
     world = World()
     seen: dict[int, dict[str, Transaction]] = {0: {}}
     for what, number in history:

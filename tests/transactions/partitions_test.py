@@ -55,21 +55,21 @@ def test_aborted_records_are_named(hand: Hand) -> None:
     assert (stable_end(hand), committed(hand)) == (2, ([b"a"], [(0, 0)]))
 
 
-def test_what_was_not_added_is_not_taken(hand: Hand) -> None:
+def test_records_without_an_added_partition_are_refused(hand: Hand) -> None:
     hand.add(("t", 1))
     assert hand.produce(b"a") == ErrorCode.INVALID_TXN_STATE
     assert stable_end(hand) == 0
 
 
 @pytest.mark.parametrize(("version", "code"), [(3, "INVALID_TXN_STATE"), (4, "TRANSACTION_ABORTABLE")])
-def test_offsets_of_a_group_that_did_not_join_are_not_taken(hand: Hand, version: int, code: str) -> None:
+def test_offsets_of_a_group_that_was_not_added_are_refused(hand: Hand, version: int, code: str) -> None:
     hand.find("g", 0)
     hand.add()
     assert hand.commit_offset(5, version) == ErrorCode[code]
     assert hand.offset(stable=True) == (-1, 0)
 
 
-def test_offsets_that_come_late_open_nothing(hand: Hand) -> None:
+def test_late_offsets_open_no_transaction(hand: Hand) -> None:
     hand.add_offsets()
     hand.commit_offset(5)
     hand.end()
@@ -95,7 +95,7 @@ def test_offsets_of_a_producer_that_was_replaced(hand: Hand) -> None:
     assert hand.commit_offset(5, producer_id=77) == ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
 
-def test_without_verification_nobody_is_asked() -> None:
+def test_without_verification_no_coordinator_is_asked() -> None:
     hand = Hand(transaction_partition_verification_enable="false").started()
     hand.find("g", 0)
     assert hand.commit_offset(5) == 0
@@ -131,7 +131,7 @@ def test_a_coordinator_on_this_broker_is_asked_without_a_message(hand: Hand) -> 
     assert ApiKey.ADD_PARTITIONS_TO_TXN not in asked
 
 
-def test_an_end_right_behind_an_end(hand: Hand) -> None:
+def test_an_end_right_after_an_end(hand: Hand) -> None:
     """Version 2: a producer goes on while markers are on their way; the broker waits a moment for them."""
     hand.find("g", 0)
     for offset in range(5):
@@ -141,7 +141,7 @@ def test_an_end_right_behind_an_end(hand: Hand) -> None:
     assert hand.offset(stable=True) == (4, 0)
 
 
-def test_records_right_behind_an_end(hand: Hand) -> None:
+def test_records_right_after_an_end(hand: Hand) -> None:
     for number in range(5):
         assert hand.produce(b"%d" % number, version=12) == 0
         assert hand.end(version=5).error_code == 0
@@ -158,7 +158,7 @@ def test_the_producer_of_a_timed_out_transaction_is_fenced_in_its_partitions(han
 
 
 @pytest.mark.parametrize("bumped", [False, True])
-def test_whatever_comes_again_after_the_end_changes_nothing(hand: Hand, bumped: bool) -> None:
+def test_delayed_requests_after_the_end_change_nothing(hand: Hand, bumped: bool) -> None:
     """Each request of a transaction that is over, held up on its way (KIP-890)."""
     hand.add()
     hand.produce(b"a")
