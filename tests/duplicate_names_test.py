@@ -1,4 +1,4 @@
-"""Names that come more than once, found without keeping the names.
+"""Names that occur more than once, found without storing all names.
 
 Zone: pure.
 """

@@ -1,4 +1,4 @@
-"""Texts of errors are cut where they are made.
+"""Texts of errors are cut when the error is created.
 
 Zone: pure.
 """

@@ -1,4 +1,4 @@
-"""The numbers of the house: none is worse than its limit in tools/house.toml, and the script counts what it says."""
+"""The numbers of the house: none is worse than its limit in tools/house.toml, and the script counts correctly."""
 
 from __future__ import annotations
 

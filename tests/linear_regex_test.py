@@ -1,4 +1,4 @@
-"""Patterns of clients: the same names match as with a regular expression of Python, and none costs more than granted.
+"""Patterns of clients: the same names match as with Python's regular expressions, and none exceeds its allowance.
 
 Zone: real.
 """
@@ -54,7 +54,7 @@ WRONG = r"""
 @pytest.mark.parametrize("text", ["", *PATTERNS.split()])
 def test_it_matches_what_pythons_match(text: str) -> None:
     python = re.compile(text, re.ASCII if "\\" in text else 0)
-    ours = text.replace(r"\Z", r"\z")  # what RE2 calls it
+    ours = text.replace(r"\Z", r"\z")  # RE2's spelling
     for name in NAMES:
         assert matches(ours, name) == (python.fullmatch(name) is not None), (text, name)
 

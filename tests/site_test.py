@@ -1,6 +1,6 @@
-"""The site: pages are gathered with links that lead somewhere, all are in its menu, pictures are current and fit.
+"""The site: links of pages lead to files, every page is in the menu, pictures are current and their text fits.
 
-`make docs` builds it, and checks anchors as well.
+`make docs` builds the site, and checks anchors as well.
 """
 
 from __future__ import annotations

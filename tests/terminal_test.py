@@ -1,4 +1,4 @@
-"""Output to a terminal: what comes from a cluster cannot steer it; output to anything else is left alone."""
+"""Output to a terminal: data of a cluster cannot control it; output to anything else is unchanged."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SOURCES = Path(__file__).parent.parent / "src"
 
 
 class Screen:
-    """A pseudo-terminal: `stream` writes to it, `read` gives the bytes that arrived."""
+    """A pseudo-terminal: `stream` writes to it, `read` returns the bytes that arrived."""
 
     def __init__(self, encoding: str = "utf-8") -> None:
         self.master, slave = os.openpty()

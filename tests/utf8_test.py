@@ -1,4 +1,4 @@
-"""Text of others: kept byte for byte, and readable."""
+"""Text from clients: kept byte for byte, and readable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runtime under coordinators, by a small machine: what is appended is applied, what is committed is answered."""
+"""The runtime of coordinators, with a small state machine: appended records are applied, committed ones answered."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_refused_append_drops_the_whole_decision():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 60_000)
-    bench.partition.replicas = (1, 2)  # and one of them is in sync
+    bench.partition.replicas = (1, 2)  # of which one is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     assert bench.ask("put", "a", 7) == "COORDINATOR_NOT_AVAILABLE"
     assert bench.said == [(("put", "a", 7), "COORDINATOR_NOT_AVAILABLE")], "the guest waits as before"
@@ -251,7 +251,7 @@ def test_a_refused_append_at_a_deadline_is_retried():
     bench = Bench((1, 2))
     bench.lead(isr=(1,))
     bench.ask("wait", "a", 100)
-    bench.partition.replicas = (1, 2)  # and one of them is in sync
+    bench.partition.replicas = (1, 2)  # of which one is in sync
     bench.partition.configure(TopicConfig(min_insync_replicas=2))
     bench.pass_ms(200)
     assert "a" in bench.ledger.guests
@@ -283,7 +283,7 @@ def test_a_turn_writes_a_bounded_number_of_records(monkeypatch: pytest.MonkeyPat
     assert max(later - before for before, later in pairwise(ends)) == 3
 
 
-# -- what breaks -------------------------------------------------------------------------------------------------------
+# -- defects -----------------------------------------------------------------------------------------------------------
 
 
 def test_a_defect_in_a_change_fences_its_shard_alone_and_loads_it_again(caplog: pytest.LogCaptureFixture):

@@ -1,4 +1,4 @@
-"""The end of a transaction with thousands of positions: it counts at once, and is carried out in slices.
+"""The end of a transaction with thousands of offsets: it takes effect at once, and is carried out in slices.
 
 Zone: pure.
 """
@@ -20,7 +20,7 @@ from ottla.groups.records import OffsetCommitted, Position
 
 MANY = 3_000
 TURN_STEPS = 300_000
-"""Instructions of a turn: some milliseconds."""
+"""The most instructions of a turn: some milliseconds."""
 PRODUCER = 7
 
 
@@ -29,7 +29,7 @@ def write(offsets: Offsets, producer_id: int, number: int, offset: int, at: int,
 
 
 def written() -> Offsets:
-    """Positions of a transaction that is not over, on top of old ones."""
+    """Pending offsets of an open transaction, over committed ones."""
     offsets = Offsets()
     for number in range(MANY):
         write(offsets, -1, number, 1, number)
@@ -39,7 +39,7 @@ def written() -> Offsets:
 
 
 def stable(offsets: Offsets) -> dict[int, int]:
-    """What OffsetFetch with require_stable finds, by partition; a position that is not stable is -2."""
+    """The result of OffsetFetch with require_stable, by partition; an offset that is not stable is -2."""
     return {
         each.partition: each.position.offset if each.position else -2 for each in AllFoundOffsets(offsets, "g", True)
     }
@@ -92,7 +92,7 @@ def test_a_group_deleted_during_carrying_out_does_not_come_back() -> None:
 
 
 def seen(offsets: Offsets) -> object:
-    """All that can be asked."""
+    """The results of all queries."""
     found = {}
     for group in ("g", "h"):
         places = [("t", number) for number in range(400)]

@@ -1,4 +1,4 @@
-"""Classic groups whose coordinator is gone: what the next one finds again, and what is forgotten."""
+"""Classic groups whose coordinator died: the state that the next one loads, and the state that is lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The groups that Apache Kafka left in its `__consumer_offsets` are found again as its own tool described them."""
+"""The groups in a `__consumer_offsets` that Apache Kafka wrote are loaded as Kafka's own tool described them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The short way of heartbeats: what is remembered of a request is what it says, never what was answered."""
+"""The fast path of heartbeats: the cache holds decoded requests, never answers."""
 
 from __future__ import annotations
 

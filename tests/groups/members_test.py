@@ -1,4 +1,4 @@
-"""Classic groups, story by story: joining, syncing, staying, leaving."""
+"""Classic groups, case by case: joining, syncing, staying, leaving."""
 
 from __future__ import annotations
 
@@ -431,7 +431,7 @@ def test_heartbeats_that_the_group_refuses():
     assert hall.beats(leader, 1) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-# -- measures and views ------------------------------------------------------------------------------------------------
+# -- metrics and views -------------------------------------------------------------------------------------------------
 
 
 def test_rebalances_are_measured():

@@ -1,4 +1,4 @@
-"""Offsets of groups: who may commit, what is found, what expires, what a transaction holds back."""
+"""Offsets of groups: commits, fetches, expiry, and offsets in transactions."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ TOPIC = "__consumer_offsets"
 
 
 class Listener(list):
-    """A controller that only listens."""
+    """A controller that records requests and never answers."""
 
     def propose(self, partition: Partition, proposal: object) -> None:
         self.append(proposal)
@@ -38,7 +38,7 @@ class Contact:
 
 
 class Led(Hall):
-    """One partition of groups, and a word on who leads it."""
+    """One partition of `__consumer_offsets`, whose leader the test decides."""
 
     def __init__(self, **settings: str) -> None:
         super().__init__(offsets_topic_num_partitions="1", **settings)
@@ -51,7 +51,7 @@ class Led(Hall):
         self.node.pass_ms(0)
 
     def tell(self, leader: int, isr: tuple[int, ...] = (1, 2)) -> None:
-        """The controller's word, in the next leader epoch."""
+        """Have the controller announce a leader, in the next leader epoch."""
         partition = self.partition
         partition._isr_changes = Listener()
         epoch = partition.leader_epoch + 1
@@ -60,7 +60,7 @@ class Led(Hall):
         self.turn(lambda: become(state, self.node.process.clock.now()))
 
     def replicate(self) -> None:
-        """Broker 2 has fetched all there is."""
+        """Broker 2 fetches all records."""
         now = self.node.process.clock.now()
         end = self.partition.log.end_offset
         self.turn(lambda: self.partition.note_fetch(2, 1, self.partition.leader_epoch, end, -1, 0, now, Contact()))
@@ -164,7 +164,7 @@ def test_a_loading_shard_answers_coordinator_load_in_progress(led: Led):
 
 
 def test_heartbeats_succeed_while_the_group_is_loading(led: Led):
-    """As Kafka does. aiokafka, for one, gives up for ever when it is told that the group is being loaded."""
+    """As Kafka does. aiokafka, for example, never recovers from COORDINATOR_LOAD_IN_PROGRESS in a heartbeat."""
     for at in range(20):
         led.commits(at)
     led.replicate()

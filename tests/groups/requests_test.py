@@ -1,4 +1,4 @@
-"""Groups over the wire, on one broker by hand: every version of every request, and what is wrong with some."""
+"""Groups over the wire, on one simulated broker: every version of every request, and invalid requests."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Hall:
         return self.node.ask(request, version)
 
     def send(self, request: object, version: int) -> Place:
-        """From a connection of its own, for what may wait."""
+        """Send a request that may wait, on a connection of its own."""
         return self.node.send(request, version, Asker())
 
     def join(self, version: int = 9, member: str = "", **more: Any) -> Place:
@@ -58,7 +58,7 @@ class Hall:
         return self.send(JoinGroupRequest(**(fields | more)), version)
 
     def joined(self, version: int = 9, **more: Any) -> Any:
-        """The answer to a join that goes through, coming back with a member id where that is asked for."""
+        """The response to a successful join; it joins twice where the version demands it."""
         answer = self.node.answer(self.join(version, **more))
         if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             answer = self.node.answer(self.join(version, answer.member_id, **more))
@@ -195,7 +195,7 @@ def test_all_offsets_of_a_group(version: int):
 
 
 def test_topics_named_by_id(hall: Hall):
-    """KIP-848: an id that is no topic's is not found, whatever topic has its name by now."""
+    """KIP-848: the id of a deleted topic is unknown, also when a new topic has its name."""
     old = hall.node.topic_id("t")
     assert hall.commit(7, 10) == 0
     assert hall.commit(7, 10, partition=2) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -301,7 +301,7 @@ def test_deleting_offsets(hall: Hall):
     assert hall.fetch().committed_offset == -1
 
 
-# -- what is wrong -----------------------------------------------------------------------------------------------------
+# -- invalid requests --------------------------------------------------------------------------------------------------
 
 
 def test_commits_for_partitions_that_do_not_exist(hall: Hall):
@@ -458,7 +458,7 @@ def test_groups_are_measured(hall: Hall):
 
 
 def test_the_number_of_partitions_decides_where_a_group_is():
-    """Nobody should add partitions to the topic of groups; who does finds a group in one place, not in two."""
+    """Partitions should not be added to `__consumer_offsets`. If they are, a group is in one partition, not in two."""
     hall = Hall()
     for at in range(8):
         hall.commit(at, group_id=f"g{at}")

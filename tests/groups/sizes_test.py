@@ -1,4 +1,4 @@
-"""Names, numbers and lists of every size over the wire: each request has its error, and leaves nothing behind."""
+"""Names, numbers and lists of every size over the wire: each request gets its error, and leaves no state."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from ottla.wire.messages import (
 INT32 = (-(2**31), -1, 0, 2**31 - 1)
 INT64 = (-(2**63), -1, 0, 2**63 - 1)
 NO_TEXT = (b"\xff\xfe\xfd\xfc", b"\xc3\x28ab", b"\xed\xa0\x80\x80", b"\xf8\x88\x80\x80")
-"""Four bytes that are no UTF-8: no start, a cut sequence, half a surrogate, a length that there is not."""
+"""Four bytes that are not UTF-8: no start byte, a cut sequence, half a surrogate, an invalid length."""
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def hall() -> Hall:
 
 
 def groups_of(hall: Hall) -> dict[str, Any]:
-    """Everything that is kept in memory."""
+    """All groups in memory."""
     return {
         name: group for shard in hall.node.broker._coordinators.groups.shards() for name, group in shard.groups.items()
     }
@@ -116,7 +116,7 @@ def test_a_member_names_five_hundred_protocols_at_most(hall: Hall) -> None:
 
 
 def test_a_subscription_too_large_for_a_record(hall: Hall) -> None:
-    """It is kept until it would have to be written; then the group is refused its generation, and others are not."""
+    """It is kept in memory until the generation is journaled; that fails for this group only."""
     protocol = JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"x" * 2_000_000)
     member = hall.joined(protocols=[protocol]).member_id
     assert hall.synced(member).error_code == ErrorCode.UNKNOWN_SERVER_ERROR
@@ -169,7 +169,7 @@ def test_an_empty_commit_and_ten_thousand_unknown_partitions(hall: Hall) -> None
     assert codes == [0, 0] + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 9998
 
 
-# -- member ids that nobody comes back with ----------------------------------------------------------------------------
+# -- member ids that are never used ------------------------------------------------------------------------------------
 
 
 def test_pending_member_ids_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:

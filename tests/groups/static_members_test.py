@@ -1,4 +1,4 @@
-"""Static members of classic groups (KIP-345): who restarts keeps its place."""
+"""Static members of classic groups (KIP-345): a member that restarts keeps its place."""
 
 from __future__ import annotations
 

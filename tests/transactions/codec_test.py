@@ -1,4 +1,4 @@
-"""Records of `__transaction_state`: Kafka's read and written to the byte, ours read by Kafka's declarations."""
+"""Records of `__transaction_state`: Kafka's are read and written byte by byte, ours are read with Kafka's schemas."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Every error that groups and transactions may answer with has a test that provokes it; the table says which.
+"""Every error that groups and transactions may answer with has a test that provokes it; the table names it.
 
-Zone: real. A row is checked: the test is there, and speaks of the error.
+Zone: real. Each row is checked: the test exists, and its text contains the error.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ REPLICATED = "groups/replicated_test.py"
 BY_CLIENTS = f"{MARKERS}::test_clients_end_only_what_is_open_and_only_as_its_coordinator_would"
 
 COORDINATOR = {
-    # Whoever is asked about a transactional id that is not, not yet, or just now not in its charge.
+    # A broker that is not the coordinator, is loading, or cannot append to its log.
     "NOT_COORDINATOR": f"{COORDINATORS}::test_a_broker_that_coordinates_nothing",
     "COORDINATOR_LOAD_IN_PROGRESS": f"{COORDINATORS}::test_a_coordinator_that_is_loading",
     "COORDINATOR_NOT_AVAILABLE": f"{COORDINATORS}::test_a_coordinator_whose_log_refuses_appends",
@@ -171,9 +171,9 @@ NOT_PROVOKED = {
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "there is no authorizer yet",
     "GROUP_AUTHORIZATION_FAILED": "there is no authorizer yet",
     "TOPIC_AUTHORIZATION_FAILED": "there is no authorizer yet",
-    "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer that nobody knows any more may begin anywhere",
+    "UNKNOWN_PRODUCER_ID": "as in Apache Kafka today: a producer without state in the log may begin at any sequence",
 }
-"""What no broker of ours answers, and why."""
+"""Errors that no broker of ours answers, and why."""
 NOT_BY = {
     (
         "AddPartitionsToTxn",
@@ -181,7 +181,7 @@ NOT_BY = {
     ): "a transaction that ends is CONCURRENT_TRANSACTIONS, one that has ended begins",
     ("AddOffsetsToTxn", "INVALID_TXN_STATE"): "as AddPartitionsToTxn",
 }
-"""What single requests are not answered with, and why."""
+"""Errors that single requests are not answered with, and why."""
 _ADDED = (
     "NOT_COORDINATOR COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE CONCURRENT_TRANSACTIONS PRODUCER_FENCED "
     "TRANSACTIONAL_ID_AUTHORIZATION_FAILED INVALID_PRODUCER_ID_MAPPING INVALID_PRODUCER_EPOCH INVALID_TXN_STATE"
@@ -198,7 +198,7 @@ KAFKAS = {
     "TRANSACTION_ABORTABLE INVALID_RECORD",
     "WriteTxnMarkers": "CLUSTER_AUTHORIZATION_FAILED TRANSACTION_COORDINATOR_FENCED",
 }
-"""What clients are told to expect of each request of a transaction."""
+"""The errors that Kafka's documentation lists for each request of a transaction."""
 ROWS = [(api, error, test) for api, rows in PROVOKED.items() for error, test in rows.items()]
 
 

@@ -66,7 +66,7 @@ def test_many_partitions_of_few_topics() -> None:
 
 
 def steps_of(bench: Bench, ms: int) -> list[int]:
-    """Time passes; how many records each step has journaled."""
+    """Let time pass. Returns the number of records that each step has journaled."""
     steps: list[int] = []
     carry_out = bench._carry_out
 
@@ -103,7 +103,7 @@ def test_short_transactions_share_a_search_for_time_outs() -> None:
     bench.init("a")
     bench.pass_ms(60_000)
     looks = 0
-    for epoch in range(3):  # each is over before the alarm that it set off
+    for epoch in range(3):  # each ends before the alarm that it has set
         bench._submit(AddPartitions("a", ProducerIdentity(1000, epoch), (T0,), 2, Ticket()))
         looks += bench.machine.deadline() <= bench.now.mono_ns
         bench._submit(EndTransaction("a", ProducerIdentity(1000, epoch), True, 2, Ticket()))

@@ -1,4 +1,4 @@
-"""AddPartitionsToTxn with hundreds of partitions, over the wire: all of them or none, some in a turn."""
+"""AddPartitionsToTxn with hundreds of partitions, over the wire: all of them or none, checked in slices."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ottla.wire.messages import AddPartitionsToTxnRequest, DescribeTransactionsR
 
 COUNT = 3 * SLICE
 GOOD = [("t", number % 2) for number in range(COUNT)]
-"""Two partitions, again and again: creating many would take long."""
+"""Two partitions, repeated: creating many would take long."""
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_a_turn_checks_a_bounded_number_of_partitions(hand: Hand) -> None:
     seen: list[TopicPartition] = []
 
     class Noted:
-        """The topics, with a note of each partition that is looked at."""
+        """The topics; records each partition that is checked."""
 
         def refusal(self, tp: TopicPartition, by_client: bool) -> ErrorCode:
             seen.append(tp)

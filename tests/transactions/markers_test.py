@@ -1,4 +1,4 @@
-"""Markers on their way: gathered by broker, written again until every partition has them."""
+"""The queue of markers: grouped by broker, sent again until every partition has them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T0, T1, T2, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition(
 
 
 class Leaders(dict):
-    """Who leads what; a partition that is not in it is gone."""
+    """The leaders of partitions; a partition that is missing is deleted."""
 
     def __call__(self, tp: TopicPartition) -> int | None:
         return self[tp]
@@ -27,7 +27,7 @@ def markers(name: str, producer_id: int, *partitions: TopicPartition, epoch: int
 
 
 def answer(batch: MarkerBatch, **codes: ErrorCode) -> WriteTxnMarkersResponse:
-    """NONE for all partitions but those named, as `t_1=…`."""
+    """NONE for all partitions except those named as `t_1=…`."""
     response = WriteTxnMarkersResponse()
     for marker in batch.request.markers:
         result = WriteTxnMarkersResponse.WritableTxnMarkerResult(producer_id=marker.producer_id)

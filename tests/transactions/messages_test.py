@@ -1,4 +1,4 @@
-"""Requests and responses of every version, and what administrators see."""
+"""Requests and responses of every version, and the views of administrators."""
 
 from __future__ import annotations
 

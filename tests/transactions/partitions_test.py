@@ -1,4 +1,4 @@
-"""Coordinator and partitions together: what readers see, what comes late, and transaction version 2."""
+"""Coordinator and partitions together: reads, late requests, and transaction version 2."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_without_verification_no_coordinator_is_asked() -> None:
 
 
 def test_transactions_of_version_2(hand: Hand) -> None:
-    """The group joins by itself, and every end gives the producer its next epoch."""
+    """The broker adds the group to the transaction, and every end gives the producer its next epoch."""
     hand.find("g", 0)
     for round_number in range(3):
         assert hand.epoch == round_number
@@ -132,7 +132,7 @@ def test_a_coordinator_on_this_broker_is_asked_without_a_message(hand: Hand) -> 
 
 
 def test_an_end_right_after_an_end(hand: Hand) -> None:
-    """Version 2: a producer goes on while markers are on their way; the broker waits a moment for them."""
+    """Version 2: a producer continues while markers are being written; the broker waits briefly for them."""
     hand.find("g", 0)
     for offset in range(5):
         assert hand.commit_offset(offset, 5) == 0
@@ -159,7 +159,7 @@ def test_the_producer_of_a_timed_out_transaction_is_fenced_in_its_partitions(han
 
 @pytest.mark.parametrize("bumped", [False, True])
 def test_delayed_requests_after_the_end_change_nothing(hand: Hand, bumped: bool) -> None:
-    """Each request of a transaction that is over, held up on its way (KIP-890)."""
+    """Each request of a complete transaction, delayed by the network (KIP-890)."""
     hand.add()
     hand.produce(b"a")
     hand.add_offsets()
@@ -176,7 +176,7 @@ def test_delayed_requests_after_the_end_change_nothing(hand: Hand, bumped: bool)
         assert hand.add(producer_epoch=old) == {("t", 0): ErrorCode.PRODUCER_FENCED}
         assert hand.add_offsets(producer_epoch=old) == ErrorCode.PRODUCER_FENCED
     again = hand.ask(EndTxnRequest(**(hand.who | {"producer_epoch": old}), committed=True), 5 if bumped else 4)
-    assert again.error_code == 0, "said again"
+    assert again.error_code == 0, "repeated"
     hand.sequence = sequence
     say_again(hand, markers)
     assert hand.state == "CompleteCommit"

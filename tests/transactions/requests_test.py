@@ -1,4 +1,4 @@
-"""Transactions over the wire, on one broker by hand: the whole way, every version, and what is refused."""
+"""Transactions over the wire, on one simulated broker: the whole course, every version, and refused requests."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def hand() -> Hand:
     return Hand().started()
 
 
-# -- the whole way -----------------------------------------------------------------------------------------------------
+# -- the whole course --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("commit", [True, False])
@@ -98,7 +98,7 @@ def test_requests_while_a_transaction_ends(hand: Hand) -> None:
     assert hand.end().error_code == busy
     hand.marks.held = False
     hand.node.pass_ms(2000)
-    assert hand.end().error_code == 0, "said again"
+    assert hand.end().error_code == 0, "repeated"
     assert hand.add_offsets() == 0
 
 
@@ -147,7 +147,7 @@ def test_a_topic_deleted_in_a_transaction_does_not_hold_its_end_up(hand: Hand) -
 
 
 def test_a_new_coordinator_waits_before_it_treats_a_topic_as_deleted(hand: Hand) -> None:
-    """Its image may lack what its predecessor's had: a marker that is not written would be missing for ever."""
+    """Its metadata may be older than its predecessor's: a marker that it skips would be missing for ever."""
     hand.node.create("gone")
     hand.add(("gone", 0))
     hand.marks.held = True
@@ -302,7 +302,7 @@ def test_ending_in_every_version(hand: Hand, version: int) -> None:
     hand.node.pass_ms(50)
     assert hand.state == "CompleteCommit"
     if not bumped:
-        assert hand.end(version=version).error_code == 0, "said again"
+        assert hand.end(version=version).error_code == 0, "repeated"
         assert hand.end(False, version=version).error_code == ErrorCode.INVALID_TXN_STATE
     fenced = ErrorCode.PRODUCER_FENCED if version >= 2 else ErrorCode.INVALID_PRODUCER_EPOCH
     assert hand.end(version=version, producer_epoch=9).error_code == fenced
@@ -424,7 +424,7 @@ def join(hand: Hand) -> tuple[str, int]:
     return joined.member_id, joined.generation_id
 
 
-# -- what is told ------------------------------------------------------------------------------------------------------
+# -- reports -----------------------------------------------------------------------------------------------------------
 
 
 def test_metrics(hand: Hand) -> None:

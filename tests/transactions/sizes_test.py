@@ -1,4 +1,4 @@
-"""Names, numbers and lists of every size over the wire: each request has its error, and leaves nothing behind."""
+"""Names, numbers and lists of every size over the wire: each request gets its error, and leaves no state."""
 
 from __future__ import annotations
 

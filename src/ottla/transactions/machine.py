@@ -125,9 +125,9 @@ class TransactionMachine:
     def __init__(self, policy: Policy, outside: TransactionEffects, coordinator_epoch: int) -> None:
         """`coordinator_epoch`: the leader epoch of the partition. Markers carry it, so that older ones are refused."""
         self.transactions: dict[str, Transaction] = {}
-        """By transactional id, the one that was changed last at the end."""
+        """By transactional id, in the order of the last change."""
         self.unmarked: dict[str, set[TopicPartition]] = {}
-        """Partitions of decided transactions that have not said that they have their marker."""
+        """By transactional id, the partitions of decided transactions that have not confirmed their marker."""
         self._ongoing: dict[str, None] = {}
         self._complete: dict[str, None] = {}
         """Decided transactions without partitions, which need no markers."""
@@ -331,7 +331,8 @@ class TransactionMachine:
 
     def on_time(self, now: Instant) -> Decision:
         """Decide about one step: complete, abort or remove some transactional ids."""
-        # 1. Decided without partitions, but found incomplete in the log: no marker will complete it.
+        # 1. Decided without partitions, but not complete. Kafka journals both in two batches, so its coordinator may
+        #    have died in between; no marker will complete it.
         if self._complete:
             names = list(islice(self._complete, ABORTS_PER_STEP))
             return Decision(records=[Entry(name, completed(self.transactions[name], now.wall_ms)) for name in names])
