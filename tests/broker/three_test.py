@@ -313,7 +313,7 @@ def test_a_leader_that_answers_again_is_named_again(three) -> None:
     three[2].broker.cluster.fell_silent(1)
     asked = metadata(three[2], "t")
     assert not asked.answered
-    three[2].process.post(0, "answered", three[2].broker.cluster.answered, 1)
+    three[2].process.post(0, "answered", three[2].broker.cluster.on_broker_responding, 1)
     three.pass_ms(1)
     assert leader_in(three[2], asked) == (0, 1)
 
