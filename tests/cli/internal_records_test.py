@@ -67,5 +67,5 @@ def test_kafkas_transactions(golden: Callable):
 def test_what_cannot_be_read_is_passed_over():
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, b"\0\x63", b"", ()))) == b""
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, None, None, ()))) == b""
-    with pytest.raises(ValueError, match="no formatter"):
+    with pytest.raises(ValueError, match="is not a formatter"):
         formatter("nonsense")

@@ -150,3 +150,22 @@ def test_every_client_setting_is_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "cli.md").read_text("utf-8")
     keys = [field.name.replace("_", ".") for field in fields(ClientConfig)]
     assert [key for key in keys if key not in page] == []
+
+
+@pytest.mark.parametrize("command", ["sim", "reorder"])
+def test_help_of_the_simulators_fits_a_screen(ottla, command: str) -> None:
+    """Names of safeguards are printed by `--list-safeguards`, not in the help."""
+    lines = ottla(command, "--help").stdout.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+    listed = ottla(command, "--list-safeguards")
+    assert listed.exit_code == 0
+    names = [line.strip() for line in listed.stdout.splitlines() if line.startswith("  ")]
+    assert "transactions.bump_at_end" in names
+    assert len(set(names)) == len(names)
+
+
+def test_a_wrong_safeguard_gets_the_name_that_was_meant(ottla) -> None:
+    wrong = ottla("sim", "--seed", "1", "--ablate", "crc_chek")
+    assert wrong.exit_code == 2
+    assert "Did you mean 'crc_check'? --list-safeguards prints all names" in " ".join(wrong.stderr.split())

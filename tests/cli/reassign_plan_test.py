@@ -43,7 +43,7 @@ def test_more_replicas_go_to_racks_of_their_own() -> None:
 
 
 def test_more_replicas_than_brokers_cannot_be() -> None:
-    with pytest.raises(ValueError, match="3 replicas need as many brokers, 2 may be used"):
+    with pytest.raises(ValueError, match="3 replicas need as many brokers, and only 2 may be used"):
         plan(partitions((1,)), {1: None, 2: None}, 3)
 
 
