@@ -117,7 +117,7 @@ def test_the_marker_decides() -> None:
     assert not already_written(TURN, Marker("3f1c", 3, 1))
     assert already_written(TURN, Marker("3f1c", 4, 1))
     assert not already_written(TURN, Marker("another query", 9, 1))
-    with pytest.raises(StaleDriver, match="Two drivers run on one checkpoint"):
+    with pytest.raises(StaleDriver, match="Two drivers use one checkpoint"):
         already_written(TURN, Marker("3f1c", 5, 1))
 
 

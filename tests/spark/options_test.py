@@ -105,7 +105,7 @@ def test_starts_and_ends_by_offset() -> None:
     refused("endingOffsets", {**BASE, "endingOffsets": "earliest"}, text="earliest")
     refused("endingOffsets", {**BASE, "endingOffsets": '{"a":{"0":-2}}'}, text="earliest")
     refused("startingOffsets", {**BASE, "startingOffsets": "group"}, text=r"set kafka\.group\.id")
-    refused("endingOffsets", {**BASE, "endingOffsets": "group"}, text="where to begin")
+    refused("endingOffsets", {**BASE, "endingOffsets": "group"}, text="a start, not an end")
     assert stream(startingOffsets="Group", **{"kafka.group.id": "g"}).start == Position(group="g")
 
 

@@ -65,7 +65,7 @@ def test_where_it_cannot_be_it_is_not_and_where_it_must_be_it_is_refused(
     fit = [one for one in notes if one.cluster == "here" and not options]
     assert found(sources(notes, **options)) == ({"shop": {P0: 9}} if fit else {})
     assert found(sources(notes, offsetsInTransaction="false", **options)) == {}
-    with pytest.raises(OffsetsOutside, match="offsetsInTransaction=true cannot be"):
+    with pytest.raises(OffsetsOutside, match="offsetsInTransaction=true is impossible"):
         found(sources(notes, offsetsInTransaction="true", **options))
     if len(notes) < 2:
         with pytest.raises(OffsetsOutside, match=text):

@@ -299,7 +299,7 @@ def test_links_are_kept_for_the_next_task_and_closed_after_an_error(bench: Bench
 def test_the_topic_of_the_markers_is_nobody_elses(bench: Bench) -> None:
     attempt = TransactionalWrite(bench.links(), bench.options._replace(topic=None), bench.attempt().turn)
     one = pa.record_batch([pa.array(["a"]), pa.array([MARKERS])], names=["value", "topic"])
-    with pytest.raises(BadRows, match="where the sink keeps its own positions"):
+    with pytest.raises(BadRows, match="where the sink commits its markers"):
         write_turn(attempt, [one], lambda: None, begin_without_rows=False)
 
 
@@ -308,7 +308,7 @@ def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: p
     monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 300)
     admin = Admin(bench.links().cluster)
     values_of({"deleted": admin.delete_topics([MARKERS])[MARKERS]})
-    with pytest.raises(MarkersGone, match="is not there any more"):
+    with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
     again = Bench(bench.bootstrap, bench.topic, bench.query)
     assert again.run(again.attempt(), VALUES) is None
@@ -407,7 +407,7 @@ def test_offsets_that_nobody_takes_stop_the_rows_only_where_they_are_demanded(
     with pytest.raises(DeadlineError, match="UNKNOWN_TOPIC_OR_PARTITION"):
         bench.prepared(demanding, VALUES, gone)
     assert bench.run(bench.attempt(), VALUES, gone) is None
-    assert "are told behind the batch" in caplog.text
+    assert "is committed after the batch" in caplog.text
     assert bench.committed() == Counter(VALUES)
 
 
