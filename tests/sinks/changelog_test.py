@@ -262,7 +262,7 @@ def test_calls_that_cannot_be_right_are_refused(changes: Changes, topic: str) ->
     with changelog(changes, topic) as state:
         with pytest.raises(UsageError, match="a row has no key"):
             state.write([one(0, None)], last)
-        with pytest.raises(UsageError, match="cannot go to another process"):
+        with pytest.raises(UsageError, match="cannot be sent to another process"):
             pickle.dumps(state)
 
 

@@ -136,7 +136,7 @@ def test_offsets_that_somebody_else_moved_are_not_written_over(
     feed = sink.claim([PLACE])
     feed.write([one(0)], store)
     postgres.execute("UPDATE ottla_offsets SET next_offset = 7 WHERE sink = %s", sink.name)
-    with pytest.raises(OffsetsMoved, match="stored offset of changes-0 is 7, and this consumer left it at 1"):
+    with pytest.raises(OffsetsMoved, match="stored offset of changes-0 is 7, and this consumer wrote 1 last"):
         feed.write([one(1)], store)
     sink.forget()
     with pytest.raises(OffsetsMoved, match="is None"):
@@ -243,7 +243,7 @@ def test_a_database_that_is_away_longer_than_the_patience_loses_nothing(
         feed = sink.claim([PLACE])
         feed.write([one(0)], store)
         postgres.stop()
-        with pytest.raises(DatabaseGone, match=r"was not there for 0\.3 s .*write the same records again"):
+        with pytest.raises(DatabaseGone, match=r"was unreachable for 0\.3 s .*write the same records again"):
             feed.write([one(1)], store)
         postgres.start()
         assert feed.write([one(0), one(1)], store) == 1
@@ -326,7 +326,7 @@ def test_calls_that_cannot_be_right_are_refused(sink: PostgresSink, store: Store
     with pytest.raises(UsageError, match="changes-1 was not claimed"):
         feed.write([one(0, partition=1)], store)
     feed.write([one(0), one(1)], store)
-    with pytest.raises(UsageError, match="offset 1 of changes-0 is in already"):
+    with pytest.raises(UsageError, match="offset 1 of changes-0 is stored already"):
         feed.write_to({PLACE: 1}, lambda cursor: None)
     with pytest.raises(UsageError, match="key column folder is not among"):
         feed.write([one(2)], lambda cursor, _: Rows("t", ("folder",)).write(cursor, ["added"], []))
@@ -337,7 +337,10 @@ def test_a_database_that_will_not_have_us_is_not_waited_for(postgres: Postgres) 
     with PostgresSink(wrong, "x") as sink, pytest.raises(BadDatabase, match='database "nowhere" does not exist'):
         sink.offsets()
     missing = PostgresSink(postgres.conninfo, "x", schema="missing")
-    with missing as sink, pytest.raises(BadDatabase, match=r"tables are not there and cannot be made.*Make the schema"):
+    with (
+        missing as sink,
+        pytest.raises(BadDatabase, match=r"tables do not exist and cannot be created.*Create the schema"),
+    ):
         sink.offsets()
     with PostgresSink("not a = connection", "x") as sink, pytest.raises(BadDatabase, match="cannot be read"):
         sink.offsets()
