@@ -17,7 +17,7 @@ from ottla.pipeline.scope import Scope, unit, with_offsets
         ("partition", "auto", False, True, {}, "rows change tasks"),
         ("partition", "auto", True, True, {"minPartitions": "9"}, "minPartitions splits partitions"),
         ("partition", "auto", True, True, {"MaxRecordsPerPartition": "9"}, "MaxRecordsPerPartition splits"),
-        ("partition", "false", True, True, {}, "the step says so"),
+        ("partition", "false", True, True, {}, "the step turns it off"),
         ("off", "auto", True, True, {}, "no transaction"),
     ],
 )

@@ -82,7 +82,7 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"retries": "30s"}, "delays are a list"),
         ({"retries": ["0s"]}, "fail again at once"),
         ({"retries": ["-1s"]}, "is not"),
-        ({"retry_on": [ValueError]}, "say nothing without"),
+        ({"retry_on": [ValueError]}, "have no effect without"),
         ({"retries": RetryPolicy.growing(5)}, "use RetryPolicy.fixed"),
         ({"retries": RetryPolicy.fixed(["1s"]), "dead": "x"}, "in the policy"),
         ({"required": ["headers"]}, "key and value, not headers"),
@@ -91,9 +91,9 @@ def test_the_source_of_a_step_waits_for_no_more_than_the_delays() -> None:
         ({"offsets_in_transaction": "yes"}, "offsets_in_transaction must be one of"),
         ({"output_mode": "update"}, "append or complete"),
         ({"partitions": 0}, "at least 1"),
-        ({"options": {"Subscribe": "x"}}, "the option Subscribe is the pipeline's own"),
-        ({"options": {"kafka.acks": "1"}}, "Kafka's settings are those of Pipeline"),
-        ({"source": ["a", "a.shop.retry-1"], "retries": ["1s"]}, "name of another one's retry topic"),
+        ({"options": {"Subscribe": "x"}}, "the pipeline sets the option Subscribe itself"),
+        ({"options": {"kafka.acks": "1"}}, "for Kafka's settings Pipeline"),
+        ({"source": ["a", "a.shop.retry-1"], "retries": ["1s"]}, "name of another's retry topic"),
     ],
 )
 def test_steps_that_cannot_work_are_refused(arguments: dict[str, Any], text: str) -> None:
@@ -106,7 +106,7 @@ def test_steps_that_cannot_work_together_are_refused() -> None:
     found = pipeline(a=one)
     with pytest.raises(BadPipeline, match="two steps are called a"):
         found.step("x", to="y", name="a")(lambda frame: frame)
-    with pytest.raises(BadPipeline, match="both read orders, and retries of one"):
+    with pytest.raises(BadPipeline, match="both read orders, and both would get retries of one"):
         found.step("orders", to="y", name="b", retries=["1s"])(lambda frame: frame)
     assert len(found.steps) == 1
     with pytest.raises(BadPipeline, match="no step"):
