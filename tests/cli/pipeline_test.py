@@ -41,7 +41,7 @@ Write = Callable[..., str]
 
 @pytest.fixture
 def write(tmp_path: Path, brokers: str) -> Write:
-    """Writes a file with a pipeline of this name; another text can be put behind."""
+    """Writes a file with a pipeline of this name; other text can be appended."""
 
     def put(name: str, more: str = "", bootstrap: str = brokers) -> str:
         (tmp_path / "helper.py").write_text("PLACE = 1\n")

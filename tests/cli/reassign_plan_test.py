@@ -16,7 +16,7 @@ def partitions(*replicas: tuple[int, ...]) -> dict[TopicPartition, tuple[int, ..
     return {TopicPartition("t", number): each for number, each in enumerate(replicas)}
 
 
-def test_what_is_well_placed_stays() -> None:
+def test_well_placed_replicas_stay() -> None:
     present = partitions((1, 2), (2, 3), (3, 1))
     assert moved(present, plan(present, {1: None, 2: None, 3: None}, None)) == {}
 

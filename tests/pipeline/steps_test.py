@@ -28,7 +28,7 @@ def step(**arguments: Any) -> Any:
     return pipeline(one={"source": "orders", "to": "priced", **arguments}).steps[0]
 
 
-def test_a_step_with_retries_reads_its_retry_topics_too() -> None:
+def test_a_step_with_retries_also_reads_its_retry_topics() -> None:
     found = step(retries=["30s", "5m"])
     assert found.places == {
         "orders": TopicPosition("orders", 0),
@@ -162,7 +162,7 @@ def test_the_topics_that_are_needed() -> None:
     assert int(retry.configs["max.message.bytes"]) > 5_000_000
 
 
-def test_what_never_succeeds_is_not_retried() -> None:
+def test_hopeless_errors_are_not_retried() -> None:
     policy = step(retries=["1s"], abort_on=[KeyError]).policy
     assert policy is not None
     for error in (Poison("x"), UnicodeDecodeError("utf-8", b"x", 0, 1, "x"), KeyError(1)):
@@ -178,7 +178,7 @@ def test_triggers() -> None:
             trigger_of(text)
 
 
-def test_the_reason_of_a_failure_is_the_last_thing_that_we_said() -> None:
+def test_the_reason_of_a_failure_is_the_last_error_of_ours() -> None:
     text = (
         "[STREAM_FAILED] Query [id = 1] terminated with exception: Job aborted\nTraceback (most recent call last):\n"
         "ValueError: inner\nottla.spark.errors.DataLoss: t-0 is gone. Set failOnDataLoss\n  at org.apache.spark"

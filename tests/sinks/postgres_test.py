@@ -1,4 +1,4 @@
-"""Results and offsets in one transaction: a real PostgreSQL, real events, and all that may go wrong between the two."""
+"""Results and offsets in one transaction: a real PostgreSQL, real events, and faults in between."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def sink(postgres: Postgres, totals: str) -> Iterator[PostgresSink]:
 
 
 def consume(changes: Changes, sink: PostgresSink, store: Store, polls: int = 1000) -> int:
-    """A consumer from its start to the end of the topic, or for so many polls. Returns how many records were new."""
+    """A consumer from its start to the end of the topic, or for this many polls. Returns how many records were new."""
     with changes.consumer() as consumer:
         feed = sink.assign(consumer, changes.partitions)
         written = 0
@@ -73,7 +73,7 @@ def one(offset: int, partition: int = 0) -> ConsumerRecord:
     return ConsumerRecord("changes", partition, offset, 0, 0, None, value, (), -1)
 
 
-def test_a_consumer_goes_on_where_the_database_says_and_a_replay_changes_nothing(
+def test_a_consumer_continues_at_the_stored_offset_and_a_replay_changes_nothing(
     changes: Changes, sink: PostgresSink, postgres: Postgres, store: Store, stored: Stored
 ) -> None:
     first = consume(changes, sink, store, polls=3)
@@ -115,7 +115,7 @@ def test_a_zombie_loses_by_the_lock_and_writes_nothing(sink: PostgresSink, store
     assert stored() == {"a": 3}
 
 
-def test_a_zombie_that_stands_still_in_its_own_code_loses_too(
+def test_a_zombie_that_hangs_in_its_own_code_is_superseded(
     sink: PostgresSink, postgres: Postgres, store: Store, stored: Stored
 ) -> None:
     zombie = sink.claim([PLACE])
@@ -310,7 +310,7 @@ def test_rows_replace_by_key_or_are_appended(sink: PostgresSink, postgres: Postg
     ],
     ids=["table", "column", "key", "null", "type", "twice", "unique"],
 )
-def test_results_that_do_not_fit_say_what_to_do(
+def test_results_that_do_not_fit_are_refused_with_the_next_step(
     sink: PostgresSink, stored: Stored, rows: Rows, columns: list[str], values: tuple[object, ...], text: str
 ) -> None:
     feed = sink.claim([PLACE])

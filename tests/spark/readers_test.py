@@ -90,7 +90,7 @@ def test_a_batch_read_between_timestamps(topics: Any) -> None:
     assert found == [(f"{topic}-0", 0, 1), (f"{topic}-1", 0, 10)]
 
 
-def test_a_start_after_the_last_record_is_an_error_unless_told_otherwise(topics: Any) -> None:
+def test_a_start_after_the_last_record_is_an_error_by_default(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"])
     with pytest.raises(BadOption, match=f"{topic}-0 has no record at or after 2000"):
@@ -138,7 +138,7 @@ def test_a_first_batch_that_is_run_again_reads_the_same_although_time_went_on(to
     assert first == [(f"{topic}-0", 0, 2), (f"{topic}-0", 2, 4)]
 
 
-def test_a_restart_goes_on_where_the_log_ended(topics: Any) -> None:
+def test_a_restart_continues_where_the_log_ended(topics: Any) -> None:
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 4)
     with stream(topics, subscribe=topic, startingOffsets="earliest") as reader:
@@ -252,7 +252,7 @@ def test_available_now_ends_at_what_was_there_when_it_began(topics: Any) -> None
         assert query.trigger() is None
 
 
-def test_a_start_at_the_end_is_never_behind_what_the_query_reads_to(topics: Any) -> None:
+def test_a_start_at_the_end_is_never_after_the_end_of_the_batch(topics: Any) -> None:
     """Records that come while the query starts are no loss: they belong to the next run."""
     topic = topics.make()
     topics.put(topic, 0, [b"x"] * 5)
