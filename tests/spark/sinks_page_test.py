@@ -71,7 +71,7 @@ def placed(topics: Topics, topic: str, postgres: Postgres, tmp_path: Path) -> Ca
         '"orders"': f'"{topic}"',
         '}, "totals")': f'}}, "{topic}-totals")',
         '"order-totals"': f'"{topic}"',
-        '"group.id": "totals"': f'"group.id": "{topic}", "session.timeout.ms": "6000"',  # killed consumers are removed soon
+        '"group.id": "totals"': f'"group.id": "{topic}", "session.timeout.ms": "6000"',  # to remove killed ones
     }
 
     def put_in(program: str) -> str:

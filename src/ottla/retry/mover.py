@@ -145,6 +145,8 @@ class Mover:
         """Assigned partitions that are not open yet, and when to try next."""
         self._ready: list[DueRecord] = []
         """A heap of claimed records, by due time."""
+        self._has_joined = False
+        """Whether the group has assigned partitions to this service, which may be none."""
         self._held: set[tuple[TopicPartition, int]] = set()
         """The records in `_ready`: when a lease ends meanwhile, the same record is claimed again."""
         self._clock_ahead = _wall_ms() - _steady_ms()
@@ -219,6 +221,7 @@ class Mover:
     # -- partitions come and go ----------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
+        self._has_joined = True
         for tp in partitions:
             self._pending[tp] = 0.0
 
@@ -447,6 +450,11 @@ class Mover:
     def waiting(self) -> int:
         """Records that were read and not forwarded yet."""
         return sum(each.waiting for each in self._windows.values())
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the group has assigned the partitions, and all are read to where an earlier run forwarded."""
+        return self._has_joined and not self._pending and self._all_read()
 
     @property
     def claimed(self) -> int:

@@ -121,7 +121,7 @@ class _Report:
         """Print what is new; called after every turn of the mover."""
         now = time.monotonic()
         handed = mover.stats.returned + mover.stats.dead
-        if mover.waiting or handed != self._seen:
+        if mover.waiting or handed != self._seen or not mover.is_caught_up:
             self._busy_at, self._seen = now, handed
         while mover.stats.news:
             kind, text = mover.stats.news.popleft()
@@ -134,8 +134,10 @@ class _Report:
             self.say(mover)
 
     def is_idle(self, mover: Mover) -> bool:
-        """Whether no record has waited for `--idle-exit` seconds."""
-        return self._idle_s is not None and not mover.waiting and time.monotonic() - self._busy_at >= self._idle_s
+        """Whether no record has waited for `--idle-exit` seconds, since the group assigned the partitions."""
+        if self._idle_s is None or mover.waiting or not mover.is_caught_up:
+            return False
+        return time.monotonic() - self._busy_at >= self._idle_s
 
     def say(self, mover: Mover) -> None:
         """Print the counters now."""
