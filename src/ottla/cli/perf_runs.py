@@ -149,6 +149,7 @@ def _paced(load: Load, sent: Sent, producer: Producer) -> Iterator[int]:
     began = time.monotonic()
     _start_clock(sent)
     for number in range(load.records):
+        # Wait for the warm-up's acknowledgements: later ones would count into the measured latencies.
         if number and number == load.warmup:
             producer.flush()
             sent.latencies, sent.size = Latencies(), 0
@@ -276,6 +277,7 @@ def pass_all(
     with make_producer({"linger.ms": 0, "acks": acks}) as producer, make_consumer() as consumer:
         consumer.assign(consumer.partitions_for_topic(topic))
         consumer.seek_to_end()
+        # Resolve the end offsets now: the first record must not be sent before the consumer knows where it begins.
         for tp in consumer.assignment():
             consumer.position(tp)
         began = time.monotonic()

@@ -160,6 +160,8 @@ class SparkProcess:
 
     def stop(self) -> None:
         """End Spark and Java, by force if need be. Idempotent."""
+        # First let it end by itself: stop the session, then close Java's standard input. Java's process group is killed
+        # in any case.
         session, self._session = self._session, None
         process, self._process = self._process, None
         if session is not None:

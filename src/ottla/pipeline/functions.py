@@ -134,6 +134,7 @@ class BatchFunction:
             except MemoryError:
                 raise
             except Exception as error:  # noqa: BLE001 - as above
+                # One row: it is the cause. More: try both halves, the first one next, so that rows keep their order.
                 if part.num_rows == 1:
                     failed.append(Failed(first, error))
                 else:

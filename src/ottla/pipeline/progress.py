@@ -65,6 +65,8 @@ class Counter:
     def add(self, documents: Iterable[Mapping[str, Any]]) -> StepProgress:
         """Add the new documents of a query's `recentProgress`; the figures so far."""
         for document in documents:
+            # Spark repeats a batch's document, and reports an idle trigger under the number of the next batch: only a
+            # higher number with rows or counts is a new batch.
             counted = (document.get("observedMetrics") or {}).get(METRICS) or {}
             figures = {name: _number(counted, name) for name in COUNTED}
             if document["batchId"] > self._last and (document.get("numInputRows") or any(figures.values())):

@@ -136,6 +136,8 @@ class Router:
         decision = policy.decide(self.step.base[source], level + 1, failure.kind if said else error)
         dead = isinstance(decision, Dead)
         due_ms = None if isinstance(decision, Dead) else wall_ms() + decision.delay_ms
+        # The origin in the headers counts only in our retry topics: a record of the source is its own origin, also if
+        # it came with headers of another program's retries.
         trail = trails.Trail(
             attempts=level + 2,
             due_ms=due_ms,

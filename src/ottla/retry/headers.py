@@ -240,6 +240,7 @@ def due_ms(headers: Iterable[tuple[str, bytes | None]], names: Names = SPRING) -
 
 
 def _origin(said: Mapping[str, bytes], names: Names, bad: list[str]) -> Origin | None:
+    # The first dialect with a topic wins: ours, Spring's in retry topics, share groups', Connect's.
     for topic, partition, offset, timestamp, kind, group in _origin_names(names):
         name = _word(said, topic, bad)
         if name is not None:

@@ -83,6 +83,8 @@ class RecordCache:
             for fetched in fetch_range(self._cluster, tp, first, end):
                 yield from self._decoder.records(fetched)
         except RefusedError as error:
+            # Out of range because retention has deleted the first records: read from the new start. Other refusals are
+            # the caller's.
             start = self._log_start(tp) if error.code is ErrorCode.OFFSET_OUT_OF_RANGE else first
             if start <= first:
                 raise

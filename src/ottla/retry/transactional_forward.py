@@ -135,6 +135,7 @@ class TransactionalForward:
             by_place.setdefault(each.tp, []).append(each.offset)
         for tp, offsets in by_place.items():
             windows[tp].hand(offsets)
+        # Only now it is known how many runs the position will have: rewrite waiting records if they are too many.
         crowded = {tp: windows[tp].crowded() for tp in by_place}
         for tp, offsets in crowded.items():
             windows[tp].hand(offsets)

@@ -207,6 +207,8 @@ def _parse_where(given: Mapping[str, Any]) -> tuple[Bound, int | None]:
     if len(said) != 1:
         raise click.UsageError("give one new offset: --to, --to-earliest, --to-latest, --to-offset, --shift-by, …")
     name, value = next(iter(said.items()))
+    # 1. Relative to the present offset; --to-current is a shift by 0. 2. An end of the log. 3. The rest is written in
+    #    the grammar of --to, so that there is one parser.
     if name in ("shift_by", "to_current"):
         return START, value if name == "shift_by" else 0
     if name in ("to_earliest", "to_latest"):

@@ -170,11 +170,13 @@ def _run(choice: _Choice, settings: ClientSettings, per_transaction: int | None,
         write = _write_in_transactions if transactional else _write_all
         try:
             write(producer, choice, deliveries, progress, per_transaction)
+        # 1. Ctrl-C: wait a moment for records in flight, and report nothing. 2. A failure: close first, because only
+        #    then the outcome of every accepted record is known, which the message reports.
         except KeyboardInterrupt:
             producer.close(_LAST_WORDS_S)
             raise
         except (ClientError, BadLine) as error:
-            producer.close()  # decides every record that was accepted
+            producer.close()
             raise deliveries.as_failure(error, transactional=transactional) from error
 
 
@@ -196,6 +198,7 @@ def _write_in_transactions(
     lines = _records(choice, producer.config.client.max_request_size, lambda: None)
     producer.init_transactions()
     more = True
+    # The last transaction may be empty: whether there is another line is known only after it was begun.
     while more:
         with producer.transaction():
             more = False

@@ -148,6 +148,7 @@ def run(file: str, throttle: int | None, wait: bool, output: str) -> None:
         present = _present(admin, sorted({tp.topic for tp in targets}))
         before = {tp: present[tp] for tp in targets if tp in present}
         print_note(f"the present assignment, to go back:\n{assignment_text(before)}")
+        # The throttle must be set before the first move begins, and outlive the last one.
         if throttle is not None:
             set_throttle(admin, before, targets, throttle)
         results = admin.alter_partition_reassignments(targets)

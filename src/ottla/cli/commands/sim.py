@@ -296,6 +296,7 @@ def sim(
     The exit code is 1 when a property was violated. Then the command that replays the run is printed, and for a cluster
     the fewest faults with which it still fails.
     """
+    # Options that contradict each other are refused one by one, so that each error names its cause.
     if (seed is None) == (seeds is None):
         raise click.UsageError("give either --seed N or --seeds A..B")
     if trace and seed is None:
@@ -303,6 +304,7 @@ def sim(
     kinds_of_clients = {"transactions": transactions, "clients": clients, "compaction": compaction}
     if sum(kinds_of_clients.values()) > 1:
         raise click.UsageError("give one of --transactions, --clients and --compaction")
+    # A safeguard that the chosen run never uses would never be missed: the ablation would prove nothing.
     if without in CLIENT_SAFEGUARDS and not clients:
         raise click.UsageError(f"the safeguard {without} is one of clients: add --clients")
     kind = next((name for name, wanted in kinds_of_clients.items() if wanted), "cluster" if cluster else "")
@@ -422,6 +424,7 @@ def _many(seeds: range, options: AnyOptions, jobs: int | None, output: str, shri
         write("\n".join([*coverage_lines(coverage, options), *([stopped] if stopped else [])]))
         if shrink and coverage.failed and not stopped:
             _shrink_result(min(coverage.failed, key=lambda result: result.seed), options)
+    # A run that was stopped early proves nothing by its success, but its failures count.
     if stopped and coverage.ok:
         return STOPPED
     return 0 if coverage.ok else 1

@@ -175,6 +175,7 @@ def alter(
     results: dict[str, ClientError | None] = dict.fromkeys(wanted)
     with connect() as cluster:
         admin = Admin(cluster)
+        # Partitions first: a topic that refuses them keeps its settings.
         if partitions is not None:
             results |= admin.create_partitions(dict.fromkeys(wanted, partitions), validate_only=dry_run)
         if changes:

@@ -215,6 +215,7 @@ def abort(
     from ottla.cli.partitions import parse_partition
     from ottla.client.admin.transactions import TransactionAdmin
 
+    # Either the offset alone, or all three numbers: anything else would mix two transactions.
     who = producer_id, producer_epoch, coordinator_epoch
     if (start_offset is None) == (None in who) or (start_offset is not None and who != (None, None, None)):
         raise click.UsageError("give --start-offset, or all of --producer-id, --producer-epoch and --coordinator-epoch")

@@ -146,6 +146,7 @@ class _Producing:
             self._on_decided(key, value, metadata, error)
 
         stamp = None if self._create_time < 0 else self._create_time + int(elapsed_s * 1_000)
+        # Count before sending: a record that `send` refuses counts as sent and not acknowledged.
         self._sent += 1
         try:
             encoded = None if key is None else key.encode()

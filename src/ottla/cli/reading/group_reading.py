@@ -89,6 +89,7 @@ class GroupReading:
             self._printer.print(each.topic, each.partition, each)
             self._mark_written(TopicPartition(each.topic, each.partition), each.offset + 1)
         self._printer.flush()
+        # All records of the poll are written: the consumer's own positions are also past markers and aborted records.
         for tp, position in consumer.positions().items():
             self._mark_written(tp, position.offset)
 

@@ -66,6 +66,7 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
     whole = _parse_bound(text, now_ms)
     if whole is not None:
         return OffsetRange(whole)
+    # A time contains colons itself, so that each colon is tried as the separator of FROM:TO.
     for at, character in enumerate(text):
         if character == ":" and (found := _parse_pair(text[:at], text[at + 1 :], now_ms)) is not None:
             return found
@@ -73,6 +74,7 @@ def parse_range(text: str, now_ms: int) -> OffsetRange:
 
 
 def _parse_pair(left: str, right: str, now_ms: int) -> OffsetRange | None:
+    # "@A:B" means two times, if B is one: the second "@" may be left out.
     if left.startswith("@") and right and not right.startswith("@"):
         right = f"@{right}" if _parse_bound(f"@{right}", now_ms) is not None else right
     first = _parse_bound(left, now_ms) if left else START

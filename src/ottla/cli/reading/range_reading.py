@@ -82,6 +82,7 @@ class RangeReading:
 
     def _print(self, records: Sequence[ConsumerRecord]) -> tuple[int, int]:
         """Print the records in range. Returns how many there were before filtering, and the bytes of their values."""
+        # Records past the end are skipped here rather than not fetched: a poll returns what a response contains.
         count = size = 0
         printer, until = self._printer, self._until
         for each in records:

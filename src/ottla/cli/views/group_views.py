@@ -102,6 +102,7 @@ def read_group(groups: GroupAdmin, admin: Admin, group_id: str) -> GroupState:
     view = groups.describe_group(group_id)
     offsets = groups.group_offsets(group_id)
     owners = {tp: member for member in view.members for tp in member.assignment}
+    # Partitions with a committed offset, and assigned ones without: their lag is unknown, but they have an owner.
     wanted = sorted({*offsets, *owners})
     ends = admin.list_offsets(dict.fromkeys(wanted, LATEST)) if wanted else {}
     rows = []
@@ -200,6 +201,7 @@ def explain_use(
     refused = [each for each in results.values() if isinstance(each, RefusedError) and each.code in _IN_USE]
     if not refused:
         return dict(results)
+    # The members are read only for the message: without them the broker's error is still right.
     try:
         members = groups.describe_group(group_id).members
     except ClientError:

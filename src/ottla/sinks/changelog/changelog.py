@@ -75,6 +75,7 @@ class Changelog:
         try:
             producer.init_transactions()
             positions, state = self._topics.read_positions(), self._topics.read_state()
+            # State without positions would be counted twice: every record would look new.
             if state and not positions:
                 raise ChangelogBroken(f"topic {self.topic} holds state, and {self._topics.positions} no positions")
         except BaseException:

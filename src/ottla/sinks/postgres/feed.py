@@ -101,6 +101,8 @@ class Feed:
     def _write_rows(
         self, cursor: Cursor, after: Mapping[TopicPartition, int], store: Callable[[Cursor], object]
     ) -> None:
+        # 1. The offsets are there already: this is a repetition. 2. They are not ours: another claim, or a change by
+        #    hand. 3. Write, and take the lock last; if it fails, all is rolled back and looked at again.
         stored = self._tables.offsets(cursor, list(after))
         if all(stored.get(tp) == (offset, self._mine[tp].epoch) for tp, offset in after.items()):
             return  # an earlier commit succeeded, and its response was lost

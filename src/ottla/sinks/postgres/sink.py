@@ -58,6 +58,8 @@ class Batches:
             return
 
     def _write_batch(self, cursor: Cursor, query: str, batch: Any, batch_id: int) -> None:
+        # 1. Batches of another query: its numbers mean other rows. 2. Stored already. 3. A gap, as after an older
+        #    database was restored. 4. The next batch: write it, and take the lock last.
         last = self._tables.last_batch(cursor)
         if last is not None and last.query_id != query:
             raise OtherQuery(self._sink, last.query_id, query)
