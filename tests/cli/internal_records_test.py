@@ -71,8 +71,8 @@ def test_kafkas_transactions(golden: Callable):
     assert all("transactionalId" in each["key"]["data"] for each in shown)
 
 
-def test_what_cannot_be_read_is_passed_over():
+def test_unreadable_records_are_skipped():
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, b"\0\x63", b"", ()))) == b""
     assert formatter("offsets")(Placed("t", 0, Record(0, 0, None, None, ()))) == b""
-    with pytest.raises(ValueError, match="no formatter"):
+    with pytest.raises(ValueError, match="is not a formatter"):
         formatter("nonsense")

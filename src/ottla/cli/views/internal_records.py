@@ -1,4 +1,4 @@
-"""Records of internal topics as lines: what the formatters of Kafka's console consumer print.
+"""Records of internal topics as lines, as the formatters of Kafka's console consumer print them.
 
 Zone: pure. Text only; the layouts are in `ottla.record.internal`, their JSON in `ottla.storage.dump.decoders`.
 
@@ -31,14 +31,14 @@ _KAFKAS: Final = {
     "GroupMetadataMessageFormatter": "groups",
     "TransactionLogMessageFormatter": "transactions",
 }
-"""The names of Kafka's own, whatever package they are in."""
+"""The class names of Kafka's formatters, in any package."""
 
 
 def formatter(name: str) -> Piece:
     """A function that renders the records of one kind, and nothing of others. Raises ValueError for a wrong name."""
     chosen = _KAFKAS.get(name.rpartition(".")[2].rpartition("$")[2], name)
     if chosen not in FORMATTERS:
-        raise ValueError(f"{name!r} is no formatter: use {', '.join(FORMATTERS)}")
+        raise ValueError(f"{name!r} is not a formatter: use {', '.join(FORMATTERS)}")
     if chosen == "transactions":
         return lambda at: _json_line(_parsed(TRANSACTION_RECORDS, at))
     if chosen == "offsets-1.0":
