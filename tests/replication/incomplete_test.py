@@ -92,7 +92,7 @@ def test_as_the_only_one_in_sync_it_leads_with_what_is_left(pair, harm, caplog) 
     with caplog.at_level(logging.ERROR):
         state(pair, 2, (2,))
         assert pair.tell(2, T0) == [ErrorCode.NONE]
-    assert "leads with what is left of its log" in caplog.text
+    assert "leading with the rest of the log" in caplog.text
     assert pair[2].leo() == left
     assert pair[2].core.logs.incomplete({"t": TOPIC_ID}) == []
 

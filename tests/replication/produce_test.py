@@ -205,7 +205,7 @@ def test_a_sync_that_fails_is_an_error_and_not_an_acknowledgement(node) -> None:
     node.faults.arm(DiskOperation.SYNC)
     row = node.produce("safe", b"a")
     assert row.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-    assert "sync failed" in row.error_message
+    assert "not synced" in row.error_message
 
 
 @pytest.mark.parametrize(
