@@ -136,7 +136,7 @@ def test_a_large_produce_that_is_cut_appends_nothing(node) -> None:
     place = send_cut(node, request, 9)
     for _ in range(1_000):
         node.pass_ms(1)
-    assert "cannot be read" in node.network.closed[0]
+    assert "cannot be decoded" in node.network.closed[0]
     assert not place.answered
     assert node.fetch("t", 0).high_watermark == 0
 

@@ -123,12 +123,12 @@ class BrokerMetrics:
         )
         add(
             "kafka_cluster_partition_laststableoffset",
-            "Where the records end that read_committed may see.",
+            "The end of the records that read_committed may read.",
             lambda: self._per_log(lambda each: each.last_stable_offset),
         )
         add(
             "kafka_cluster_partition_laststableoffsetlag",
-            "Committed records behind the last stable offset.",
+            "Committed records after the last stable offset.",
             lambda: self._per_log(lambda each: each.high_watermark - each.last_stable_offset),
         )
 
@@ -144,10 +144,10 @@ class BrokerMetrics:
     def follow(self, fetchers: ReplicaFetcherManager) -> None:
         """Register the metrics of this broker's fetchers."""
         add, prefix = self.registry.gauge, "kafka_server_replicafetchermanager_"
-        add(f"{prefix}maxlag", "Records that the follower furthest behind lacks.", lambda: fetchers.max_lag)
+        add(f"{prefix}maxlag", "The largest lag of a follower here, in records.", lambda: fetchers.max_lag)
         add(
             f"{prefix}failedpartitionscount",
-            "Partitions fetched no more because of an error.",
+            "Partitions that are not fetched any more because of an error.",
             lambda: fetchers.failed_partitions,
         )
 
@@ -155,7 +155,7 @@ class BrokerMetrics:
         """Register the metric of replicas that move between this broker's log directories."""
         self.registry.gauge(
             "kafka_server_replicaalterlogdirsmanager_maxlag",
-            "Records that the copy furthest behind lacks, of replicas that move to another log directory.",
+            "The largest lag of a replica that moves to another log directory, in records.",
             lambda: moves.max_lag,
         )
 
@@ -176,7 +176,7 @@ class BrokerMetrics:
 
         self.registry.counter(
             "ottla_contained_defects_total",
-            "Requests that failed by a defect of the broker, by API, and callbacks of alarms; each cost only itself.",
+            "Requests that failed because of a defect of the broker, by API, and failed callbacks of alarms.",
             self._contained_counts,
         )
 
