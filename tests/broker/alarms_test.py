@@ -37,7 +37,7 @@ def test_a_look_that_fails_costs_itself_and_comes_again(node, caplog) -> None:
     assert (second - first, third - second) == (AGAIN_MS * 1_000_000,) * 2
     assert contained(node) == 2
     assert f"failed with MemoryError at broker/alarms_test.py:{look.__code__.co_firstlineno + 3}" in caplog.text
-    assert "it is called again in 1000 ms" in caplog.text
+    assert "retrying in 1000 ms" in caplog.text
     assert node.produce("t", b"a").error_code == 0
 
 

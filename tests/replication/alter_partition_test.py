@@ -184,8 +184,8 @@ def test_what_is_refused_twenty_times_a_second_is_said_once(world: World, caplog
         record for record in caplog.records if record.thread == threading.get_ident()
     ]  # brokers of other tests live
     assert [record.getMessage().partition(": ")[2] for record in ours] == [
-        "NOT_CONTROLLER; trying again",
-        "STALE_BROKER_EPOCH; trying again",
+        "NOT_CONTROLLER; retrying every 50 ms",
+        "STALE_BROKER_EPOCH; retrying every 50 ms",
     ]
 
 

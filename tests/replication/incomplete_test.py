@@ -70,7 +70,7 @@ def test_it_neither_leads_nor_is_in_sync_while_others_have_more(pair, harm, capl
         state(pair, leader, (1, 2))
         with caplog.at_level(logging.ERROR):
             assert pair.tell(2, T0) == [ErrorCode.KAFKA_STORAGE_ERROR]
-        assert "t-0 lacks records that brokers [1] have" in caplog.text
+        assert "t-0 lost records that in-sync brokers [1] have" in caplog.text
         assert not pair[2].partition().is_leader
 
 
