@@ -54,7 +54,7 @@ class DuplicateNames:
         mean = self._count // len(self._buckets)
         while self._buckets:
             bucket = self._buckets.pop()
-            seen: set[int] = set()
+            seen: set[int] = set()  # one bucket at a time, so that the set stays small
             for value in bucket:
                 (repeated if value in seen else seen).add(value)
             yield mean

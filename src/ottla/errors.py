@@ -200,12 +200,13 @@ _RETRIABLE = frozenset(
 
 def cut_text(text: str, most: int, end: str = "…") -> str:
     """The text, or its beginning and `end`, in at most `most` bytes of UTF-8, cut between characters."""
-    if 4 * len(text) <= most:
+    if 4 * len(text) <= most:  # no character takes more than four bytes, so it fits without a count
         return text
     data = text[: most + 1].encode("utf-8", "surrogatepass")
     if len(data) <= most:
         return text
     at = most - len(end.encode())
+    # Bytes 10xxxxxx continue a character: go back to its first byte.
     while data[at] & 0xC0 == 0x80:
         at -= 1
     return data[:at].decode("utf-8", "surrogatepass") + end

@@ -396,6 +396,7 @@ class Pattern:
             if not places:
                 return False
             self._spend(1)
+            # The last character has entries of its own, because `$` matches after it only.
             key = (places, char if at < len(name) - 1 else f"{char}$")
             known = self._known.get(key)
             if known is None:

@@ -196,7 +196,7 @@ def test_a_large_fetch_of_what_is_not_here_gets_no_session(node) -> None:
 
 
 @pytest.mark.parametrize("version", [12, 17])
-def test_a_log_that_parts_is_told_of_in_an_answer_about_many_partitions(node, version) -> None:
+def test_a_response_about_many_partitions_has_diverging_epochs(node, version) -> None:
     node.produce("t", b"here")
     asked = fetch_of(("absent", range(1_100)), ("t", [0]))
     for topic in asked.topics:

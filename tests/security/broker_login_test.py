@@ -61,7 +61,7 @@ class Login:
         return self.ask(SaslAuthenticateRequest(auth_bytes=proof), 2)
 
 
-def test_whoever_knows_the_secret_is_a_broker(three) -> None:
+def test_a_connection_that_proves_the_secret_is_a_brokers(three) -> None:
     login = Login(three[1])
     answer = login.begin()
     theirs, proof = answer[:NONCE], answer[NONCE:]
@@ -163,7 +163,7 @@ def forged(epoch: int, topic_id: bytes) -> list[tuple[object, int]]:
 
 
 @pytest.mark.parametrize("epoch", [-1, 1 << 62])
-def test_what_only_brokers_ask_changes_nothing_from_a_clients_connection(three, epoch: int) -> None:
+def test_requests_of_brokers_from_a_clients_connection_change_nothing(three, epoch: int) -> None:
     three.create("t", (1, 2, 3))
     assert three[1].produce("t", b"a", acks=-1).error_code == 0
     topic_id = three[1].broker.cluster.image.topics["t"].topic_id

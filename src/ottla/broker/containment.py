@@ -77,7 +77,7 @@ class Containment:
         """
         if not self.safeguards.contains:
             raise error
-        where = release_stack(error)
+        where = release_stack(error)  # first, so that the memory of a MemoryError is free for the response
         try:
             parts = None if api_key in ORDERS else _refusal(api_key, version, correlation_id, decoded)
         except Exception as second:  # noqa: BLE001  # the error response fails as well: close the connection
@@ -198,6 +198,7 @@ def _refusal(api_key: int, version: int, correlation_id: int, decoded: Callable[
     api = API_TABLE.get(api_key)
     if api is None:
         return None
+    # 1. One field for the whole. 2. One per element, which needs the decoded request. 3. Neither: close the connection.
     if any(field.name == "error_code" and field.exists(version) for field in api.response.FIELDS):
         response = error_response(api_key, _defect())
     else:

@@ -175,6 +175,7 @@ class Dispatch:
         cold = self.cold.get(key)
         if cold is None or not cold.min_version <= version <= cold.max_version:
             return self._refuse_version(slot, key, version, correlation_id)
+        # Not ready: hold a client's request, which may need the cluster's view.
         if self._early is not None and self._may_wait(cold.declaration, key, version):
             self._early[slot.peer] = slot, self._network.hold(slot, frame)
             return Gate.WAIT
@@ -243,6 +244,7 @@ class Dispatch:
             return cold.handler(context, request)
         except ApiError as error:
             cold.errors += 1
+            # Without an error field for the whole response each element gets the error; else `_answer` fills the field.
             return element_errors(context.api_key, context.api_version, request, error.as_value()) or error.as_value()
         except Failure as failure:
             cold.errors += 1

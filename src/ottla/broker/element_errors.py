@@ -56,6 +56,7 @@ def element_errors(api_key: int, version: int, request: Any, error: ApiError) ->
     if api_key in _UNPAIRED or any(field.name == _ERROR and field.exists(version) for field in kind.FIELDS):
         return None
     response = kind()
+    # A short request may name many elements (by ids), and each one costs far more memory in the response.
     elements, size = _extent(request, version)
     if not 0 < elements <= ELEMENTS_MAX or elements * ELEMENT_COST > size * AMPLIFICATION + ALLOWANCE:
         return None

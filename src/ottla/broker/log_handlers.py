@@ -148,6 +148,8 @@ class LogHandlers:
             )
         log = partition.log
         limit = log.end_offset
+        # A new leader's high watermark may be below an end that consumers have seen already: they retry until it has
+        # caught up (KIP-207). The log start does not depend on it.
         if not asked.as_replica:
             limit = partition.last_stable_offset if isolation_level == _READ_COMMITTED else partition.high_watermark
             if not partition.knows_latest and asked.timestamp not in (EARLIEST, EARLIEST_LOCAL):
@@ -313,6 +315,7 @@ def _old_offsets(partition: Partition, asked: _Asked, limit: int, now_ms: int) -
     elif asked.timestamp != LATEST:
         while places and places[-1][1] > asked.timestamp:
             places.pop()
+    # Offsets above the limit are not committed: the limit takes their place, as the newest offset.
     count = max(0, min(asked.max_offsets, _MAX_OLD_OFFSETS))
     offsets = [offset for offset, _ in reversed(places)][:count]
     committed = [offset for offset in offsets if offset <= limit]

@@ -178,6 +178,7 @@ class SlicedRequests:
                     large.is_waiting = True
                     return
                 left -= cost
+        # 1. Complete. 2. A defect: the request leaves the queue, its caller answers. 3. More to do: queue it again.
         except StopIteration as stop:
             self._end_large_request(large)
             if stop.value is not None:
@@ -294,6 +295,7 @@ class SlicedRequests:
             return self._refuse(context, error, request)
         if response is not None:
             return response
+        # The handler responds later, unless `_on_answer` was called within the handler already.
         if large.answer is None:
             yield WAITING
         answer: object = large.answer

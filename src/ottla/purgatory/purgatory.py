@@ -148,6 +148,7 @@ class Purgatory:
         """Complete at once if possible, else wait for an event on one of the keys, or for the timeout."""
         if operation.try_complete():
             return True
+        # Register first, then arm: with a timeout of 0 the operation expires within `arm`.
         for key in keys:
             self._watch(key, operation)
         self.arm(operation, timeout_ms)
@@ -156,6 +157,7 @@ class Purgatory:
     def _watch(self, key: Hashable, operation: DelayedOperation) -> None:
         watchers = self._watched.setdefault(key, [])
         watchers.append(operation)
+        # Operations that complete by timeout or on another key stay in the list until a sweep.
         if len(watchers) > self._sweep_at.get(key, PURGE_INTERVAL):
             watchers[:] = [each for each in watchers if not each.completed]
             self._sweep_at[key] = len(watchers) + PURGE_INTERVAL
@@ -195,6 +197,7 @@ class Purgatory:
         watchers = self._watched.get(key)
         if watchers is None:
             return 0
+        # A copy: a completed operation may add watchers, and another one may complete meanwhile.
         completed = sum([each.try_complete() for each in list(watchers) if not each.completed])
         self._forget_completed(key)
         return completed

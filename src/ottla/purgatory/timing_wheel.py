@@ -53,13 +53,14 @@ class TimingWheel:
     def add(self, timer: Timer, deadline_ms: int) -> bool:
         """Arm a timer. Returns False, and does not arm it, when the deadline has already passed."""
         assert timer.bucket is None
-        if deadline_ms < self._now + self._tick:
+        if deadline_ms < self._now + self._tick:  # due within the present tick: the caller expires it at once
             return False
         timer.deadline_ms = deadline_ms
         self._place_timer(timer)
         return True
 
     def _place_timer(self, timer: Timer) -> None:
+        # The lowest level whose buckets, counted from now on, reach the deadline.
         width = self._tick
         while timer.deadline_ms >= self._now - self._now % width + width * self._size:
             width *= self._size
@@ -77,6 +78,7 @@ class TimingWheel:
             start, width = self._due[0]
             if self._buckets[(width, start)]:
                 return start
+            # All timers of this bucket were cancelled: without this, the alarm would fire for nothing.
             heapq.heappop(self._due)
             del self._buckets[(width, start)]
         return None
@@ -95,6 +97,7 @@ class TimingWheel:
     def _empty(self, bucket: dict[Timer, None], width: int, expired: list[Timer]) -> None:
         for timer in bucket:
             timer.bucket = None
+            # Timers of a wide bucket fall to a lower level, unless their tick is the present one.
             if width == self._tick or timer.deadline_ms < self._now + self._tick:
                 expired.append(timer)
             else:

@@ -145,7 +145,7 @@ class ControlHandlers:
         """Carry out orders until one has to wait."""
         while self._queue:
             order = self._queue[0]
-            # 1. A controller that this broker has not heard of: the metadata store is asked, which calls this again.
+            # 1. An unknown controller: the metadata store is asked first, and its answer calls this method again.
             if self._looks_up(order):
                 return
             # 2. Fencing. 3. The settings of its topics; then `_go_on`, which fences once more. 4. Some partitions.

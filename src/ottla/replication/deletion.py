@@ -46,6 +46,7 @@ class DelayedDeleteRecords(DelayedOperation):
 
     def _low_watermark(self) -> int:
         partition = self._partition
+        # A dead follower raises its log start when it fetches again, so the deletion does not wait for it.
         starts = [start for node, start in partition.log_starts() if self._leaders.is_alive(node)]
         return min([partition.log.start_offset, *starts])
 

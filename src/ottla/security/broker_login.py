@@ -57,6 +57,7 @@ class BrokerLogin:
         expected = self._begun.pop(peer, None)
         if expected is None:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "send SaslHandshake before SaslAuthenticate")
+        # 1. The nonce of the connecting broker. 2. Its proof. 3. Anything else closes the connection.
         if not expected and len(content) == NONCE:
             own = self._entropy.octets("broker logins", NONCE)
             self._begun[peer] = proof_of_connecting(self._secret, content, own)

@@ -98,6 +98,7 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
             name = view[p:e].tobytes().decode()
             partitions, partition, length = first(view, e)
             room -= partitions
+            # Negative lengths (null), empty arrays and too many partitions: reads past the end are noticed below.
             if size < 0 or partitions < 1 or room < 0:
                 raise _Unusual
             p = e + 12
@@ -116,6 +117,7 @@ def _plain_request(*, with_id: bool) -> Callable[[memoryview, int], Produced]:
             if topics:
                 (size,) = short(view, p)
                 p += 2
+        # A slice past the end is silently short, but the position then lies beyond the end.
         if p > end or topics < 0 or n < -1:
             raise _Unusual
         return name_id, acks, timeout_ms, entries

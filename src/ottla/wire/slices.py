@@ -76,6 +76,7 @@ def _take_items(items: list[Any] | None, rest: Sequence[str], unfinished: int) -
         taken = items[:]
         items.clear()
         return taken
+    # The decoder still appends to the last element, so it stays in the array; only its finished elements are taken.
     last = items.pop()
     taken = items[:]
     items[:] = [last]
@@ -111,7 +112,7 @@ def split(struct: Any, path: Path, size: int) -> Iterator[Any]:
     if not items:
         yield struct
         return
-    items.reverse()
+    items.reverse()  # `pop` below frees each element as soon as it is handled
     batch: list[Any] = []
     room = size
     while items:
@@ -190,11 +191,12 @@ class Joined:
         if not self._open:
             self._open.append((head, tail, self._begin_array(head)))
             self._error = failed
-        elif failed and not self._error:
+        elif failed and not self._error:  # an error of the whole request must not be lost among good parts
             self._error = True
             self._pieces[0] = head
             self._open[0] = (head, tail, self._open[0][2])
         self._take_items(0, getattr(response, self._levels[0].array))
+        # Also join with the piece before, if that is small; the first two pieces are the head and the outermost count.
         if mark > 2 and len(self._pieces[mark - 1]) < _SMALL and not self._is_counter(mark - 1):
             mark -= 1
         self._compact(max(mark, 2))
@@ -238,6 +240,8 @@ class Joined:
             return
         for number, item in enumerate(items):
             head, tail = self._ends(depth + 1, item)
+            # The first element of a response continues the last one of the response before if all its other fields
+            # are equal: then a slice boundary has divided it. Equal elements within one response stay two.
             if number or len(self._open) == depth + 1 or self._open[depth + 1][:2] != (head, tail):
                 self._close(depth + 1)
                 self._put(head)

@@ -56,6 +56,7 @@ def leader_hints(
             row = as_of_now(each, row)
             if 0 <= row[2] < each.fetch_offset:
                 session.unsaid[each] = None
+        # An incremental response leaves out rows without news; the reader keeps what it has.
         if not pending.full and not worth_telling(each, row):
             continue
         if each.topic != last:

@@ -191,6 +191,7 @@ class FetchSession:
                 self.unsaid.pop(gone, None)
         for each in asked:
             present = partitions.get(each[:2])
+            # A partition with a new offset may be watched at the old one: stop that, and read it again.
             if present is None:
                 present = partitions[each[:2]] = FetchPartition(self, each)
             else:

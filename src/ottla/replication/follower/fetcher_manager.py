@@ -91,6 +91,7 @@ class ReplicaFetcherManager:
         self.unfollow(partition)
         if partition.leader < 0 or partition.is_leader:
             return
+        # A hash that is the same in every process, so that runs of the simulator are reproducible.
         which = crc32(str(partition.tp).encode()) % max(1, self.number)
         fetcher = self._fetchers.get((partition.leader, which))
         if fetcher is None:

@@ -138,7 +138,7 @@ class InSyncReplicas:
 
     def lead(self, state: PartitionState, epoch_start: int | None, now_ns: int) -> None:
         """Apply a state of the controller. `epoch_start` is the log end in a new leader epoch, None in the same one."""
-        # 1. In a new leader epoch nothing is known of followers: what they acknowledged before, they may truncate
+        # 1. In a new leader epoch followers are unknown: they may truncate records that they acknowledged before
         #    (KIP-320).
         if epoch_start is not None:
             self.replicas = {}

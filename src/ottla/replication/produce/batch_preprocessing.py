@@ -130,6 +130,7 @@ class BatchPreprocessing:
 def _needs_preparation(partition: Partition, records: memoryview) -> bool:
     if not partition.is_leader:
         return False
+    # A record of an uncompressed batch is no larger than the batch, which max.message.bytes limits.
     compressed = len(records) > _CODEC_POS and records[_CODEC_POS] & _CODEC_MASK
     limited = bool(compressed) and partition.record_max < LIMIT_MAX
     return limited or partition.needs_keys or _recoding(partition, records) is not None

@@ -42,7 +42,7 @@ def converted_at_once(topics: Topics, items: Sequence[BatchItem], now_ms: int) -
         if not isinstance(records, memoryview) or not is_message_set(records):
             ready.append(item)
             continue
-        room -= len(records)
+        room -= len(records)  # the compressed size first, which is cheap to check; the expanded size below
         if room < 0:
             return None
         try:

@@ -1,4 +1,4 @@
-"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): who may do what.
+"""DescribeAcls (key 29), CreateAcls (key 30), DeleteAcls (key 31): access control lists.
 
 Zone: pure. Declarations only: what bytes there are in which version.
 """
