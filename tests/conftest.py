@@ -24,14 +24,14 @@ settings.register_profile("ottla", deadline=None, derandomize="EXPLORE" not in o
 settings.load_profile("ottla")
 
 
-# A suite that a script starts in the background inherits an ignored SIGINT, and its children would inherit that, too:
+# A suite that a script starts in the background inherits an ignored SIGINT, and its children would also inherit that:
 # what they do on Ctrl-C is tested. A handler of Python's is the default action again in a program that is executed.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """A test that cannot run here fails and says why; it is never passed over in silence."""
+    """A test that cannot run here fails with the reason; it is never skipped silently."""
     if item.get_closest_marker("root") is not None and os.geteuid() != 0:
         pytest.fail("mounts file systems, which needs root: run make test as root, in a container for example", False)
 
@@ -106,7 +106,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Golden]:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
-    """One ZooKeeper server for all tests, each with a path of its own; a failure says what to install."""
+    """One ZooKeeper server for all tests, each with a path of its own; a failure states what to install."""
     try:
         with ZooKeeper(tmp_path_factory.mktemp("zookeeper")) as server:
             yield server
@@ -116,7 +116,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ZooKeeper]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """One PostgreSQL server for all tests, each with tables of its own; a failure says what to install."""
+    """One PostgreSQL server for all tests, each with tables of its own; a failure states what to install."""
     try:
         with Postgres() as server:
             yield server

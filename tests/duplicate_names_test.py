@@ -1,4 +1,4 @@
-"""Names that come more than once, found without keeping the names.
+"""Finds names that occur more than once without keeping the names.
 
 Zone: pure.
 """

@@ -16,7 +16,7 @@ class Local:
 
 
 def refuse(slot):
-    """Answer with an error that came through this frame; says whether the frame is still there."""
+    """Answer with an error raised in this frame; returns a reference that shows whether the frame is still alive."""
     local = Local()
     frame = weakref.ref(local)
     try:

@@ -59,7 +59,7 @@ class Member(Node):
         self.machine.drives = [self.drive]
 
     def begin_stop(self) -> list[object]:
-        """Begin a clean stop; the list gets what the broker says at its end."""
+        """Begin a clean stop; the list receives the broker's result."""
         told: list[object] = []
         self.process.post(0, "stop", self.broker.stop, told.append)
         return told
@@ -70,7 +70,7 @@ class Member(Node):
         self.machine.end(Death.STOP)
 
     def stop(self) -> list[object]:
-        """A clean stop; what the broker said at its end."""
+        """Stop cleanly; returns the broker's result."""
         told = self.begin_stop()
         self.cluster.until(lambda: bool(told), "the broker stops")
         self.end()
@@ -130,7 +130,7 @@ class HandCluster:
     @property
     def controller(self) -> Member:
         """The member that is the controller now."""
-        return self.until(lambda: next((each for each in self if each.is_controller), None), "somebody is controller")
+        return self.until(lambda: next((each for each in self if each.is_controller), None), "there is a controller")
 
     def create(self, name: str, *assignment: tuple[int, ...], **configs: str) -> None:
         """A topic with these replicas per partition."""
@@ -159,7 +159,7 @@ class HandCluster:
                     return member
             return None
 
-        return self.until(found, f"somebody leads {name}-{index}")
+        return self.until(found, f"{name}-{index} has a leader")
 
     def in_sync(self, name: str, *isr: int, index: int = 0) -> None:
         """Wait until the leader has this ISR confirmed."""

@@ -138,7 +138,7 @@ DELAY_NS = 100_000
 
 
 class HandNetwork:
-    """Keeps what the broker says to its askers; carries what brokers say to each other."""
+    """Keeps the broker's responses; carries requests between brokers."""
 
     def __init__(self, process, node_id: int = 1, wire: dict[int, HandNetwork] | None = None) -> None:
         self.process = process
@@ -206,7 +206,7 @@ class Node:
     """One broker and its askers."""
 
     broker_secret: bytes | None = None
-    """What brokers of its cluster prove to know."""
+    """The secret of its cluster's brokers."""
 
     def __init__(self, properties: dict[str, str] | None = None, timeline: Timeline | None = None) -> None:
         self.properties = {"log.dirs": "data", "node.id": "1", **(properties or {})}
@@ -237,12 +237,12 @@ class Node:
         self.process.post(0, "start", self.broker.start, self.endpoints())
 
     def endpoints(self) -> list[Endpoint]:
-        """What the broker tells of itself."""
+        """The endpoints that the broker registers."""
         return [Endpoint("PLAINTEXT", self.host, 9092)]
 
     @property
     def host(self) -> str:
-        """Where the broker says it is."""
+        """The host name that the broker registers."""
         return "here"
 
     def wire(self) -> dict[int, HandNetwork]:

@@ -1,4 +1,4 @@
-"""A transaction that hangs: a transactional batch that came late, so nobody is going to end what it opens.
+"""A transaction that hangs: a transactional batch that came late, so no coordinator ends the transaction that it opens.
 
 Zone: real. It needs a broker with `transaction.partition.verification.enable=false`: the others take no such batch.
 """

@@ -52,7 +52,7 @@ WRONG = r"""
 
 
 @pytest.mark.parametrize("text", ["", *PATTERNS.split()])
-def test_it_matches_what_pythons_match(text: str) -> None:
+def test_it_matches_the_same_names_as_python(text: str) -> None:
     python = re.compile(text, re.ASCII if "\\" in text else 0)
     ours = text.replace(r"\Z", r"\z")  # what RE2 calls it
     for name in NAMES:
@@ -73,7 +73,7 @@ BIG = ("x" * (MAX_PATTERN + 1), "(" * (MAX_DEPTH + 1) + ")" * (MAX_DEPTH + 1))
 
 
 @pytest.mark.parametrize("text", [*WRONG.split(), *BIG])
-def test_what_is_no_pattern(text: str) -> None:
+def test_malformed_patterns_are_refused(text: str) -> None:
     with pytest.raises(PatternError):
         Pattern(text)
 
@@ -105,14 +105,14 @@ def test_any_pattern_matches_as_pythons_does(text: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["(a+)+b", "(a|aa)*c", "(a?){100}a{100}", "(.*a){20}", "(x+x+)+y"])
-def test_what_keeps_a_backtracking_matcher_busy_for_ever_costs_little(text: str) -> None:
+def test_patterns_that_backtrack_exponentially_cost_little(text: str) -> None:
     pattern = Pattern(text)
     pattern.allowance = 400_000
     assert pattern.matches("a" * 150 + "x" * 50) is False
     assert pattern.allowance >= 0
 
 
-def test_what_costs_too_much_is_given_up() -> None:
+def test_a_match_that_exceeds_its_allowance_is_given_up() -> None:
     pattern = Pattern("(a|b)*a(a|b){90}")
     pattern.allowance = 50_000
     noise = "".join(random.Random(1).choices("ab", k=10_000))
@@ -121,5 +121,5 @@ def test_what_costs_too_much_is_given_up() -> None:
     assert len(pattern._known) <= 500
 
 
-def test_nothing_repeated_is_nothing_and_no_work() -> None:
+def test_a_repeat_of_the_empty_pattern_costs_nothing() -> None:
     assert matches("(((){1000}){1000}){1000}", "")

@@ -59,7 +59,7 @@ def test_every_picture_is_on_a_page() -> None:
     assert [name for name in drawings.DRAWINGS if f"pictures/{name})" not in pages] == []
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_text_that_does_not_fit_is_refused() -> None:
     canvas = Canvas(100, 50, "small")
     with pytest.raises(ValueError, match="wider than its box"):
         canvas.box(0, 0, 20, 20, "too many words for it")

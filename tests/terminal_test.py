@@ -1,4 +1,4 @@
-"""Output to a terminal: what comes from a cluster cannot steer it; output to anything else is left alone."""
+"""Output to a terminal: text from a cluster cannot control it; other output is not changed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_text_and_bytes_to_a_terminal_pass_the_same_gate(screen: Screen) -> None
     assert screen.read() == b"two \\x1b[2J\n"
 
 
-def test_bytes_that_are_no_utf8_are_shown_as_escapes(screen: Screen) -> None:
+def test_bytes_that_are_not_utf8_are_shown_as_escapes(screen: Screen) -> None:
     screen.stream.buffer.write(b"\x9b31m \xff")
     assert screen.read() == b"\\x9b31m \\xff"
 
@@ -97,7 +97,7 @@ def test_only_the_progress_line_moves_the_cursor(screen: Screen) -> None:
     assert screen.read() == b"\r\x1b[K42 of \\x1b[2J\n"
 
 
-def test_what_is_no_terminal_is_left_alone() -> None:
+def test_output_to_a_pipe_is_not_changed() -> None:
     stream: TextIO = io.TextIOWrapper(io.BytesIO())
     assert protected(stream) is stream
 

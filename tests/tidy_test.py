@@ -1,6 +1,6 @@
 """The house keeps itself in order: zones, sizes, room rules, and nothing of the machine it was built on.
 
-Every exception stands here, with its reason.
+Every exception is listed here, with its reason.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
-def test_every_file_says_its_zone_and_keeps_it(path: Path) -> None:
+def test_every_file_states_its_zone_and_keeps_it(path: Path) -> None:
     zone = zone_of(path)
-    assert zone in ZONES, f"{name_of(path)}: the head says no `Zone: pure|deterministic|real.`"
+    assert zone in ZONES, f"{name_of(path)}: the head has no `Zone: pure|deterministic|real.`"
     tree = ast.parse(path.read_text())
     for module, line in imports_of(tree):
         top = module.partition(".")[0]
@@ -137,7 +137,7 @@ def test_files_and_functions_stay_small(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "tests").rglob("*.py")), ids=name_of)
-def test_files_of_tests_stay_small_too(path: Path) -> None:
+def test_test_files_stay_small(path: Path) -> None:
     lines = path.read_text().count("\n")
     assert lines <= FILE_LINES, f"{name_of(path)} has {lines} lines, {FILE_LINES} are allowed"
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PROGRAM = Path(__file__).with_name("typing_program.py")
 
 
-def test_the_package_says_that_it_is_typed() -> None:
+def test_the_package_is_marked_as_typed() -> None:
     assert (ROOT / "src" / "ottla" / "py.typed").exists()
 
 

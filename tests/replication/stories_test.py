@@ -1,4 +1,4 @@
-"""The stories of the sources, told with real partitions: high watermarks, leader epochs, elections (GOLDEN)."""
+"""Kafka's published scenarios with real partitions: high watermarks, leader epochs, elections."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def loss(safeguards: ReplicationSafeguards) -> tuple[list[bytes | None], list[by
     b.fetch()
     a.produce(b"m1")
     b.fetch()
-    b.ask(a)  # and B is gone before the answer, which says that HW is 2
+    b.ask(a)  # and B is gone before the response, which has the HW 2
     assert (a.leo, a.hw, b.leo, b.hw) == (2, 2, 2, 1)
     b.save()
     b.die()
