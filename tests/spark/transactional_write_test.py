@@ -308,7 +308,8 @@ def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: p
     monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 300)
     admin = Admin(bench.links().cluster)
     values_of({"deleted": admin.delete_topics([MARKERS])[MARKERS]})
-    while any(each.name == MARKERS for each in admin.list_topics(internal=True)):  # Kafka answers before its brokers know
+    # Kafka answers before all its brokers know.
+    while any(each.name == MARKERS for each in admin.list_topics(internal=True)):
         time.sleep(0.05)
     with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
