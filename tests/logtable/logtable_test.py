@@ -160,7 +160,7 @@ def test_a_batch_that_was_cut_by_a_crash_is_the_end(tmp_path: Path) -> None:
     assert [row["offset"] for row in rows(tmp_path)] == [0]
     path.write_bytes(in_transaction(0) + in_transaction(1)[:-1])
     write(tmp_path, 2, in_transaction(2))
-    with pytest.raises(CorruptLog, match=r"0\.log at position \d+: \d+ bytes are no whole batch.*copy it again"):
+    with pytest.raises(CorruptLog, match=r"0\.log at position \d+: \d+ bytes are not a whole batch.*copy it again"):
         rows(tmp_path)
     assert [row["offset"] for row in rows(tmp_path, onCorrupt="skip")] == [0, 2]
 

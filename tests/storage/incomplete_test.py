@@ -39,7 +39,7 @@ def test_a_log_whose_directory_is_gone_is_named_until_that_has_been_said(sim, st
     for _ in range(2):
         with caplog.at_level(logging.ERROR):
             assert shelf.manager.incomplete(IDS) == [TP]
-        assert "t-0: its log is not there" in caplog.text
+        assert "the log of t-0 is missing" in caplog.text
         assert shelf.manager.topics() == ["t"]
         shelf.manager.dirs[0].checkpoint_recovery_points()
         sim.settle()

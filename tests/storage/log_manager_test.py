@@ -131,7 +131,7 @@ def test_a_recovery_that_is_not_wanted_any_more_ends_between_two_logs(sim, kit, 
     sim.restart()
     asked = iter((True, False))
     assert loaded_while(sim, lambda: next(asked)) == (False, [None])
-    assert "recovery ends after 1 of 3 logs" in caplog.text
+    assert "stopping recovery after 1 of 3 logs" in caplog.text
     assert ".kafka_cleanshutdown" not in sim.names("")
     assert parse_offsets(sim.contents("recovery-point-offset-checkpoint"))[TopicPartition("t", 0)] == 10
     sim.restart(Death.POWER_LOSS)

@@ -45,7 +45,7 @@ def test_a_log_start_beyond_what_a_clean_stop_left_is_damage(world, kit, shelf, 
     world.kill()
     again = shelf.again()
     assert (again.log.start_offset, again.log.end_offset) == (0, 19), "records that were deleted, rather than none"
-    assert "t-0: its log start cannot be 34" in caplog.text
+    assert "t-0: log start offset 34 is beyond the log end" in caplog.text
 
 
 def test_segments_below_the_log_start_are_not_recovered(world, kit) -> None:

@@ -125,7 +125,7 @@ def test_a_time_index_that_goes_on_behind_its_segment_is_not_that_segment_s(sim,
     sim.overwrite(path, right[:-4] + (10).to_bytes(4, "big"))
     with caplog.at_level(logging.WARNING):
         stopped.again()
-    assert f"{FIRST}.log do not fit it" in caplog.text
+    assert f"{FIRST}.log do not match it" in caplog.text
     assert sim.contents(path) == right
 
 
@@ -155,7 +155,7 @@ def test_after_a_kill_a_sealed_transaction_index_is_looked_at_too(sim, chained, 
     sim.overwrite(path, harm(sim.contents(path)))
     with caplog.at_level(logging.WARNING):
         assert facts(chained.again().log) == expected
-    assert f"{FIRST}.log do not fit it" in caplog.text
+    assert f"{FIRST}.log do not match it" in caplog.text
 
 
 def test_checksums_that_cannot_be_read_or_are_not_there_vouch_for_nothing(sim, chained, caplog) -> None:
@@ -212,7 +212,7 @@ def test_a_first_segment_that_is_gone_is_named(sim, stopped, caplog) -> None:
         sim.remove(f"{FIRST}.{kind}")
     with caplog.at_level(logging.ERROR):
         assert stopped.again().log.start_offset == 10
-    assert "t-0: records below offset 10 are not there" in caplog.text
+    assert "t-0: records below offset 10 are missing" in caplog.text
 
 
 @pytest.mark.parametrize("start", [3, 12, 18])
@@ -220,7 +220,7 @@ def test_a_log_start_that_nobody_has_set_is_not_believed(sim, stopped, start, ca
     sim.overwrite("log-start-offset-checkpoint", f"0\n1\nt 0 {start}\n".encode())
     with caplog.at_level(logging.ERROR):
         assert stopped.again().log.start_offset == 0
-    assert f"t-0: its log start is {start}, its leader epochs begin at 0" in caplog.text
+    assert f"t-0: log start offset {start} is wrong, using the first leader epoch's 0" in caplog.text
 
 
 def test_a_log_start_that_was_set_is_believed(sim, stopped, caplog) -> None:
@@ -255,7 +255,7 @@ def test_an_end_that_is_not_where_the_last_stop_was_is_named(sim, kit, caplog) -
     sim.overwrite(f"{FIRST}.log", bytes(content))
     with caplog.at_level(logging.ERROR):
         shelf.again()
-    assert "its last stop was at 1" in caplog.text
+    assert "but ended at 1" in caplog.text
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -304,7 +304,7 @@ def test_a_stop_and_a_start_of_many_logs_say_how_far_they_are(sim, kit, caplog) 
     shelf.again()
     said = [record.getMessage() for record in caplog.records]
     assert "data0: stopping, 2000 of 2001 logs are written" in said
-    assert "data0: 2001 of 2001 logs are loaded, recovery has read 0 bytes" in said
+    assert "data0: loaded 2001 of 2001 logs, recovery has read 0 bytes" in said
 
 
 def test_after_a_kill_the_file_names_no_epoch_of_records_that_were_cut_off(sim, kit) -> None:

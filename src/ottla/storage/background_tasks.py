@@ -1,7 +1,7 @@
 """Runs periodic work on every log, a few logs at a time: in idle moments, or after a time limit without one.
 
-Zone: deterministic. The manager defines the tasks; this module decides when they run. Under load a broker may have no idle
-moment for hours, and a disk would fill with segments past their retention: so after a time a step runs regardless.
+Zone: deterministic. The manager defines the tasks; this module decides when they run. Under load a broker may have no
+idle moment for hours, and a disk would fill with segments past their retention: so after a time a step runs regardless.
 """
 
 from __future__ import annotations

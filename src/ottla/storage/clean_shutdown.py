@@ -1,7 +1,7 @@
 """Stops the logs of one directory cleanly: memory is written to the files, and the files are synced to the device.
 
-Zone: deterministic. Takes a share of the logs per turn, so that the loop keeps answering. When many logs have data that is not
-durable, one sync of the whole directory replaces several syncs for each of them.
+Zone: deterministic. Takes a share of the logs per turn, so that the loop keeps answering. When many logs have data that
+is not durable, one sync of the whole directory replaces several syncs for each of them.
 """
 
 from __future__ import annotations

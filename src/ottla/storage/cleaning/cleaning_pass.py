@@ -1,8 +1,8 @@
 """Runs one pass of compaction over one log.
 
-Zone: deterministic. First it collects the latest offset of every key in the part that was not cleaned yet, then it rewrites
-every segment up to there, neighbours together. Bytes are read off the loop, keys and rewritten batches come from
-workers, chunk by chunk; the loop only decides, some batches or records per turn. A pass that finds its log changed
+Zone: deterministic. First it collects the latest offset of every key in the part that was not cleaned yet, then it
+rewrites every segment up to there, neighbours together. Bytes are read off the loop, keys and rewritten batches come
+from workers, chunk by chunk; the loop only decides, some batches or records per turn. A pass that finds its log changed
 gives up, which costs only time.
 """
 
@@ -395,7 +395,7 @@ class CleaningPass:
             self._expected = segment.base_offset
         for _, header in found:
             if header.base_offset < self._expected or not self._is_sound(header, segment):
-                raise Damaged(f"{segment.path}: a batch at {pos} or after it has impossible offsets or counts: {header}")
+                raise Damaged(f"{segment.path}: a batch at {pos} or after has impossible offsets or counts: {header}")
             self._expected = header.last_offset + 1
         yield from self._pay(size)
         return found, size

@@ -17,7 +17,7 @@ Steps = Generator[Wait, Any, T]
 
 
 def go(steps: Steps[T], done: Done[T]) -> None:
-    """Start the steps; `done` gets the result or the Failure that ended them, in this turn if they never had to wait."""
+    """Start the steps; `done` gets their result, or the Failure that ended them, in this turn if they never wait."""
 
     def resume(outcome: object) -> None:
         try:

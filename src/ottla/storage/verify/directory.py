@@ -1,4 +1,4 @@
-"""A whole log directory: its checkpoints, whose it is, and every partition in it.
+"""Checks a whole log directory: its checkpoints, its owner, and every partition in it.
 
 Zone: deterministic.
 """
@@ -38,12 +38,12 @@ _HARMLESS_MISSING = "the next start does without it, and takes longer"
 
 
 def is_partition(source: Source) -> bool:
-    """Whether the directory is that of one partition: there are segments in it."""
+    """Whether the directory is that of one partition: it has segments."""
     return any((file := parse_file_name(name)) is not None and file.kind == LOG for name in source.names(""))
 
 
 def verify(source: Source, counted: Counted, said: Callable[[str], None] = lambda _: None) -> Report:
-    """Check a log directory, or one partition's. `said` is told which partition comes next. Raises OSError."""
+    """Check a log directory, or one partition's. `said` gets the name of each partition in turn. Raises OSError."""
     report = Report()
     if is_partition(source):
         report.logs = 1
@@ -159,7 +159,7 @@ class _Directory:
         )
 
     def _check_offsets(self, name: str, outcomes: dict[TopicPartition, Outcome]) -> None:
-        """Entries above a log's end are of another log, or of records that are not there any more."""
+        """Find entries above a log's end: they are of another log, or of records that are lost."""
         entries = self.offsets[name]
         beyond = [tp for tp, outcome in sorted(outcomes.items()) if entries.get(tp, -1) > outcome.end]
         if not beyond:
