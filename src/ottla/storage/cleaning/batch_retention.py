@@ -136,7 +136,7 @@ class BatchRetention:
         kept = self._alive.within(*place)
         horizon = None
         if self._alive.has_tombstones(*place):
-            # Tombstones that may be removed now have to be told apart from records with a value: that takes the keys.
+            # Its tombstones may be removed now: only the keys show which of its live records are tombstones.
             if self._is_due(header):
                 return None
             horizon = self._horizon() if header.delete_horizon_ms is None else None

@@ -203,7 +203,7 @@ class ProducerState:
         # 1. An unknown producer may begin anywhere, unless the state is cautious.
         # 2. Outside a transaction nothing is written while one of the producer is open.
         # 3. An older epoch is fenced, a newer one begins at sequence 0.
-        # 4. In its epoch: the expected sequence is the rule, anything else is told apart by `_judge`.
+        # 4. In its epoch: the expected sequence is the rule, `_judge` decides about anything else.
         producer = self._producers.get(header[9])
         if producer is None:
             if self.cautious and header[11]:

@@ -134,7 +134,7 @@ class _Directory:
             if content is not None:
                 parse_meta_properties(content)
         except CorruptCheckpoint as error:
-            text = "write it anew with the broker's node.id and its cluster's id: it says whose the records are"
+            text = "write it again with the broker's node.id and its cluster's id, which own the records"
             self._find(META_PROPERTIES, "metadata", f"{error}; {text}")
 
     def _checkpoint(self, name: str, *, clean: bool) -> dict[TopicPartition, int]:
@@ -165,5 +165,5 @@ class _Directory:
         if not beyond:
             return
         kept = {tp: offset for tp, offset in entries.items() if tp not in beyond}
-        told = ", ".join(f"{tp} ends at {outcomes[tp].end}, it says {entries[tp]}" for tp in beyond)
+        told = ", ".join(f"{tp} ends at {outcomes[tp].end}, the entry is {entries[tp]}" for tp in beyond)
         self._find(name, "checkpoint", told, "these entries are removed", [Write(name, format_offsets(kept))])
