@@ -221,7 +221,7 @@ def test_a_copy_has_a_durable_topic_id_before_it_may_replace_the_log(kit) -> Non
         shelves.begin()
         while not shelves.move.may_swap:
             assert world.timeline.step()
-        directory = world.drives[1].find(shelves.move.copy.directory)
+        directory = world.drives[1].find_path(shelves.move.copy.directory)
         assert "partition.metadata" in directory.durable, seed
         world.close()
 

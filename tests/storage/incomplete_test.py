@@ -51,7 +51,7 @@ def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, 
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_log_created_in_place_of_a_missing_one_is_incomplete(sim, stopped, is_new) -> None:
+def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, stopped, is_new) -> None:
     lose_directory(sim.drives[0])
     shelf = stopped.again()
     log = shelf.manager.create(TP, TOPIC_ID, SMALL, is_new=is_new)
