@@ -138,6 +138,17 @@ def test_topics_for_dead_letters_are_completed(ottla: Ottla, brokers: str) -> No
     assert [each.value for each in found] == ["dlq-complete.dead"]
 
 
+def test_a_key_that_is_not_utf8_is_found(ottla: Ottla, brokers: str) -> None:
+    name = made(ottla, "dlq-bytes")
+    trail = Trail(4, None, 1, Origin(name, 0, 0, 5), Failure("app.Late", "m\udcff"))
+    with Producer({"bootstrap.servers": brokers}) as producer:
+        for key in (b"\xff\xfe", b"other"):
+            producer.send(f"{name}.dead", b"v", key=key, headers=written([], trail))
+    (shown,) = told(ottla, "dlq", "show", f"{name}.dead", "--key", "\udcff\udcfe")
+    assert shown["reason"] == "app.Late"
+    assert ottla("dlq", "show", f"{name}.dead").exit_code == 0
+
+
 def test_the_service_runs_as_a_process_and_says_what_it_does(
     ottla: Ottla, brokers: str, process: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

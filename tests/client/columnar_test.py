@@ -269,7 +269,7 @@ def test_where_compiled_code_cannot_be_kept_the_numpy_loops_step_in() -> None:
     program = """
 from numba.core import caching
 caching.CacheImpl._locator_classes = []
-from ottla.client import columnar, columnar_numpy
+from ottla.client.columns import columnar, columnar_numpy
 assert columnar.loops() is columnar_numpy
 """
     subprocess.run([sys.executable, "-c", program], check=True)

@@ -247,11 +247,11 @@ def test_an_abandoned_answer_takes_no_memory(broker, connection) -> None:
     broker.topics = {"a": 1}
     connection.open(soon())
     nobody, early, wanted = ask(connection, "a"), ask(connection, "a"), ask(connection, "a")
-    connection.abandon(nobody)
+    connection.abandon_call(nobody)
     connection.result(wanted, soon())
     assert not connection.has_answer(nobody)
     assert connection.has_answer(early)
-    connection.abandon(early)
+    connection.abandon_call(early)
     assert not connection.has_answer(early)
 
 
@@ -304,7 +304,7 @@ def test_importing_the_client_loads_nothing_of_the_broker_and_nothing_heavy() ->
     code = "import sys; from ottla.client import Admin, Cluster, Consumer, Fetcher; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     rooms = {name.split(".")[1] for name in done.stdout.split() if name.startswith("ottla.")}
-    assert rooms == {"client", "errors", "on_demand", "record", "seams", "types", "utf8", "wire"}
+    assert rooms == {"client", "errors", "lazy_imports", "record", "renamed", "seams", "types", "utf8", "wire"}
     assert not {"asyncio", "numpy", "pyarrow", "ssl", "logging", "click"} & set(done.stdout.split())
 
 

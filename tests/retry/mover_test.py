@@ -15,6 +15,7 @@ from testbench.ottla_node import OttlaNode
 from tests.retry.moving import STEPS, Readers, mover_of, now_ms, run_until_killed, turn_until, wait_here
 from tests.retry.redis_server import RedisServer
 
+from ottla.cli.commands.retry import _Report
 from ottla.client import Admin, ClientConfig, Cluster, ConsumerRecord, NewTopic, Producer, TopicPartition, values_of
 from ottla.client.admin.groups import GroupAdmin
 from ottla.retry import RedisScheduler, RetryError, RetryPolicy
@@ -89,6 +90,17 @@ def test_two_movers_share_the_partitions_and_hand_over_each_record_once(
                 second.turn(0.02)
             assert sorted(readers.look(0.5)) == sorted(dues)
             assert none_early(readers.records, dues)
+
+
+def test_a_service_without_partitions_yet_is_not_idle(broker: str, topic: str) -> None:
+    """Records may wait in the partitions that the group is about to give it."""
+    wait_here(broker, topic, {b"waits": now_ms() + 600_000})
+    report = _Report("json", every_s=1_000, idle_s=0)
+    with mover_of(broker, topic) as mover:
+        report.turn(mover)
+        assert not report.is_idle(mover)
+        turn_until(mover, lambda: mover.is_caught_up and mover.waiting == 1)
+        assert not report.is_idle(mover)
 
 
 def test_the_second_of_one_instance_ends_the_first(broker: str, topic: str) -> None:

@@ -209,7 +209,7 @@ looked_for({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}).reader(
 assert gc.get_freeze_count() > frozen, "what it takes to plan a read is spared, too"
 
 from ottla.client.settings import ClientConfig
-from ottla.spark import writers
+from ottla.spark.sink import writers
 from ottla.spark.connection_cache import kept_links
 def task():
     with kept_links(ClientConfig(bootstrap_servers="127.0.0.1:1")):

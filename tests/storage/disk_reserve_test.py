@@ -86,11 +86,11 @@ def test_new_logs_are_created_where_there_is_space(kit) -> None:
     world.drives[0].capacity = MIB // 2
     look(shelf)
     for number in range(3):
-        made = shelf.manager.create(TopicPartition("t", number), bytes(range(16)), shelf.config)
+        made = shelf.manager.create_log(TopicPartition("t", number), bytes(range(16)), shelf.config)
         assert made.disk.name == "data1"
     world.drives[1].capacity = MIB // 2
     look(shelf)
-    assert shelf.manager.create(TopicPartition("t", 3), bytes(range(16)), shelf.config).disk.name == "data0"
+    assert shelf.manager.create_log(TopicPartition("t", 3), bytes(range(16)), shelf.config).disk.name == "data0"
 
 
 def test_the_refusal_does_not_flutter(shelf, kit) -> None:

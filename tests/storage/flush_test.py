@@ -130,7 +130,7 @@ def test_without_dedupe_a_repeated_batch_is_written_twice(world, kit) -> None:
         for _ in range(2):
             shelf.put(kit.batch(3, producer_id=1, producer_epoch=0, base_sequence=0))
         assert shelf.log.end_offset == end
-        shelf.manager.delete(kit.TP)
+        shelf.manager.delete_log(kit.TP)
 
 
 def test_without_its_order_the_recovery_point_runs_ahead_of_the_sync(world, kit) -> None:
@@ -147,4 +147,4 @@ def test_without_the_safeguard_no_append_awaits_a_flush(sim, kit) -> None:
         shelf.put(kit.batch(2))
         assert (shelf.log.sync_awaited, shelf.log.recovery_point) == (awaited, 0)
         sim.settle()
-        shelf.manager.delete(kit.TP)
+        shelf.manager.delete_log(kit.TP)

@@ -54,7 +54,7 @@ def test_a_log_whose_directory_is_missing_is_reported_until_forget_missing(sim, 
 def test_a_log_created_in_place_of_a_missing_one_is_incomplete_unless_new(sim, stopped, is_new) -> None:
     lose_directory(sim.drives[0])
     shelf = stopped.again()
-    log = shelf.manager.create(TP, TOPIC_ID, SMALL, is_new=is_new)
+    log = shelf.manager.create_log(TP, TOPIC_ID, SMALL, is_new=is_new)
     assert (log.start_offset, log.end_offset, log.recovery_point) == (0, 0, 0)
     assert log.lack is (None if is_new else IncompleteLog.END)
     assert shelf.manager.incomplete(IDS) == ([] if is_new else [TP])

@@ -64,7 +64,7 @@ def test_a_deleted_log_is_renamed_now_and_removed_later(sim, kit) -> None:
     shelf = kit.Shelf(sim, TopicConfig(file_delete_delay_ms=1000))
     shelf.put(kit.batch(1))
     sim.settle()
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     assert shelf.manager.get(kit.TP) is None
     (renamed,) = [name for name in sim.names("") if name.startswith("t-0")]
     assert renamed.startswith("t-0.")
@@ -104,7 +104,7 @@ def three(sim, kit):
     shelf = kit.Shelf(sim)
     for number in range(3):
         tp = TopicPartition("t", number)
-        log = shelf.manager.get(tp) or shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.get(tp) or shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
         for _ in range(10):
             kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 10
@@ -208,8 +208,8 @@ def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
     with pytest.raises(ApiError):
         kit.append(logs[3], kit.batch(1), 0, world.clock.now())
     with pytest.raises(Failure):
-        manager.create(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
-    assert manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
+        manager.create_log(TopicPartition("t", 1), kit.TOPIC_ID, TopicConfig())
+    assert manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig()).disk.name == "data0"
     manager.stop(answers)
     world.settle()
     assert answers[-1] is None
@@ -219,7 +219,7 @@ def test_a_failing_directory_takes_only_its_own_logs_offline(kit) -> None:
 def test_logs_are_stopped_some_at_a_time(kit, monkeypatch) -> None:
     monkeypatch.setattr(clean_shutdown, "LOGS_AT_ONCE", 2)
     world, manager, _ = two(kit)
-    logs = [manager.create(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
+    logs = [manager.create_log(TopicPartition("many", n), kit.TOPIC_ID, TopicConfig()) for n in range(10)]
     for log in logs:
         kit.append(log, kit.batch(1), 0, world.clock.now())
     answers = kit.Answers()
@@ -341,7 +341,7 @@ def test_no_directory_left(kit) -> None:
     world.settle()
     assert manager.offline_dirs == ("data0", "data1")
     with pytest.raises(Failure):
-        manager.create(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
+        manager.create_log(TopicPartition("u", 0), kit.TOPIC_ID, TopicConfig())
     answers = kit.Answers()
     manager.stop(answers)
     world.settle()
@@ -419,7 +419,7 @@ def test_producers_expire_in_idle_moments(sim, kit) -> None:
 def test_many_logs_take_several_idle_moments(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     for number in range(40):
-        shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
+        shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, TopicConfig())
     sim.advance(5 * MINUTE)
     shelf.manager.on_time()
     assert shelf.manager.background(1_000_000) is True
@@ -428,7 +428,7 @@ def test_many_logs_take_several_idle_moments(sim, kit) -> None:
 def test_retention_does_not_wait_for_idle_moments_that_never_come(sim, kit) -> None:
     """Requests leave no idle moment: only the alarm runs tasks."""
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
-    logs = [shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config) for number in range(40)]
+    logs = [shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, shelf.config) for number in range(40)]
     for log in logs:
         kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 1

@@ -31,7 +31,7 @@ def old(sim, kit):
     sim.disks[0] = CountingDisk(sim.drives[0], sim.faults[0], sim.process)
     shelf = kit.Shelf(sim, TopicConfig(retention_ms=1000))
     for number in range(LOGS):
-        log = shelf.manager.create(TopicPartition("m", number), kit.TOPIC_ID, shelf.config)
+        log = shelf.manager.create_log(TopicPartition("m", number), kit.TOPIC_ID, shelf.config)
         kit.append(log, kit.batch(1), 0, sim.clock.now())
         log.high_watermark = 1
     sim.advance(5 * MINUTE)

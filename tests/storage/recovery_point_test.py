@@ -188,7 +188,7 @@ def deleted(kit, sim):
     directory.checkpoint_starts()
     sim.settle()
     assert all(parse_offsets(sim.contents(name))[kit.TP] >= 20 for name in CHECKPOINTS)
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     return shelf.manager
 
 
@@ -204,7 +204,7 @@ def test_a_new_log_is_not_taken_for_the_deleted_one_of_its_name(sim, kit, died_b
     if under_way:  # writes that begin before the new log exists, and end after that
         for name in CHECKPOINTS:
             sim.disk.replace(name, sim.contents(name), lambda _: None)
-    manager.create(kit.TP, bytes(range(1, 17)), SMALL)
+    manager.create_log(kit.TP, bytes(range(1, 17)), SMALL)
     for name in CHECKPOINTS:
         assert kit.TP not in parse_offsets(sim.contents(name)), name
     sim.settle()
@@ -217,16 +217,16 @@ def test_only_the_first_of_many_new_logs_waits_for_the_checkpoints(sim, kit) -> 
     shelf = kit.Shelf(sim, SMALL)
     names = [TopicPartition("many", number) for number in range(20)]
     for tp in names:
-        shelf.manager.create(tp, bytes(range(16)), SMALL)
+        shelf.manager.create_log(tp, bytes(range(16)), SMALL)
     shelf.manager.dirs[0].checkpoint_recovery_points()
     sim.settle()
     for tp in names:
-        shelf.manager.delete(tp)
+        shelf.manager.delete_log(tp)
     written = []
     at_once = sim.disk.replace_now
     sim.disk.replace_now = lambda name, data: (written.append(name), at_once(name, data))
     for tp in names:
-        shelf.manager.create(tp, bytes(range(16)), SMALL)
+        shelf.manager.create_log(tp, bytes(range(16)), SMALL)
     assert written == list(CHECKPOINTS)
 
 

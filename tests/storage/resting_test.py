@@ -26,7 +26,7 @@ def filled(kit, count: int, broker: BrokerConfig = ROUNDS, *, cleans: bool = Fal
     world = kit.SimWorld()
     shelf = kit.Shelf(world, broker=broker, workers=SimWorkers(world.process) if cleans else None)
     for partition in range(count):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 0, world.clock.now())
         log.high_watermark = 1
     pass_minutes(shelf, 3)
@@ -72,7 +72,7 @@ def test_one_log_that_is_written_costs_the_same_beside_many(kit) -> None:
 def test_one_log_that_is_deleted_costs_the_same_beside_many(kit) -> None:
     steps = []
     for shelf in (filled(kit, FEW), filled(kit, MANY)):
-        steps.append(count_steps(lambda shelf=shelf: shelf.manager.delete(TopicPartition("t", 3))))
+        steps.append(count_steps(lambda shelf=shelf: shelf.manager.delete_log(TopicPartition("t", 3))))
         shelf.world.settle()
         assert parse_offsets(shelf.world.contents(POINTS))[TopicPartition("t", 3)] == 1
         shelf.manager.forget_topics(["t"])
@@ -102,7 +102,7 @@ def test_a_log_start_that_moves_costs_the_same_beside_many(kit) -> None:
 
         steps.append(count_steps(move))
         assert parse_offsets(shelf.world.contents(STARTS)) == {log.tp: 1}
-        shelf.manager.delete(log.tp)
+        shelf.manager.delete_log(log.tp)
         directory.checkpoint_starts()
         shelf.world.settle()
         assert parse_offsets(shelf.world.contents(STARTS)) == {}
@@ -136,8 +136,8 @@ def test_a_name_that_is_used_again_costs_the_same_beside_many(kit) -> None:
         tp = TopicPartition("t", 3)
 
         def create_again(shelf=shelf, tp=tp) -> None:
-            shelf.manager.delete(tp)
-            shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+            shelf.manager.delete_log(tp)
+            shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
 
         create_again()
         shelf.world.settle()

@@ -84,7 +84,7 @@ def test_a_log_that_is_cut_gets_no_snapshot_of_its_old_state(sim, kit) -> None:
 def test_a_log_that_is_deleted_meanwhile_gets_none(sim, kit) -> None:
     shelf = with_many(sim, kit)
     shelf.log.roll()
-    shelf.manager.delete(kit.TP)
+    shelf.manager.delete_log(kit.TP)
     for _ in range(10):
         sim.advance(2)
         shelf.manager.on_time()
@@ -121,12 +121,12 @@ def test_idle_producers_are_not_visited(sim, kit) -> None:
 def test_the_expiry_covers_the_producers_of_all_logs(sim, kit) -> None:
     broker = BrokerConfig(producer_id_expiration_ms=1_000, producer_id_expiration_check_interval_ms=500)
     shelf = kit.Shelf(sim, broker=broker)
-    other = shelf.manager.create(kit.TP._replace(partition=1), kit.TOPIC_ID, TopicConfig())
+    other = shelf.manager.create_log(kit.TP._replace(partition=1), kit.TOPIC_ID, TopicConfig())
     for log in (shelf.log, other):
         note(log, 1, sim.clock.now())
-    gone = shelf.manager.create(kit.TP._replace(partition=2), kit.TOPIC_ID, TopicConfig())
+    gone = shelf.manager.create_log(kit.TP._replace(partition=2), kit.TOPIC_ID, TopicConfig())
     note(gone, 1, sim.clock.now())
-    shelf.manager.delete(gone.tp)
+    shelf.manager.delete_log(gone.tp)
     del gone
     for _ in range(10):
         sim.advance(200)

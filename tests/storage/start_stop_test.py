@@ -147,7 +147,7 @@ def test_after_a_kill_one_sync_makes_all_logs_durable_and_none_of_them_is_synced
     shelf = kit.Shelf(sim)
     for partition in range(20):
         tp = TopicPartition("t", partition)
-        log = shelf.manager.create(tp, kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(tp, kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     sim.kill()
@@ -177,7 +177,7 @@ def lead_and_write(sim, kit, epoch: int = 1):
     """Logs in which a leader of an epoch has written one batch."""
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         log.lead(epoch)
         kit.append(log, kit.batch(1), epoch, sim.clock.now())
     return shelf
@@ -257,7 +257,7 @@ def test_a_stop_with_many_due_epochs_writes_them_without_a_sync_each(sim, kit, c
 def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim, kit, counted, is_one_call) -> None:
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     seen = counted()
@@ -275,7 +275,7 @@ def test_a_stop_makes_many_logs_durable_by_one_sync_where_the_system_has_one(sim
 def test_a_sync_of_the_directory_that_fails_leaves_no_mark_of_a_clean_stop(sim, kit) -> None:
     shelf = kit.Shelf(sim)
     for partition in range(MANY):
-        log = shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        log = shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
         kit.append(log, kit.batch(1), 1, sim.clock.now())
     sim.settle()
     sim.disk.faults.arm(DiskOperation.SYNC)
@@ -299,7 +299,7 @@ def test_a_stop_and_a_start_of_many_logs_log_their_progress(sim, kit, caplog) ->
     caplog.set_level(logging.INFO, "ottla.storage")
     shelf = kit.Shelf(sim)
     for partition in range(LOGS_PER_LINE + 1):
-        shelf.manager.create(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
+        shelf.manager.create_log(TopicPartition("t", partition), kit.TOPIC_ID, TopicConfig())
     assert shelf.stop() is None
     shelf.again()
     said = [record.getMessage() for record in caplog.records]

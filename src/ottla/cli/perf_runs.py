@@ -22,6 +22,7 @@ from ottla.cli.options import ClientSettings
 from ottla.cli.perf_stats import Latencies, due_in_s
 from ottla.cli.views.output import Json
 from ottla.cli.views.progress import Progress
+from ottla.utf8 import encode_text
 
 if TYPE_CHECKING:
     from ottla.client import ClientError, Consumer, Producer, TopicPartition
@@ -102,7 +103,7 @@ def _count() -> Iterator[int]:
 def _unescaped(text: str) -> bytes:
     if not text:
         raise click.UsageError("the delimiter is empty")
-    return text.replace("\\n", "\n").replace("\\t", "\t").encode()
+    return encode_text(text.replace("\\n", "\n").replace("\\t", "\t"))
 
 
 # -- produce -----------------------------------------------------------------------------------------------------------

@@ -146,6 +146,8 @@ class Mover:
         """Ours, but not open yet; and when to try (again)."""
         self._ready: list[DueRecord] = []
         """Claimed, by due time."""
+        self._has_joined = False
+        """Whether the group has given this service its partitions, which may be none."""
         self._held: set[tuple[TopicPartition, int]] = set()
         """What is in `_ready`: a lease may end while it is there, and then it is claimed once more."""
         self._clock_ahead = _wall_ms() - _steady_ms()
@@ -220,6 +222,7 @@ class Mover:
     # -- partitions come and go ----------------------------------------------------------------------------------------
 
     def _assigned(self, partitions: list[TopicPartition]) -> None:
+        self._has_joined = True
         for tp in partitions:
             self._pending[tp] = 0.0
 
@@ -443,6 +446,11 @@ class Mover:
     def waiting(self) -> int:
         """Records that were read and not handed over."""
         return sum(each.waiting for each in self._windows.values())
+
+    @property
+    def is_caught_up(self) -> bool:
+        """Whether the group has given this service its partitions, and each is read as far as a former run came."""
+        return self._has_joined and not self._pending and self._all_read()
 
     @property
     def claimed(self) -> int:

@@ -14,6 +14,7 @@ from ottla.cli.name_options import groups, named_topic, topic_words
 from ottla.cli.options import ClientSettings, common_options, given, remember_output
 from ottla.cli.reading.outage import outage_settings
 from ottla.cli.views.printer import Printer
+from ottla.utf8 import readable_text
 
 if TYPE_CHECKING:
     from ottla.cli.reading.filters import Filter
@@ -146,7 +147,8 @@ def _renderer(output: str, format_text: str | None, formatter: str | None) -> Pi
 
         def document(at: Placed) -> bytes:
             fields = to_json(at.topic, at.partition, at.record)
-            return json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators).encode() + b"\n"
+            text = json.dumps(fields, ensure_ascii=False, indent=indent, separators=separators)
+            return readable_text(text).encode() + b"\n"
 
         return document
     return compile_format("%p\t%o\t%T\t%k\t%s\n" if output == "wide" else "%s\n")

@@ -15,6 +15,7 @@ from ottla.cli.commands.topic import confirm
 from ottla.cli.failure import CommandFailed
 from ottla.cli.options import client_settings, common_options, connect, output_option, print_note
 from ottla.cli.views.output import Json, write_json, write_jsonl, write_table
+from ottla.utf8 import encode_text
 
 if TYPE_CHECKING:
     from ottla.retry.dead_letters import DeadLetter, DeadLetters, Select
@@ -224,7 +225,7 @@ def _select_letters(
             (reason is None or reason in (letter.reason, letter.reason.rpartition(".")[2]))
             and (pattern is None or (failure is not None and pattern.search(failure.message) is not None))
             and (origin is None or (source is not None and source.topic == origin))
-            and (key is None or record.key == key.encode())
+            and (key is None or record.key == encode_text(key))
             and (not wanted or (record.partition, record.offset) in wanted)
         )
 
@@ -276,7 +277,7 @@ def _shown(letter: DeadLetter) -> tuple[object, ...]:
         trail.failures,
         None if source is None else f"{source.topic}-{source.partition}@{source.offset}",
         letter.reason,
-        _short((trail.failure.message if trail.failure is not None else "").encode()),
+        _short(encode_text(trail.failure.message if trail.failure is not None else "")),
         _short(record.key),
         _short(record.value),
     )

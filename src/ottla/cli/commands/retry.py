@@ -117,7 +117,7 @@ class _Report:
         """Behind every turn of the mover."""
         now = time.monotonic()
         handed = mover.stats.returned + mover.stats.dead
-        if mover.waiting or handed != self._seen:
+        if mover.waiting or handed != self._seen or not mover.is_caught_up:
             self._busy_at, self._seen = now, handed
         while mover.stats.news:
             kind, text = mover.stats.news.popleft()
@@ -130,8 +130,10 @@ class _Report:
             self.say(mover)
 
     def is_idle(self, mover: Mover) -> bool:
-        """Whether nothing has waited for long enough."""
-        return self._idle_s is not None and not mover.waiting and time.monotonic() - self._busy_at >= self._idle_s
+        """Whether nothing has waited for long enough, since the group gave this service its partitions."""
+        if self._idle_s is None or mover.waiting or not mover.is_caught_up:
+            return False
+        return time.monotonic() - self._busy_at >= self._idle_s
 
     def say(self, mover: Mover) -> None:
         """The numbers now."""

@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 
 from ottla.cli.views.record_text import Shown
+from ottla.utf8 import encode_text
 
 Test = Callable[[bytes], bool]
 Filter = Callable[[Shown], bool]
@@ -16,14 +17,14 @@ Filter = Callable[[Shown], bool]
 
 def contains(text: str) -> Test:
     """Whether the bytes contain the UTF-8 of `text`."""
-    wanted = text.encode()
+    wanted = encode_text(text)
     return lambda content: wanted in content
 
 
 def matches(pattern: str) -> Test:
     """Whether a regular expression is found in the bytes. Raises ValueError for one that is none."""
     try:
-        compiled = re.compile(pattern.encode())
+        compiled = re.compile(encode_text(pattern))
     except re.error as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from error
     return lambda content: compiled.search(content) is not None

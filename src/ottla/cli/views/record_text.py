@@ -240,7 +240,7 @@ _ESCAPES: Mapping[str, Piece] = {
     "R": lambda at: _packed_length(at.record.value),
     "k": lambda at: at.record.key or b"",
     "K": lambda at: _length(at.record.key),
-    "t": lambda at: at.topic.encode(),
+    "t": lambda at: encode_text(at.topic),
     "p": lambda at: b"%d" % at.partition,
     "o": lambda at: b"%d" % at.record.offset,
     "T": lambda at: b"%d" % at.record.timestamp,
@@ -277,7 +277,7 @@ def _piece(match: re.Match[str]) -> Piece:
             raise ValueError(f"\\{backslash} is not known in --format: use \\n \\r \\t \\0 \\\\ \\xHH")
         constant = _CONTROLS[backslash]
     else:
-        constant = literal.encode()
+        constant = encode_text(literal)
     return lambda _: constant
 
 

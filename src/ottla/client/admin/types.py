@@ -141,6 +141,12 @@ class LogDirReplica(NamedTuple):
     offset_lag: int
     is_future: bool
 
+    @property
+    def where(self) -> TopicPartition:
+        """The old name of `tp`."""
+        warn_renamed("where", "tp")
+        return self.tp
+
 
 class LogDir(NamedTuple):
     """A log directory of a broker; -1 where the broker does not tell."""

@@ -174,7 +174,7 @@ class Claims:
 
 
 def _is_overtaken(error: ClientError) -> bool:
-    """Another attempt has fenced this one. Kafka's coordinator says so with INVALID_TXN_STATE, too: when it has ended
+    """Another attempt has fenced this one. Kafka's coordinator also says so with INVALID_TXN_STATE: when it has ended
     the transaction and given the next epoch to the same producer id (KIP-890)."""
     return is_fenced(error) or (isinstance(error, RefusedError) and error.code is ErrorCode.INVALID_TXN_STATE)
 
