@@ -293,7 +293,6 @@ def read_record(
             pos += 1
         else:
             key, pos = _read_bytes(data, pos, end)
-        # The value is read here rather than by `_read_bytes`: most of a record's bytes are its value.
         size, at = data[pos], pos + 1
         if size > 0x7F:
             size, at = (size & 0x7F | data[at] << 7, at + 1) if data[at] < 0x80 else (_NULL, at)
