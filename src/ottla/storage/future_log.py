@@ -183,11 +183,13 @@ class FutureLog:
         log, copy = self.log, self.copy
         copy.set_start_offset(log.start_offset)
         copy.epochs.take_over(log.epochs.entries)
-        # Before the rename: a start with older checkpoints would restore deleted records, or miss some.
+        # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
         self.end.save_starts_now()
         copy.save_epochs_now()
+        # 2. The rename: from here on a start serves the copy, if its leader epoch or end says that it is complete.
         self.end.moves.promote(self.tp)
         self.begin.moves.leave(self.tp)
+        # 3. The state in memory is that of the old log; the copy has not tracked it.
         copy.high_watermark = log.high_watermark
         copy.producers = log.producers
         copy.producers.frozen = None  # a snapshot that is being made is one of the old log
@@ -195,6 +197,7 @@ class FutureLog:
         copy.cleaning.checkpoint = log.cleaning.checkpoint  # nothing was compacted meanwhile
         self.end.checkpoint_cleaned(self.tp)
         copy.write_snapshot(_do_nothing)
+        # 4. Once the copy is durable, `_durable` removes the old log.
         barrier = CompletionBarrier(self._durable)
         copy.flush(barrier.expect())
         copy.when_epochs_saved(barrier.expect())

@@ -350,6 +350,8 @@ class Log(LogFiles):
             # The newest first, each before the next, and all before the cut: a power loss must not leave a hole.
             retire(self._home, gone, self.config.file_delete_delay_ms)
             self.disk.sync_now(self.directory)
+        # Then the cut of the segment that becomes the active one. If no batch of it shows the new end, an empty segment
+        # with that name follows, which is sealed off from the cut one by a sync.
         position = segment.size if found is None else found.position
         fresh = self._beyond_hole(segment, position, end)
         segment.activate(self.config)
@@ -363,7 +365,7 @@ class Log(LogFiles):
         self.epochs.truncate_from_end(end)
         self._flush.truncated(end)
         self._reload_producers()
-        if fresh is not None:  # no recovery point from before the cut vouches for the indexes of what is sealed now
+        if fresh is not None:  # no recovery point from before the cut may cover the indexes of the sealed segment
             self._home.settle_recovery_points()
 
     def _beyond_hole(self, segment: Segment, position: int, end: int) -> Segment | None:

@@ -223,6 +223,8 @@ class LogManager:
         must not be served. Its directory is kept as `-stray`, in case the id is wrong. A log whose id never reached the
         disk, or differs in a letter or two, is taken for the topic's, unless another log has the right id.
         """
+        # 1. The log with the best matching id is served. 2. All others of that name are set aside. 3. Copies of other
+        #    topics are deleted. 4. A damaged or missing id is written again.
         holders = [each for each in self.dirs if tp in each.logs]
         ranked = [(rank, each) for each in holders if (rank := _rank(each.logs[tp].topic_id, topic_id)) < _OTHER]
         chosen = min(ranked, key=lambda found: found[0])[1] if ranked else None
@@ -268,6 +270,8 @@ class LogManager:
         working = [each for each in self.dirs if each.offline is None]
         if not working:
             raise Failure(Kind.IO, "every log directory is offline")
+        # From here on the log is created. It is incomplete if a log of the same topic with records was here before and
+        # the partition is not new: this replica must not count as in sync with its empty log.
         self._drop_copies(tp)
         had = any([each.forget_missing(tp) for each in self.dirs])  # noqa: C419  all of them forget it
         if self._deleted_ids.pop(tp, topic_id) != topic_id:

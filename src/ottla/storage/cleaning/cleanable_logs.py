@@ -52,7 +52,7 @@ class CleanableRange(NamedTuple):
 
 
 def dirty_start(checkpoint: int | None, start_offset: int, end_offset: int) -> int:
-    """Where the dirty part of a log begins: a checkpoint that lies outside of the log is not this log's."""
+    """Where the dirty part of a log begins: a checkpoint outside of the log is of another log, and ignored."""
     if checkpoint is None or not start_offset <= checkpoint <= end_offset:
         return start_offset
     return checkpoint

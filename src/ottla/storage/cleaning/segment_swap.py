@@ -42,6 +42,7 @@ class SegmentSwap:
         self._old = old
         self._config = config
         self._gone: list[str] = []
+        # In this order, each durable before the next; the segments in memory are replaced after the last one.
         self._acts = [self._announce, self._retire, self._name_log, self._name_indexes]
         self._fresh: Segment | None = None
 

@@ -47,6 +47,7 @@ class EpochsFile:
 
     def save_entries(self, entries: Entries) -> None:
         """Write the epochs to the file: with the next flush if the file only lags, else at once."""
+        # Entries that were cut off must not stay in the file: they would be taken for those of later records.
         if self._content is not None and is_behind(self._due or self._content, entries):
             self._due = entries
         else:

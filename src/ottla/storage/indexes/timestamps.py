@@ -128,6 +128,8 @@ class _Search:
         at, got, opened = 0, len(view), 0
         while (header := entry_at(view, at, got)) is not None:
             size = header[1] + LOG_OVERHEAD
+            # A header that rules the answer out is skipped; another entry has to be whole in the buffer, and counts
+            # against the limit of the turn.
             if self._may_hold(header):
                 if at + size > got:
                     break

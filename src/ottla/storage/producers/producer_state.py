@@ -246,6 +246,8 @@ class ProducerState:
         late marker cannot end a later transaction; one with an equal epoch and nothing open was written before
         (KAFKA-19999). Raises ApiError INVALID_PRODUCER_EPOCH.
         """
+        # 1. A new producer or epoch. 2. An older epoch is fenced; so is, with `bumped`, one whose transaction is open
+        #    in the same epoch. 3. The same epoch, nothing open: with `bumped` the marker was written before.
         producer = self._producers.get(producer_id)
         if producer is None or epoch > producer.epoch:
             return True

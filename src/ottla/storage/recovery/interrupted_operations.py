@@ -22,6 +22,8 @@ def tidy(home: LogDirContext, directory: str) -> list[str]:
     files = {name: parsed for name in listed if (parsed := parse_file_name(name)) is not None}
     if all(not file.state for file in files.values()):
         return _without_orphans(home, directory, listed, files)
+    # `.deleted` files were replaced or removed for good. A `.cleaned` file shows that a set was not complete: `.swap`
+    # files at or above its base are dropped, those below it are finished.
     _drop(home, directory, [name for name, file in files.items() if file.state == DELETED])
     incomplete = min((file.base_offset for file in files.values() if file.state == CLEANED), default=None)
     swaps = {name: file for name, file in files.items() if file.state == SWAP}

@@ -31,9 +31,12 @@ def valid_batches(file: Readable, size: int, base_offset: int, check_crc: bool) 
             header = entry_at(view, at, got)
             if header is None:
                 return
+            # The prefix ends at an entry that is cut short, whose offsets do not rise, or are out of the index's range.
             end, last = at + header[1] + LOG_OVERHEAD, header[0] + header[6]
             if position + end > size or header[0] < expected or last > bound:
                 return
+            # An entry that reaches beyond the buffer is read again from its start; one larger than the buffer is
+            # checked piece by piece.
             if end > got:
                 if at:
                     break  # read again, from this entry on

@@ -81,6 +81,8 @@ class RetentionEnforcer:
         """How many segments may be dropped at all."""
         if log.cleaning.exchange is not None:
             return 0  # their files are being renamed: the next check removes them
+        # Replicas may still need records above the high watermark, and an open transaction its first record. A log
+        # start above that record was set by DeleteRecords, which may delete it.
         unstable = log.first_unstable_offset
         bound = log.high_watermark if unstable is None else min(max(unstable, log.start_offset), log.high_watermark)
         return log.segments.ending_by(bound, log.end_offset)

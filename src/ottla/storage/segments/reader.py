@@ -87,6 +87,8 @@ class LogReader:
 
     def find_segment(self, segment: Segment, offset: int, patient: bool) -> ScannedBatch | None:
         """The first batch of a segment whose last offset is ≥ `offset`. Raises Cold, ApiError CORRUPT_MESSAGE."""
+        # 1. The batch of the index entry above `offset`. 2. The batch of the entry at or below it. 3. A search from
+        #    there on, or from the beginning of the segment when that entry does not match the log.
         entry, above = (segment.open_index or segment.index).place_of(offset)
         if above > entry.position and entry.offset < offset:
             # If every batch has an entry, the batch of the next entry is the wanted one, and one header proves it.

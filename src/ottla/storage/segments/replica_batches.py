@@ -61,6 +61,9 @@ def _whole(
             if view[at + MAGIC_POS] == MAGIC_V2 and at + HEADER_SIZE > size:
                 break
             return batches, _corrupt(f"no batch and no message begins where offset {log_end} is due")
+        # 1. Offsets first: a batch that the log has already, or that no log can have, is an error even if it is cut.
+        # 2. A batch that is cut short, or of a leader that is not known yet, ends the response without an error.
+        # 3. Only the first batch may begin below the end of the log. 4. The checksum.
         end = at + header[1] + LOG_OVERHEAD
         last = header[0] + header[6]
         if last < log_end or last > LAST_OFFSET:

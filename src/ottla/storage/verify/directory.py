@@ -84,7 +84,7 @@ class _Directory:
                 ).run()
             elif name.rstrip("/") not in METADATA_LOGS:
                 moving = name.rstrip("/").endswith(_ON_THE_WAY)
-                text = "a partition on its way in or out" if moving else "not a partition's directory"
+                text = "a partition that is moved or removed" if moving else "not a partition's directory"
                 self._find(name, "unfinished" if moving else "stranger", text, harmless=True)
         for name in CHECKPOINTS:
             self._check_offsets(name, outcomes)
@@ -125,7 +125,7 @@ class _Directory:
             self._find(
                 META_PROPERTIES,
                 "metadata",
-                "it is not there: this is no broker's directory, or a new one",
+                "it is missing: this is not a broker's directory, or a new one",
                 harmless=True,
             )
             return
@@ -140,7 +140,7 @@ class _Directory:
     def _checkpoint(self, name: str, *, clean: bool) -> dict[TopicPartition, int]:
         if name not in self.names:
             if clean and name in (RECOVERY_POINTS, HIGH_WATERMARKS):
-                self._find(name, "checkpoint", f"it is not there; {_HARMLESS_MISSING}", harmless=True)
+                self._find(name, "checkpoint", f"it is missing; {_HARMLESS_MISSING}", harmless=True)
             return {}
         content = self._content(name)
         try:

@@ -53,7 +53,7 @@ class OffsetEntries:
         self.wrong = self.wrong or what
 
     def end(self) -> str:
-        """All batches have passed: what is wrong."""
+        """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
             self._say(f"entry {self._at} points to byte {self._entries[self._at][1]}, after the last batch")
         return self.wrong
@@ -88,7 +88,7 @@ class TimeEntries:
         self.wrong = self.wrong or what
 
     def end(self) -> str:
-        """All batches have passed: what is wrong."""
+        """Call after all batches; returns the first fault of the index, empty if there is none."""
         if self._at < len(self._entries):
             self._say(f"entry {self._at} points after the last batch")
         newest = self._entries[-1][0] if self._entries else NO_TIMESTAMP

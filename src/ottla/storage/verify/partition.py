@@ -166,7 +166,7 @@ class PartitionCheck:
                     name, "unfinished", "left by a deletion or a cleaning; the next start ends it", harmless=True
                 )
             elif file.kind not in (LOG, SNAPSHOT) and file.base_offset not in bases:
-                self._find(name, "orphan", "its .log file is not there", "removed", [Remove(self._path(name))])
+                self._find(name, "orphan", "its .log file is missing", "removed", [Remove(self._path(name))])
 
     def _load_snapshots(self, live: dict[str, FileName]) -> None:
         for name, file in live.items():
@@ -225,6 +225,8 @@ class PartitionCheck:
     def _damaged(self, file: Readable, name: str, position: int, end: int, following: int | None) -> None:
         """Report bytes in a log file that are not a batch: damage before other batches, or a torn tail."""
         self.intact = False
+        # 1. Batches follow, here or in the next segment: records are lost between, and a cut would lose the others.
+        # 2. The end of the log: a torn tail, which recovery would cut as well. Records up to `known` were durable.
         found = next_batch(file, position, end)
         behind = found if found is not None else following
         size = file.size - position
@@ -277,7 +279,7 @@ class PartitionCheck:
     def _check_epochs(self, names: list[str], first: int, end: int) -> None:
         if LEADER_EPOCHS not in names:
             if self.epochs and self.marks.clean and end > max(first, self.marks.start):
-                self._epochs_wrong("it is not there")
+                self._epochs_wrong("it is missing")
             return
         content = self._content(LEADER_EPOCHS)
         if content is None:
