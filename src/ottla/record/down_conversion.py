@@ -35,7 +35,7 @@ RECORDS_MAX: Final = 100_000
 def lowered(view: memoryview, header: HeaderTuple, magic: int) -> bytes:
     """The batch that fills `view`, whose header was validated, as messages of format `magic`, at the batch's offsets.
 
-    A compressed one becomes a wrapper in its codec. What the format has no place for is refused, not lost; only
+    A compressed one becomes a wrapper in its codec. Fields without a place in the format are refused, not lost; only
     timestamps are dropped for v0, which has none. Raises ApiError:
 
     UNSUPPORTED_FOR_MESSAGE_FORMAT  of an idempotent or transactional producer; with record headers

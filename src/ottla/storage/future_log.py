@@ -186,7 +186,7 @@ class FutureLog:
         # 1. Before the rename: a start with older checkpoints would restore deleted records, or miss some.
         self.end.save_starts_now()
         copy.save_epochs_now()
-        # 2. The rename: from here on a start serves the copy, if its leader epoch or end says that it is complete.
+        # 2. The rename: from here on a start serves the copy, if its leader epoch and end show that it is complete.
         self.end.moves.promote(self.tp)
         self.begin.moves.leave(self.tp)
         # 3. The state in memory is that of the old log; the copy has not tracked it.

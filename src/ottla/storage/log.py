@@ -65,8 +65,8 @@ class Log(LogFiles):
         last = base + header[6]
         timestamp = now.wall_ms if self._append_time else header[8]
         segment, size = self._active, len(view)
-        # The active segment takes the batch unless it is too large, too old by timestamp, out of relative offsets, or
-        # too old by the clock. `fence` sets roll_size to -1, so that every special case comes through here as well.
+        # The active segment takes the batch unless it is too large, out of relative offsets, or too old by timestamp or
+        # by the clock. `fence` sets roll_size to -1, so that every special case comes through here as well.
         if (
             segment.size + size > segment.roll_size
             or timestamp > segment.roll_timestamp

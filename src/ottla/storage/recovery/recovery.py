@@ -243,7 +243,7 @@ class _Opening:
     # -- after a clean stop ----------------------------------------------------------------------------------------
 
     def _trust(self) -> None:
-        """Trust the files; a segment whose indexes or end are impossible is read all the same."""
+        """Trust the files; a segment whose indexes or end are impossible is still read."""
         self._believe(len(self.segments) - 1)
         active = self.segments[-1]
         if not self._indexes_right(active, MAX_OFFSET):
