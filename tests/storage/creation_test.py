@@ -1,4 +1,4 @@
-"""What a new partition costs in system calls.
+"""The system calls for a new partition.
 
 Zone: real.
 """
