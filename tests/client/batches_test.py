@@ -114,11 +114,11 @@ def test_what_is_cut_off_at_the_end_is_not_handed_on(cut: int) -> None:
 @pytest.mark.parametrize(
     ("log", "offset", "why"),
     [
-        (b"", 0, "no whole batch"),
-        (bytes(data(0))[:-1], 0, "no whole batch"),
-        (bytes(data(5)), 6, "was due"),
-        (bytes(data(5) + data(5)), 5, "was due"),
-        (bytes(data(5) + data(3)), 5, "was due"),
+        (b"", 0, "not contain a whole batch"),
+        (bytes(data(0))[:-1], 0, "not contain a whole batch"),
+        (bytes(data(5)), 6, "instead of"),
+        (bytes(data(5) + data(5)), 5, "instead of"),
+        (bytes(data(5) + data(3)), 5, "instead of"),
         (bytes(data(0))[:16] + b"\x01" + bytes(data(0))[17:], 0, "magic 1"),
         (bytes(8) + b"\xff\xff\xff\xff" + bytes(data(0))[12:], 0, "batchLength -1"),
     ],

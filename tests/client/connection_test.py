@@ -149,7 +149,7 @@ def test_an_answer_cut_at_any_byte_is_an_error_and_no_traceback_of_ours(broker, 
     while whole is None or keep < len(whole) - 4:
         fresh = Connection(connection.address, config())
         fresh.open(soon())
-        with pytest.raises(MalformedReplyError, match="broken Metadata v12 answer"):
+        with pytest.raises(MalformedReplyError, match="malformed Metadata v12 response"):
             fresh.result(ask(fresh, "topic"), soon())
         assert not fresh.is_open
         keep += 1
@@ -247,11 +247,11 @@ def test_an_abandoned_answer_takes_no_memory(broker, connection) -> None:
     broker.topics = {"a": 1}
     connection.open(soon())
     nobody, early, wanted = ask(connection, "a"), ask(connection, "a"), ask(connection, "a")
-    connection.abandon(nobody)
+    connection.abandon_call(nobody)
     connection.result(wanted, soon())
     assert not connection.has_answer(nobody)
     assert connection.has_answer(early)
-    connection.abandon(early)
+    connection.abandon_call(early)
     assert not connection.has_answer(early)
 
 

@@ -230,7 +230,7 @@ def test_data_of_a_partition_that_the_session_does_not_hold_is_no_answer(leader,
     leader.batches[1] = [batch(0)]
     leader.held[1] = leader.broker.asked(ApiKey.FETCH)[0].message().topics[0].partitions[0]
     leader.held[1].partition = 1
-    with pytest.raises(MalformedReplyError, match="not asked for"):
+    with pytest.raises(MalformedReplyError, match="not requested"):
         read(fetcher, 2)
 
 

@@ -154,7 +154,7 @@ def test_data_of_a_partition_that_was_not_asked_for_is_refused(leader, cluster) 
     part = FetchResponse.PartitionData(partition_index=1, records=memoryview(batch(0)))
     topics = [FetchResponse.FetchableTopicResponse(topic="t", topic_id=b"t".ljust(16, b"\1"), partitions=[part])]
     leader.broker.on[ApiKey.FETCH] = lambda request: request.reply(FetchResponse(responses=topics))
-    with pytest.raises(MalformedReplyError, match="t-1, which was not asked for"):
+    with pytest.raises(MalformedReplyError, match="t-1, which was not requested"):
         Fetcher(cluster, {T0: 0}).poll(20_000)
 
 

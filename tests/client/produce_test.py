@@ -138,7 +138,7 @@ def test_an_unknown_topic_or_partition_is_final(log, cluster) -> None:
 
 
 def test_an_answer_about_another_partition_is_no_answer(log, cluster) -> None:
-    for index, says in ((1, "answered for t-1, which was not asked"), (None, "did not answer for t-0")):
+    for index, says in ((1, "answered for t-1, which was not requested"), (None, "has no result for t-0")):
         part = [] if index is None else [ProduceResponse.PartitionProduceResponse(index=index)]
         answer = ProduceResponse(responses=[ProduceResponse.TopicProduceResponse(name="t", partition_responses=part)])
         log.broker.versions[ApiKey.PRODUCE] = (3, 9)

@@ -52,7 +52,7 @@ def test_the_leader_asks_for_a_rebalance_when_nobody_gives_up_what_is_to_change_
     machine.poll(10 + WAIT)
     assert only(machine, Prepare) == Prepare((), lost=False)
     machine.prepared(10 + WAIT, ())
-    assert "nobody" in (only(machine, Join).request.reason or "")
+    assert "still unassigned" in (only(machine, Join).request.reason or "")
 
 
 def test_it_does_not_when_everything_has_an_owner() -> None:

@@ -140,11 +140,11 @@ def test_commits_are_found_again(consumer: Make, cluster: Cluster, topic: str) -
     assert reader.committed([tp]) == {tp: None}
     reader.commit()
     assert reader.committed([tp]) == {tp: OffsetAndMetadata(4, 0)}
-    reader.commit({tp: OffsetAndMetadata(6, 0, "by hand")})
+    reader.commit({tp: OffsetAndMetadata(6, 0, "manual assignment")})
     reader.close()
     again = consumer()
     again.assign([tp])
-    assert again.committed([tp]) == {tp: OffsetAndMetadata(6, 0, "by hand")}
+    assert again.committed([tp]) == {tp: OffsetAndMetadata(6, 0, "manual assignment")}
     assert values(read(again, 4)) == ["6", "7", "8", "9"]
 
 
@@ -291,7 +291,7 @@ def test_unsubscribe_takes_an_assignment_back(consumer: Make, topic: str) -> Non
     reader.assign([TopicPartition(topic, 0)])
     reader.unsubscribe()
     assert reader.assignment() == set()
-    with pytest.raises(UsageError, match="nothing is subscribed to or assigned"):
+    with pytest.raises(UsageError, match="no subscription and no assignment"):
         reader.poll()
 
 

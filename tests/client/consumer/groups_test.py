@@ -134,7 +134,7 @@ def test_a_member_that_polls_too_late_comes_back(consumer: Make, cluster: Cluste
     other = consumer(enable_auto_commit=False)
     other.subscribe([topic])
     settle([other], lambda: len(other.assignment()) == 4)
-    with pytest.raises(CommitFailedError, match="not a member of group"):
+    with pytest.raises(CommitFailedError, match="is not in group"):
         slow.commit()
     settle([slow, other], shared(topic, [slow, other]))
     assert told[0] == "lost"

@@ -228,7 +228,7 @@ def test_other_misuse_of_tables(bench: Bench, producer: Callable[..., Producer])
     topic = bench.topic(2)
     with producer() as one:
         for wrong in ([b"v"], {"value": [b"v"]}, None):
-            with pytest.raises(UsageError, match="no Arrow table"):
+            with pytest.raises(UsageError, match="not an Arrow table"):
                 one.send_table(topic, wrong)
         for partition in (-1, 2):
             with pytest.raises(RefusedError, match="partitions 0 to 1") as refused:

@@ -199,7 +199,7 @@ def test_an_abort_that_is_not_possible_does_not_stop_closing(bench: Bench, caplo
             one.close(0.3)
     finally:
         bench.proxy.refuse(refusing=False)
-    assert "left to its coordinator" in caplog.text
+    assert "could not abort the transaction" in caplog.text
 
 
 REFUSED: list[dict[str, Any]] = [

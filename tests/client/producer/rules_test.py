@@ -58,7 +58,7 @@ def in_state(state: State) -> Transaction:
 
 ALLOWED = {
     "check_init": {State.UNINITIALIZED},
-    "begin": {State.READY},
+    "begin_transaction": {State.READY},
     "check_write": {State.IN_TRANSACTION},
     "committing": {State.IN_TRANSACTION, State.COMMITTING},
     "aborting": {State.IN_TRANSACTION, State.ABORTING, State.ABORTABLE_ERROR},
