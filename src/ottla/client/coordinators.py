@@ -105,6 +105,7 @@ class CoordinatorCalls:
 
     def _remember_coordinator(self, name: str, node: int) -> None:
         if self._remember:
+            # A bound without bookkeeping: a program with that many names looks some of them up again.
             if len(self._known) >= _REMEMBERED:
                 self._known.clear()
             self._known[name] = node

@@ -73,6 +73,7 @@ def _ask_once(
     by_leader, without = cluster.leaders(pending, deadline)
     failed: dict[TopicPartition, ClientError] = {}
     for tp, error in without.items():
+        # UNKNOWN_TOPIC_OR_PARTITION is retriable for Kafka; here that would only delay the error for a wrong name.
         final = not error.retriable or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         (results if final else failed)[tp] = error
     on_the_way = list(_send_all(cluster, by_leader, question, deadline, failed))

@@ -153,6 +153,7 @@ class Sender:
         group: list[TopicPartition] = []
         size = 0
         for tp in asked:
+            # A group has at least one batch: `send` has checked that each one fits.
             if group and size + len(batches[tp]) > self._config.max_request_size:
                 yield group
                 group, size = [], 0

@@ -67,6 +67,7 @@ class Retries:
         """Sleep before the next attempt. Raises DeadlineError from `cause` if that would be after the deadline."""
         pause = backoff_ms(self.first_ms, self.max_ms, self.attempt, random.random()) / 1000
         self.attempt += 1
+        # Give up now instead of sleeping until the deadline: the attempt after it would not be made.
         if pause >= self.deadline.remaining_s():
             raise DeadlineError(
                 f"gave up: {self.what}, after {self.attempt} attempts; the last error: {cause.cause}",

@@ -99,6 +99,7 @@ class ClientConfig:
                 raise ConfigError(f"{key} is not a setting of this client", nearest(key))
             if raw is not None:
                 values[name] = parse_setting(key, _TYPES[name], raw)
+        # As in Kafka, acks other than all turn idempotence off, unless that is set explicitly (then it is an error).
         if ACKS.get(str(values.get("acks", "all"))) != -1:
             values.setdefault("enable_idempotence", False)
         return cls(**values)
@@ -140,6 +141,7 @@ def parse_properties(text: str) -> dict[str, str]:
         stripped = line.strip()
         if not stripped or stripped[0] in "#!":
             continue
+        # The first separator counts: values may contain the other one (URLs, JAAS lines).
         at = min((i for i in (stripped.find("="), stripped.find(":")) if i > 0), default=0)
         if not at:
             raise ConfigError(f"line {number} of the properties, {stripped!r}, has no '='", "Write key=value")

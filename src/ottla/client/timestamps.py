@@ -31,6 +31,7 @@ def timestamp_ms(value: object) -> int:
 
 def _whole(value: object) -> int:
     try:
+        # bool is an int in Python, but True is not a timestamp.
         if not isinstance(value, bool):
             return operator.index(value)  # type: ignore[arg-type]  # TypeError: not an integer
     except TypeError:

@@ -42,6 +42,7 @@ class Job(Generic[R]):
             self._post(self._succeed, result)
 
     def _post(self, tell: Callable[[Any], None], outcome: object) -> None:
+        # The loop may be closed when a program ends: the result is lost then.
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(tell, outcome)
 

@@ -293,6 +293,7 @@ class Connection:
             answered, frame = self._read_next(deadline)
             if answered == correlation_id:
                 return frame
+            # Answers to other requests may come first: drop those of abandoned calls, keep the others for `result`.
             if answered in self._abandoned:
                 self._abandoned.discard(answered)
             else:
@@ -340,6 +341,7 @@ class Connection:
         return memoryview(room)[:size]
 
     def _lost(self, error: OSError, deadline: Deadline) -> ClientError:
+        # After the deadline any error counts as a timeout: there is no time left for another attempt.
         if isinstance(error, TimeoutError) or deadline.expired:
             return RequestTimeoutError(
                 f"{self.address} did not answer in time",
@@ -397,6 +399,7 @@ def _offered_version(reply: memoryview, at: int) -> int:
 def _connect(address: Address, config: ClientConfig, deadline: Deadline) -> socket.socket:
     """A socket to the first address of the host that accepts. The system's resolver takes its own time."""
     try:
+        # UnicodeError: the name is not a valid host name (a label longer than 63 characters, for instance).
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
         raise UnreachableError(*address.does_not_resolve()) from error
@@ -432,6 +435,7 @@ def _send_all(sock: socket.socket, parts: list[memoryview], deadline: Deadline) 
     at = 0
     while at < len(parts):
         sock.settimeout(deadline.remaining_s() or 1e-6)
+        # One system call takes a limited number of buffers (IOV_MAX), and may write only part of them.
         sent = sock.sendmsg(parts[at : at + 64])
         while at < len(parts) and sent >= parts[at].nbytes:
             sent -= parts[at].nbytes

@@ -66,6 +66,7 @@ class Pool:
                 return self.get(address, deadline)
             except ClientError as error:
                 errors.append(error)
+        # An error that is not retriable is about the client's settings, so the other addresses would not help.
         if len(errors) == 1 or not errors[-1].retriable:
             raise errors[-1]
         causes = "; ".join(dict.fromkeys(error.cause for error in errors))
@@ -76,6 +77,7 @@ class Pool:
         places = {(address.host, address.port) for address in addresses}
         for place in [place for place in self._open if place not in places]:
             self._open.pop(place).close()
+        # Brokers that left the cluster must not keep their backoff if they return with the same address.
         self._failures = {place: failed for place, failed in self._failures.items() if place in places}
 
     def close(self) -> None:

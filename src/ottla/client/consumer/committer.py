@@ -116,6 +116,7 @@ class Committer:
             self._answers.append((callback, offsets, error))
             return
         with self._arrived:
+            # Counted under the lock, because the group's thread counts down when an answer comes.
             self._on_their_way += 1
 
         def on_response(answer: Any) -> None:
@@ -176,6 +177,7 @@ class Committer:
 
     def _hear(self, member: Member, error: ClientError) -> None:
         code = error.code if isinstance(error, RefusedError) else None
+        # The group's state machine must know: the member has to join again before it may commit.
         if self._subscribed and code in MOVED_ON:
             assert code is not None
             self._group().on_commit_refused(member, code)

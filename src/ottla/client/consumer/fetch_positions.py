@@ -145,6 +145,7 @@ class FetchPositions:
         """Replace the assignment; partitions that stay assigned keep their position, and stay paused if they are."""
         before = self._places
         self._places = {tp: before.get(tp) or _PartitionPosition() for tp in partitions}
+        # Partitions that leave the assignment must not be fetched, and their fetched records must not be returned.
         for tp in before:
             if tp not in self._places:
                 self._stop_partition(tp)
@@ -326,6 +327,7 @@ class FetchPositions:
         found = []
         for fetched in self._fetcher.poll(deadline.remaining_ms()):
             place = self._places.get(fetched.tp)
+            # An answer may be for a partition that was revoked, paused or reset after the request.
             if place is None or place.paused or place.offset is None:
                 continue
             if fetched.error is not None:

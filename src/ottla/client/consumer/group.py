@@ -367,6 +367,7 @@ class Group:
         except ClientError as error:
             answered(error)
             return
+        # The coordinator answers JoinGroup and SyncGroup only when all members have joined, which may take longer.
         if timeout_ms > self._config.client.request_timeout_ms:
             call = call._replace(sent=Deadline.after_ms(timeout_ms))
         self._pending.append(_Pending(connection, call, answered))
@@ -399,6 +400,7 @@ class Group:
         """Report a failed login or a wrong setting to the application at once, because retries do not help."""
         if isinstance(error, AuthenticationError | ConfigError):
             with self._lock:
+                # The look-up is repeated until it succeeds: one event is enough.
                 if not any(isinstance(each, Failed) for each in self._events):
                     self._events.append(Failed(error))
                 self._notify()
@@ -408,6 +410,8 @@ class Group:
         try:
             self._cluster.refresh(sorted(topics), Deadline.after_ms(self._config.client.request_timeout_ms))
         except ClientError:
+            # With older metadata the assignment may miss new partitions; `_check_topics` then causes another
+            # rebalance.
             if not self._cluster.view.nodes:
                 raise
         found = self._topics(topics)

@@ -77,6 +77,7 @@ def _parsed_subscription(data: bytes) -> Message:
     except CorruptRecord as error:
         for earlier in (2, 1, 0):
             with suppress(CorruptRecord):
+                # Only versions before the written one, and not for negative version numbers.
                 if _INT16.pack(earlier) < data[:2] < b"\x80":
                     return parse_versioned(ConsumerProtocolSubscription, _INT16.pack(earlier) + data[2:])[1]
         cause = f"a member of the group sent a subscription that cannot be decoded: {error.message}"

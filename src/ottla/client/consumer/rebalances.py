@@ -61,6 +61,7 @@ class Rebalances:
     def _prepare_event(self, event: Prepare) -> None:
         """Revoke partitions before a rebalance, or report that they are lost."""
         before, named = self._reader.assigned, set(event.partitions)
+        # The event may be older than the assignment: only partitions that are still assigned are revoked.
         owned = [tp for tp in before if tp not in named]
         gone = [tp for tp in before if tp in named]
         with finishing(lambda: self._group().prepared(owned)):

@@ -86,6 +86,7 @@ class Decoder:
                 _new((topic, partition, offset, timestamp, kind, key, value, headers, epoch))
                 for offset, timestamp, key, value, headers in fields_in(data, header)
             )
+        # Brokers return whole batches, so the first one may begin before the requested offset.
         if header.base_offset < start:
             every = dropwhile(lambda record: record.offset < start, every)
         return every if self._key is None and self._value is None else map(self._deserialized, every)

@@ -31,6 +31,7 @@ class Waker:
 
     def clear(self) -> None:
         """Reset it, so that the next wait blocks."""
+        # Several wakeups may be in the buffer; all of them count as one.
         with contextlib.suppress(BlockingIOError):
             while self._reader.recv(4096):
                 pass

@@ -73,6 +73,7 @@ def whole_batches(records: memoryview, tp: TopicPartition, fetch_offset: int) ->
         if magic != MAGIC_V2 or length < HEADER_SIZE - LOG_OVERHEAD:
             wrong = f"magic {magic}" if magic != MAGIC_V2 else f"batchLength {length}"
             raise CorruptBatchError(f"{tp} from offset {next_offset} on: {wrong} at position {pos}")
+        # The last batch is cut off: it is fetched again, as the first batch of the next answer.
         if pos + LOG_OVERHEAD + length > whole:
             break
         if delta < 0 or base + delta < next_offset or (pos and base < next_offset):

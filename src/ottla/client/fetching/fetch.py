@@ -212,6 +212,7 @@ class Fetcher:
 
     def _replica(self, tp: TopicPartition, leader: int) -> int:
         node, until = self._preferred.get(tp, (leader, None))
+        # KIP-392: the choice of a replica expires, so that the leader can choose again.
         if until is not None and (until.expired or node not in self._cluster.view.nodes):
             del self._preferred[tp]
             return leader
@@ -219,6 +220,7 @@ class Fetcher:
 
     def _send(self, node: int, asked: Mapping[TopicPartition, int]) -> None:
         names = {tp.topic: self._topic_id(tp.topic) for tp in asked}
+        # From version 13 on topics are identified by id, so all ids must be known.
         at_most = 32_767 if ZERO_UUID not in names.values() else _FIRST_VERSION_WITH_TOPIC_IDS - 1
         wanted = {tp: Row(names[tp.topic], offset, self._epoch(tp)) for tp, offset in asked.items()}
         try:

@@ -184,6 +184,7 @@ class RecordAccumulator:
             if leader_of(lane.tp) != node or not lane.may_send(identity) or (first.attempts and first.retry_at > now):
                 continue
             size += len(first.buffer)
+            # The first batch is always taken, also if it exceeds the limit alone.
             if taken and size > self._request_size:
                 break
             taken.append(lane)

@@ -220,6 +220,7 @@ class ProducerBatch:
         part = ProducerBatch(self.tp, _UNPACKED_MAX, records[0].timestamp, self.created, self.expires)
         for record in records:
             part.append(record.timestamp, record.key, record.value, record.headers)
+        # The second half continues the sequence numbers after the first, as if it had always been a batch.
         if self.base_sequence >= 0:
             part.put_identity(self.producer_id, self.producer_epoch, (self.base_sequence + first) & 0x7FFF_FFFF)
         part.attempts = self.attempts

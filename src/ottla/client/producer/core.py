@@ -419,6 +419,8 @@ class ProducerCore:
 
     def _retry_batch(self, now: float, batch: ProducerBatch, error: ClientError) -> None:
         lane = self.accumulator.lanes[batch.tp]
+        # 1. Not retriable, and not the broker's error for this batch (a malformed answer, for instance): no retry.
+        # 2. No attempt or time is left. 3. Retry after the backoff, in the old place.
         if not error.retriable and not isinstance(error, RefusedError):
             lane.on_refused(batch)
             self._finish_batch(lane, batch, error)

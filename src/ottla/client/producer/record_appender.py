@@ -159,6 +159,7 @@ class RecordAppender:
         self._shared.check_caller("flush")
         accumulator = self._core.accumulator
         with self._shared.lock:
+            # Also finished batches whose callbacks have not run yet: flush returns after the callbacks.
             waiting = [*accumulator.incomplete, *self._core.done, *self._sender.telling]
             accumulator.flushes += 1
             self._sender.nudge()

@@ -142,6 +142,8 @@ class ProducerMetadata:
     def _refuse(self, name: str, error: RefusedError) -> bool:
         """Note the error of a topic; returns whether another request need not follow soon."""
         self.refused[name] = error
+        # 1. Retriable: request it again soon only if it is wanted or known. 2. No permission: keep what is known of
+        # the topic. 3. Any other error: forget the topic.
         if error.retriable:
             return name not in self.wanted and name not in self._topics
         self.wanted.pop(name, None)
@@ -173,6 +175,7 @@ class ProducerMetadata:
 
     def turn(self, topic: ProducedTopic, below: Callable[[int], int]) -> PartitionQueue:
         """Choose the next sticky partition."""
+        # Partitions without a leader get records only if no partition has one.
         among = topic.led or list(topic.view.partitions)
         queued = [len(topic.lanes[number].queue) for number in among] if self._adaptive else None
         topic.sticky = topic.lanes[choose_sticky(among, queued, below)]

@@ -112,6 +112,8 @@ class Transaction:
         """A batch or a request failed with an error that is not retried."""
         if self.state is State.FATAL_ERROR:
             return
+        # 1. A fatal error stays. 2. Fenced or not allowed: fatal. 3. In a transaction: it can only be aborted. 4.
+        # Outside of one the error has no effect.
         fatal = isinstance(error, RefusedError) and (isinstance(error, ProducerFencedError) or error.code in _FATAL)
         if fatal:
             self.state, self.error = State.FATAL_ERROR, error
@@ -131,6 +133,7 @@ class Transaction:
     def _expect(self, call: str, *states: State) -> None:
         if self.state in states:
             return
+        # A new object of the same class: the caller gets a fresh traceback, with the first error as its cause.
         if isinstance(self.error, ProducerFencedError):
             raise ProducerFencedError(self.error.code, self.error.subject, self.error.message) from self.error
         if self.state is State.FATAL_ERROR:

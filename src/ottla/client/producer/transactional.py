@@ -160,6 +160,7 @@ class TransactionalProducer:
     def _abort(self, until: float) -> None:
         with self._shared.lock:
             self._state.aborting()
+            # Unanswered batches must be settled before the end marker is written, or they could be appended after it.
             self._core.give_up(UsageError("the transaction of this record was aborted"))
             self._sender.nudge()
             incomplete = self._core.accumulator.incomplete
@@ -172,6 +173,7 @@ class TransactionalProducer:
         assert state.identity is not None
         who, deadline = state.identity, Deadline(until)
         identity: ProducerId | None = None
+        # The coordinator does not know an empty transaction, and would refuse to end it.
         if not state.empty:
             identity = self._guarded(
                 lambda: self._calls.end(who, commit=commit, version=state.version, deadline=deadline)

@@ -161,6 +161,7 @@ class TxnCalls:
                 committed=commit,
             )
 
+        # From version 5 on EndTxn raises the epoch, which a version 1 producer would not expect.
         at_most = 32_767 if version == 2 else _VERSION_2[ApiKey.END_TXN] - 1
         answer = self._send_to_coordinator(ApiKey.END_TXN, build, EndTxnResponse, deadline, at_most=at_most)
         return ProducerId(answer.producer_id, answer.producer_epoch) if answer.producer_id >= 0 else None

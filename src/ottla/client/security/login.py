@@ -56,6 +56,7 @@ def log_in(connection: Connection, config: SecurityConfig, deadline: Deadline) -
 
 def _agree(connection: Connection, mechanism: str, deadline: Deadline) -> None:
     try:
+        # Version 0 would be followed by raw SASL bytes instead of SaslAuthenticate requests (KIP-152).
         version = connection.version(ApiKey.SASL_HANDSHAKE, at_least=1)
     except UnsupportedVersionError as error:
         raise AuthenticationError(

@@ -31,6 +31,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     server_first = (yield f"n,,{first}".encode()).decode("utf-8", "replace")
     said = _attributes(server_first)
     salt, rounds = _salt(said), _iterations(said)
+    # The broker must extend our nonce: otherwise an old answer could be replayed.
     if not said.get("r", "").startswith(nonce) or said["r"] == nonce:
         raise AuthenticationError("the broker answered SCRAM with a wrong nonce", _NOT_A_BROKER)
     salted = hashlib.pbkdf2_hmac(algorithm, password.encode(), salt, rounds)
@@ -42,6 +43,7 @@ def scram(algorithm: str, user: str, password: str, nonce: str) -> Exchange:
     server_final = _attributes(
         (yield f"{final},p={base64.b64encode(proof).decode()}".encode()).decode("utf-8", "replace")
     )
+    # The broker proves that it knows the password; without this check any server would be accepted.
     expected = hmac.digest(hmac.digest(salted, b"Server Key", algorithm), signed, algorithm)
     if not hmac.compare_digest(_decoded(server_final.get("v", "")), expected):
         raise AuthenticationError("the broker cannot prove that it knows this password", _NOT_A_BROKER)

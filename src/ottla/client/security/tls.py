@@ -95,6 +95,7 @@ def secured(sock: socket.socket, address: Address, config: SecurityConfig) -> Tl
 
 
 def _failure(address: Address, error: Exception) -> ClientError:
+    # From the most exact cause to the least: certificate, closed handshake, no TLS, other TLS errors, the network.
     if isinstance(error, ssl.SSLCertVerificationError):
         return AuthenticationError(
             f"the certificate of {address} is not accepted: {error.verify_message}",

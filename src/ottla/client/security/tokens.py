@@ -40,6 +40,7 @@ class TokenSource:
             now = time.time()
             if self._token is None or now >= self._renew_at:
                 self._token = self._fetch(timeout_s)
+                # An infinite lifetime gives an infinite time of renewal.
                 self._renew_at = now + _FRESH * max(0.0, self._token.expires_at - now)
             return self._token
 
@@ -85,6 +86,7 @@ def _from_endpoint(config: SecurityConfig, timeout_s: float) -> Token:
         with error:
             told = error.read(500).decode("utf-8", "replace")
         message = f"{url} did not return a token: {error.code} {told}"
+        # A server error may pass, so it is retriable; any other status is about the credentials.
         if error.code >= 500:
             raise UnreachableError(message) from error
         raise AuthenticationError(message, "Check the client id, its secret and the scope") from error

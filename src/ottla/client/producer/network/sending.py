@@ -49,6 +49,7 @@ def _send_lone(
     tp, config = batch.tp, core.config
     identity = topic_id(core.book.view, tp.topic)
     key = (tp, identity, self_adding)
+    # The layout depends on topic, id and protocol only, so it is prepared once per connection.
     lone = link.lones.get(key)
     if lone is None:
         version = _version(link, call, core.book.view, self_adding=self_adding)
