@@ -71,7 +71,7 @@ def test_errors_are_raised_by_send_or_set_in_futures(bench: Bench, run: Run) -> 
                 await one.send("nowhere", b"v")
             for wrong in ({"value": "text"}, {"timestamp": -1}, {"headers": 5}):
                 with pytest.raises(UsageError):
-                    await one.send(topic, **wrong)  # type: ignore[arg-type]  # as somebody might
+                    await one.send(topic, **wrong)  # type: ignore[arg-type]  # as an application might
             assert await one.partitions_for(topic) == [0, 1]
         with pytest.raises(UsageError, match="closed"):
             await one.send(topic, b"late")

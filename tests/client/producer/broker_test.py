@@ -148,7 +148,7 @@ def test_topics_that_cannot_be(bench: Bench, producer: Callable[..., Producer]) 
         assert refused.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
         for name in ("", "x" * 250, "\ud800", 7):
             with pytest.raises(UsageError, match="not the name of a topic"):
-                one.send(name, b"v")  # type: ignore[arg-type]  # as somebody might
+                one.send(name, b"v")  # type: ignore[arg-type]  # as an application might
         topic = bench.topic(2)
         assert one.partitions_for(topic) == [0, 1]
         with pytest.raises(RefusedError, match="partitions 0 to 1"):
