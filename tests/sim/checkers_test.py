@@ -128,7 +128,7 @@ def crashed(history):
 
 
 def unreadable(history):
-    history.broken_protocol.append("an answer that nobody asked for")
+    history.broken_protocol.append("an answer without a request")
 
 
 def keyed(history, *rows, retention_ms=1000, **shown):

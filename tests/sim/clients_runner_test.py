@@ -107,7 +107,7 @@ def test_results_add_up_and_tell_how_to_replay():
     assert replay_command(calm, options) == "ottla sim --clients --seed 2 --ablate client.epoch_recovery"
     text = "\n".join(coverage_lines(coverage, options))
     assert "seed 2 does not count: only 40 records sent again" in text
-    assert "4,100 records accepted, 100 failed, 440 sent again; sequences begun anew 7 times" in text
+    assert "4,100 records accepted, 100 failed, 440 sent again; sequences restarted 7 times" in text
     assert "2,100 records accepted, 100 failed" in "\n".join(result_lines(good, options))
     assert result_value(good)["epochs"] == 7
 

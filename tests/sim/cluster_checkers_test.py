@@ -140,7 +140,7 @@ def crashed(history):
 
 
 def unreadable(history):
-    history.broken_protocol.append("an answer that nobody asked for")
+    history.broken_protocol.append("an answer without a request")
 
 
 PLANTED = [
