@@ -148,6 +148,7 @@ def positions_stay_in_range(history: History) -> Iterator[str]:
     for reset in history.resets:
         if reset.position < history.deleted.get(reset.log, 0) or not history.judged(reset.log):
             continue
+        # A loss before this life may have removed the reader's position from the end of the log.
         lossy = any(loss.life < reset.life and loss.floors.get(reset.log, NEVER) < NEVER for loss in history.losses)
         if not lossy and reset.log not in history.dropped:
             yield f"{reset.reader} at {reset.position} of {reset.log}: out of range in life {reset.life} without a loss"

@@ -147,6 +147,9 @@ class Nemesis:
 
     def heal(self) -> None:
         """Stop striking, and undo all faults that are still active."""
+        # 1. Stop defects, faults of links, and faults of drives.
+        # 2. Restart the broker if a device broke or a directory is offline: only a start repairs them.
+        # 3. Start it if it is down.
         self.active = False
         if self.node.machine.defects is not None:
             self.node.machine.defects.disarm()

@@ -156,6 +156,7 @@ class GroupMember:
                 self._perform(action)
                 if life != self.life:
                     return
+        # An earlier wake-up that is already planned is kept: it plans the next one itself.
         wake_at = self._machine.wakes_at()
         if wake_at < float("inf"):
             at_ns = max(int(wake_at * 1e9) + 1, self.timeline.now_ns + MS)

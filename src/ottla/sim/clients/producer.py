@@ -145,6 +145,7 @@ class CoreProducer:
         self._run_callbacks(self.core.take_done())
         self._act(work)
         wake_at = work.wake_at
+        # The core does not know of backoffs of connections: wake up for them while a request waits for a broker.
         if self._topics is not None or self._id_wanted or self._unreached:
             wake_at = min([wake_at, *self._wires.retries_after(now)])
         if wake_at < NEVER:
@@ -225,6 +226,10 @@ class CoreProducer:
         """Note which broker answered, and whether it forgot a producer all of whose earlier batches it acknowledged."""
         for batch, answer in zip(call.batches, answers, strict=True):
             self._tellers[batch] = call.node
+            # The broker should know the sequence if all of these hold; otherwise the error is the producer's own doing:
+            # 1. An earlier batch of this epoch was acknowledged (the base sequence is not 0).
+            # 2. All batches before this one are acknowledged, so no earlier one can be missing.
+            # 3. The batch has no outcome yet, and the lane is not about to number its batches again.
             lane = self.core.accumulator.lanes[batch.tp]
             forgotten = answer.code in PLACE_LOST and batch.base_sequence > 0 and lane.next_in_line(batch)
             if forgotten and not batch.done and not lane.rewinding:

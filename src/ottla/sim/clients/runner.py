@@ -100,6 +100,10 @@ class ClientRun(ClusterRun):
 
     def _converge(self) -> None:
         """Heal; all brokers come back; records sent from then on are delivered; then all work must finish."""
+        # 1. The cluster recovers.
+        # 2. Records from the phase with faults get their outcomes; they may still fail.
+        # 3. Records of the calm phase must all be delivered.
+        # 4. The group gets stable, and the last readers read all logs.
         self.nemesis.heal()
         self._need(self._all_ready, "not ready")
         self._need(self._topics_exist, "topics")

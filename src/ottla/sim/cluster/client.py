@@ -118,6 +118,7 @@ class ClusterClient:
                 )
 
     def _believe(self, route: Route, seen: Seen) -> None:
+        # Epochs compare only within one topic id: a topic that was created again starts at epoch 0.
         known = self.view.get(route)
         if known is None or known.topic_id != seen.topic_id or known.epoch <= seen.epoch:
             self.view[route] = seen

@@ -78,6 +78,7 @@ class ProcessStrikes:
 
     def _die(self, random: Stream, death: Death) -> None:
         node = self._victims.choose_broker(random)
+        # A power loss also hits a machine whose broker is down: its drives lose their pending writes.
         if death is Death.POWER_LOSS and not self._may_lose(node):
             return
         _choose_loss(node, random)
@@ -204,6 +205,7 @@ class LinkStrikes:
 
     def _cut(self, random: Stream, one: Sequence[str], others: Sequence[str]) -> None:
         """Cut the links of two groups of hosts, in both directions or in one."""
+        # Up to 7 s: shorter and longer than sessions (at most 3 s) and than the timeouts of requests.
         until_ns = self._timeline.now_ns + random.between(300, 7000) * MS
         way = random.below(4)  # 0 and 1: one direction only; otherwise both
         for host in one:

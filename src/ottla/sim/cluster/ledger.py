@@ -134,6 +134,8 @@ class Ledger:
         if partition.epoch >= 0 and leader != partition.leader and leader >= 0:
             self.elections += 1
             self.elections_of[route[0]] = self.elections_of.get(route[0], 0) + 1
+        # The order matters: case 4 compares registrations with the state before this one; then taints follow the new
+        # ISR; and only then all of its members can be tainted.
         self._look_for_ignorance(route, partition, leader)
         partition.leader, partition.epoch, partition.written = leader, epoch, self._transactions
         partition.isr = tuple(node.get("isr", ()))
@@ -147,6 +149,8 @@ class Ledger:
         self._look_for_excuse(route, partition)
 
     def _registered(self, broker: int) -> None:
+        # Its losses still taint the partitions whose ISR it is in. An ISR that takes it in from now on gets a replica
+        # that has caught up.
         self.alive[broker] = self._transactions
         self._losses.pop(broker, None)
         self._note(f"store: broker {broker} registered")

@@ -178,6 +178,9 @@ class Nemesis:
             self._heal_node(node)
 
     def _heal_node(self, node: ClusterNode) -> None:
+        # 1. End the faults that last: full and slow drives, errors and kills that have not fired yet.
+        # 2. Restart a broker with a broken device or an offline directory: only a start repairs them.
+        # 3. Start a broker that is down.
         node.held_down = False
         for drive, faults in zip(node.drives, node.faults, strict=True):
             drive.capacity = NO_LIMIT

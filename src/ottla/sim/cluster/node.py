@@ -100,6 +100,8 @@ class ClusterNode(SimNode):
         super()._exit_process(process, death)
 
     def _on_ended(self, process: Process, death: Death) -> None:
+        # Losses are noted before the drives suffer the death (`Machine.end` calls this first): what is durable now is
+        # what the power loss leaves at least.
         self._topic_ids = self.ledger.topic_ids
         self.broker = None
         self.stopping = False

@@ -115,6 +115,10 @@ class ClusterReader:
         return found
 
     def _place(self, cursor: Cursor, key: tuple[bytes, int]) -> None:
+        # 1. Without metadata of this very topic the cursor stays with its broker.
+        # 2. A follower that the leader named is used until its time is over, or the leader changes.
+        # 3. Otherwise the cursor is read from the leader.
+        # A new broker has no fetch session with the cursor, so `asked` starts again at -1.
         seen = self.client.view.get((cursor.topic.name, cursor.partition))
         if seen is None or seen.topic_id != cursor.topic.topic_id:
             self.client.stale()

@@ -140,6 +140,7 @@ class ClusterRun:
         self.ledger = Ledger(self.history, self.timeline.trace_fact)
         self.ensemble.on_commit = self.ledger.follow_changes
         self.nodes = self._make_nodes()
+        # The inspector looks at replicas in the same event in which a producer gets its acknowledgement.
         self.workload = self._make_workload()
         self.inspector = Inspector(self.nodes, self.ledger, self.catalog, self.history)
         for producer in self.workload.producers:

@@ -34,6 +34,8 @@ def shrink(
     wanted = {name for name, _ in failed.violations}
     best, runs = failed, 0
     size = max(1, len(failed.strikes) // 2)
+    # 1. Try to leave out each group of `size` faults; with the first success, start again with the rest.
+    # 2. When no group can be left out, halve the size; at size 1 nothing more can be left out.
     while runs < limit:
         numbers = [strike.number for strike in best.strikes]
         for start in range(0, len(numbers), size):

@@ -196,6 +196,7 @@ class SimDisk:
     def replace(self, path: str, data: bytes, done: Done[None]) -> None:
         """Write `<path>.tmp`, sync it, rename it over `path`, sync the directory; a kill strikes between the steps."""
         self.process.touch()
+        # One replacement of a path at a time: a second one waits, as its temporary file has the same name.
         queue = self._replacing.setdefault(path, deque())
         queue.append((self._steps_of_replace(path, data), done))
         if len(queue) == 1:

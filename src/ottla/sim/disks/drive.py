@@ -182,6 +182,8 @@ class Drive:
             inode.power_loss(pages, random)
 
     def _settle_names(self, loss: JournalLoss, random: Stream) -> None:
+        # An operation on a name that a lost operation touched is lost as well: without the creation there is no file to
+        # rename. Kept ones are committed in order; then processes see what the platter has.
         journal, self.journal = self.journal, []
         cut = random.between(0, len(journal))
         lost: dict[tuple[int, str], bool] = {}

@@ -146,6 +146,7 @@ class SimFile:
         disk = self.disk
         disk.process.touch()
         now = disk.process.timeline.now_ns
+        # Syncs of one file complete in the order of their submission.
         self._last_sync_ns = max(self._last_sync_ns, now + disk.delay_of_sync())
         cell = self.inode.start_sync()
         disk.process.post(self._last_sync_ns - now, "sync", self._on_synced, self.size, cell, done)

@@ -127,6 +127,9 @@ class Inode:
 
     def power_loss(self, pattern: LossPattern, random: Stream) -> None:
         """Keep the bytes of the platter, and dirty pages according to their fates."""
+        # 1. Ranges that a failed sync lost become zeros.
+        # 2. Bytes that were cut, but not yet on the platter, may come back.
+        # 3. Each dirty page is kept, torn or dropped.
         self.evict()
         base = bytearray(self.data[: self.synced])
         if self.shadow and random.chance(0.5):

@@ -351,6 +351,9 @@ class Ensemble:
     # ---- sessions ----
 
     def _welcome(self, end: StoreEnd, hello: Hello) -> Welcome:
+        # 1. A new session: its number is that of the change that opens it.
+        # 2. A known session moves to this connection; the old connection is closed.
+        # 3. An expired session: the client has to ask for a new one.
         if hello.session == 0:
             session = StoreSession(self.zxid + 1, hello.timeout_ns, 0, end)
             self.sessions[session.number] = session

@@ -94,6 +94,7 @@ class Process:
     def _arrive(self, kind: str, action: Action, arguments: tuple[object, ...]) -> None:
         if not self.alive:
             return
+        # Until `_resume` has posted the backlog, later inputs must not overtake it.
         if self.timeline.now_ns < self._paused_until or self._backlog:
             self._backlog.append((kind, action, arguments))
             return
@@ -105,6 +106,9 @@ class Process:
         self.ask_background()
 
     def _guarded(self, action: Action, *arguments: object) -> object:
+        # 1. Killed: a planned death in the middle of the turn.
+        # 2. Failure: fatal only while the broker starts.
+        # 3. Any other exception: a violation, unless an injected defect may stop the broker.
         assert not self._in_turn, "a seam called back inside a call"
         self._in_turn = True
         try:

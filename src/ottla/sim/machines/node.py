@@ -155,6 +155,9 @@ class SimNode:
             self.machine.power_loss()
 
     def _on_ended(self, process: Process, death: Death) -> None:
+        # 1. Topic ids are read while the broker object still exists; new logs have no `partition.metadata` yet.
+        # 2. Losses are noted after a power loss, or when a failed sync left pages that the platter lacks. The drives
+        #    suffer the death only afterwards (`Machine.end`).
         if self.broker is not None and process.serving:
             self._topic_ids = {topic.name: topic.topic_id for topic in self.broker.cluster.image.topics.values()}
         self.broker = None

@@ -168,6 +168,9 @@ class SimStore:
         done(outcome)
 
     def _send_request(self, request: Request, done: Callable[[Any], None]) -> None:
+        # 1. Between EXPIRED and the next OPEN there is no session: fail soon.
+        # 2. With an accepted session: send.
+        # 3. Without a connection: wait for the next one.
         asked = _Asked(request, done)
         if self._given_up:
             self._process.post(REFUSED_NS, "store", self._process.complete, done, asked.failure(Kind.EXPIRED))
@@ -271,6 +274,8 @@ class SimStore:
         self._process.complete(asked.done, answer.value)
 
     def _welcomed(self, session: int) -> None:
+        # The store may have ended the session while there was no connection. Then report EXPIRED, and ask for a new
+        # session on the same connection.
         if session == 0:
             self._expire()
             self._send_message(Hello(0, self._timeout_ns, self._zxid))

@@ -166,6 +166,7 @@ class Network:
 
     def process_gone(self, process: Process, silent: bool) -> None:
         """The process died: its peers get a reset soon, or, if the machine lost power, notice it late."""
+        # First the connections that the process accepted, then those that it opened.
         node = process.machine.node
         self.listening.pop(node, None)
         for connection in [c for c in self.connections.values() if c.node == node and c.life == process.life]:
@@ -198,6 +199,10 @@ class Network:
     def _establish(self, connection: Connection, on_open: Callable[[Connection], None]) -> None:
         path, now = self.path(connection.host, connection.node), self.timeline.now_ns
         shell = self.listening.get(connection.node)
+        # 1. The client has given up meanwhile.
+        # 2. The link is cut: the SYN is lost, and the attempt times out.
+        # 3. There is no listener: the node refuses at once.
+        # 4. The listener accepts.
         if connection.closed:
             return
         if path.inward_cut_ns > now or path.outward_cut_ns > now:
@@ -232,6 +237,10 @@ class Network:
 
     def _arrival(self, connection: Connection, inward: bool, size: int) -> int:
         path, now = self.path(connection.host, connection.node), self.timeline.now_ns
+        # 1. Through a cut the frame arrives with the first retransmission after its end.
+        # 2. A lost frame costs one to three retransmission timeouts, which double each time.
+        # 3. On a slow link the transfer takes time in proportion to the size.
+        # 4. A frame never overtakes earlier ones of its connection (`Connection.arrival`).
         cut = path.inward_cut_ns if inward else path.outward_cut_ns
         start = now
         if cut > now:

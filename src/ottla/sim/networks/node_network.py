@@ -82,6 +82,8 @@ class ServerEnd:
         self._reading = False
         if not self.open or not self._inbox or self._gate is not None or self.shell.draining:
             return
+        # The gate is closed during the turn. It opens again if the broker returns NEXT; an answer or a release within
+        # the turn has opened it already.
         inputs = self.shell.process.inputs
         assert inputs is not None
         slot = SimSlot(self.peer, bytearray(self._inbox.popleft()))
@@ -122,6 +124,8 @@ class ServerEnd:
         self._sending = False
         if not self.open:
             return
+        # The reader may have stalled after this event was scheduled. Regions are read only now, when the reply leaves:
+        # a truncation meanwhile makes them invalid.
         if self.stalled_until_ns > self.shell.process.timeline.now_ns:
             self._send_soon()
             return

@@ -191,6 +191,9 @@ class Producer:
         code = ErrorCode.REQUEST_TIMED_OUT
         self._saying = say.name
         for _ in range(TRIES):
+            # 1. A reaction instead of an answer: none came. Retry, abort, restart or sleep.
+            # 2. No error: done.
+            # 3. A fatal error ends the transaction or the process; a retriable one is retried after a pause.
             heard = yield say
             if isinstance(heard, Reaction):
                 yield from self._react(heard)

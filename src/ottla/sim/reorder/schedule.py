@@ -244,6 +244,12 @@ class Play:
 
     def _step(self, sent: Sent) -> None:
         """Deliver one request, or hold it back."""
+        # 1. After some retries in vain the request that blocks the producer arrives.
+        # 2. Any held requests may arrive now.
+        # 3. This request may be held back.
+        # 4. A coordinator may fail over before it, or after it. A failover after a request that wrote nothing would be
+        #    the same as one before the next request, so that schedule is redundant.
+        # 5. Otherwise it arrives.
         if self._in_vain >= MOST_IN_VAIN:
             self._release_slow()
         self._release()

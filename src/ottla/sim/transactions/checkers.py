@@ -162,6 +162,7 @@ def no_circular_flow(history: TransactionHistory) -> Iterator[str]:
     known = {txn.name for txn in nodes}
     edges: dict[str, list[str]] = {txn.name: [] for txn in nodes}
     last: dict[str, str] = {}
+    # An edge from A to B: B began after A in the same client, or B read a value of A before B ended.
     for txn in nodes:
         if txn.client in last:
             edges[last[txn.client]].append(txn.name)
@@ -277,6 +278,7 @@ def views_follow_markers(history: TransactionHistory) -> Iterator[str]:
 
 def _resolved(found: list[SeenRecord | SeenMarker]) -> list[tuple[int, int, bool]]:
     """(offset, offset of its marker, whether it is committed) of all records of a log; -1: no marker yet."""
+    # Backwards: the marker that ends a record's transaction is the next one of its producer id.
     ends: dict[int, tuple[int, bool]] = {}
     resolved = []
     for seen in reversed(found):
@@ -349,6 +351,8 @@ def _told_positions(history: TransactionHistory) -> dict[tuple[str, tuple[str, i
 
 def past_generations_commit_nothing(history: TransactionHistory) -> Iterator[str]:
     """A commit of a member is refused after any member got its assignment in a newer generation."""
+    # Per group: times at which a member got its assignment, with the newest generation so far. The time of the request
+    # judges a commit, because the answer may be late.
     newest: dict[str, list[tuple[int, int]]] = {}
     for owned in sorted(history.owned, key=lambda owned: owned.at_ns):
         told = newest.setdefault(owned.group, [])
@@ -389,6 +393,7 @@ def nothing_is_left_out(history: TransactionHistory) -> Iterator[str]:
     for one in history.processed:
         done.setdefault((one.group, one.source), []).append((one.first, one.end))
     for key, parts in done.items():
+        # Members of different generations may process a part twice, but the parts must not leave a gap.
         reached = 0
         for first, end in sorted(parts):
             if first > reached:

@@ -183,6 +183,8 @@ class _Life:
 
     def _write(self, route: Route, records: list[SeenRecord], after: dict[Route, int]) -> Steps[None]:
         """The transaction: copies and position, in either order, and the end."""
+        # Every order that a client may choose: positions before or after the values, pauses in between, an abort that
+        # does not wait for the last Produce, an end whose answer is never read.
         member: Membership = self._member or Membership()
         positions_first = self._random.chance(0.2)
         if positions_first:

@@ -210,6 +210,9 @@ class Member(Membership):
                 break
             if code in EVICTED:
                 raise Evicted(code)
+            # 1. Evicted: a newer generation has begun.
+            # 2. Without a definite answer the commit may still be applied: never commit again in this generation.
+            # 3. Other errors (the coordinator loads, or a transaction is pending): retry.
             if code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR):
                 raise Evicted(ErrorCode.UNKNOWN_MEMBER_ID)  # the commit may be applied, now or later
             yield from self._coordinators.wait_to_retry(GROUP, self.group, code)

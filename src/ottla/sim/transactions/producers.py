@@ -323,6 +323,10 @@ class TransactionalProducer:
         raise Abortable
 
     def _note_sent(self, code: ErrorCode, values: Sequence[bytes], offset: int) -> bool:
+        # 1. Written, now or by an earlier attempt whose answer was lost; the offset may then be unknown.
+        # 2. Fenced: the producer is over.
+        # 3. Abortable: only this transaction is over.
+        # 4. Anything else is retried; the batch may be written, so the epoch is doubtful.
         txn = self._own()
         if code in (ErrorCode.NONE, ErrorCode.DUPLICATE_SEQUENCE_NUMBER):
             for at, value in enumerate(values):
@@ -420,6 +424,7 @@ class TransactionalProducer:
                 txn.ended_ns = self.client.timeline.now_ns
                 self.txn = None
                 return
+            # A fenced EndTxn means an abort, unless an earlier attempt may have committed.
             if code in FENCED or code in ABORTABLE:
                 if not (commit and unsure):
                     txn.fate, txn.ended_ns = Fate.ABORTED, self.client.timeline.now_ns

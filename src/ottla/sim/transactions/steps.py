@@ -101,6 +101,7 @@ class Actor:
         return self._steps is None
 
     def _resume_with_response(self, answer: Message | None) -> None:
+        # Requests that need no answer are sent until the client yields one that does, or a pause.
         assert self._steps is not None
         try:
             step = self._steps.send(answer)

@@ -217,6 +217,8 @@ class Producer:
         return ProduceRequest(acks=self.acks, timeout_ms=TIMEOUT_MS, topic_data=[topic])
 
     def _on_response(self, lane: SimulatedLane, batch: SimulatedBatch, response: Message | None, life: int) -> None:
+        # The batch may have left the queue meanwhile, by a new identity or an answer to an earlier attempt. A lane that
+        # recovers sends again only when no request is in flight, so that batches keep their order.
         lane.unanswered -= 1
         if lane.queue and any(other is batch for other in lane.queue):
             self._judge(lane, batch, response, life)

@@ -161,6 +161,7 @@ class Reader:
     # ---- fetching ----
 
     def _fetch_cursors(self, cursors: list[Cursor]) -> None:
+        # In a session only partitions with a new position are sent, and removed ones are listed as forgotten (KIP-227).
         in_session = self.sessions and self.version >= SESSION_VERSION
         asked = cursors
         if in_session and self._session_epoch > 0:
@@ -217,6 +218,9 @@ class Reader:
     def _on_fetched(
         self, positions: dict[tuple[str, bytes, int], tuple[Cursor, int]], response: Message | None, life: int
     ) -> None:
+        # 1. No answer, or an error of the whole request: start a new session.
+        # 2. Otherwise count the session's epoch, and handle each partition that still has the requested position.
+        # 3. Fetch again soon if there were records, or the broker itself waits for them.
         if not isinstance(response, FetchResponse) or response.error_code:
             self._forget_session()
             for cursor, _ in positions.values():
