@@ -1,4 +1,4 @@
-"""`ottla sim` as people and programs call it.
+"""`ottla sim` as users and programs call it.
 
 Zone: real.
 """
