@@ -34,7 +34,7 @@ def clocked(work: Callable[[], int]) -> Measured:
 
 
 def _memory_mib(name: str) -> float:
-    """Of this process: VmRSS now, VmHWM at its peak (getrusage's peak is that of the process before exec, too)."""
+    """Memory of this process: VmRSS now, VmHWM at its peak (getrusage's peak includes the process before exec)."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(f"{name}:"):
             return int(line.split()[1]) / 1024

@@ -93,7 +93,7 @@ class Connection:
             return
         self._kept = b""
         taker, self.taker = self.taker, None
-        assert taker is not None, "an answer that nobody asked for"
+        assert taker is not None, "an answer without a request"
         taker(data[4:])
 
 

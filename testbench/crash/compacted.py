@@ -39,7 +39,7 @@ def batches_in(content: bytes) -> list[There]:
 def survivors(content: bytes, batches: Sequence[Written], kept: int) -> Iterator[list[Written]]:
     """States that a loss may have left: the whole log; then, down to `kept`, durable batches and those found.
 
-    Between two segments offsets may be missing, so a start cannot tell that the tail of the first one is lost.
+    Between two segments offsets may be missing, so a start cannot know that the tail of the first one is lost.
     """
     there = {header.base_offset for _, header in batches_of(content)}
     yield list(batches)
@@ -75,7 +75,7 @@ def _foreign(there: list[There], by_base: dict[int, Written]) -> Iterator[str]:
             return
         facts = (header.last_offset, header.leader_epoch, header.producer_id, header.producer_epoch)
         if facts != (written.last, written.epoch, written.producer, written.producer_epoch):
-            yield f"the batch at {header.base_offset} says {facts} of itself"
+            yield f"the batch at {header.base_offset} has {facts} in its header"
         if header.base_sequence != written.sequence or header.is_control != (written.kind in _ENDS):
             yield f"the batch at {header.base_offset} has sequence {header.base_sequence}, not {written.sequence}"
         if header.is_transactional != (written.kind != "data"):
@@ -85,7 +85,7 @@ def _foreign(there: list[There], by_base: dict[int, Written]) -> Iterator[str]:
         expected = header.last_offset + 1
         wrong = [record for record in records if record not in written.records]
         if wrong:
-            yield f"nobody wrote {wrong[0]}"
+            yield f"no producer wrote {wrong[0]}"
 
 
 def _missing(there: list[There], past: State, lost: frozenset[int], start: int, now_ms: int) -> Iterator[str]:

@@ -144,7 +144,7 @@ def _compare(site: Site, found: dict[TopicPartition, Facts], model: Model, *, ki
         if log.lack is IncompleteLog.WITHIN and len(site.drives) > 1 and not all(reasons):
             doomed = any(state.doomed for life in lives for state in life.older)
             if not doomed and (killed or not _has_hole(site, tp, facts, lives)):
-                wrong.append(f"{tp} is said to lack records")
+                wrong.append(f"{tp} is reported to lack records")
         if is_compacted(tp) and not all(reasons):
             batches = _survived(facts, lives, site.wall_ms, killed=killed)
             wrong += [f"{tp}: {why}" for why in _notes(log, facts, batches)]

@@ -225,7 +225,7 @@ def _look(
         replicas, leader = stage.replicas(tp), stage.leader(tp)
         told = [line for line in lines if str(tp) in line or "is offline" in line or "cannot start" in line]
         if not leader:
-            wrong.append(f"nobody leads {tp}")
+            wrong.append(f"{tp} has no leader")
             continue
         for number in NODES:
             if number not in replicas:

@@ -53,7 +53,7 @@ def strike(drive: Drive, random: Stream, kinds: tuple[str, ...] = KINDS) -> Harm
     harm = random.choice(HARMS)
     others = [(other, twin) for other, twin in files[kind] if twin is not inode and twin.data != inode.data]
     if kind == ".log":
-        # A batch does not name its partition: one with the same offsets could not be told from the other's.
+        # A batch does not name its partition: one with the same offsets would be taken for the other's.
         others = [(other, twin) for other, twin in others if other.partition("/")[0] == path.partition("/")[0]]
     if harm == "swap" and others:
         what = _swap(inode, *random.choice(others))

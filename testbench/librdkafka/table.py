@@ -82,7 +82,7 @@ def find_reasons(output: str) -> dict[str, str]:
 def judge_run(tests: Iterable[str], report: str, output: str, ending: str | None, seconds: float) -> list[Outcome]:
     """One outcome for each of the tests that one process of the runner was to run.
 
-    `ending` says how the process ended, None for exit code 0. A bad ending fails the tests that the report does not
+    `ending` is the end of the process, None for exit code 0. A bad ending fails the tests that the report does not
     know, and those that passed when no test of the process accounts for it.
     """
     reasons = find_reasons(output)
