@@ -5,6 +5,7 @@ An attempt that is never called again is a crash; one that is called later is a 
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -42,6 +43,13 @@ class Bench:
         """As another process."""
         self._links.append(ConnectionCache(self.options.client))
         return self._links[-1]
+
+    def delete_topic(self, name: str) -> None:
+        """And wait until it is gone: Kafka answers before all its brokers know."""
+        admin = Admin(self.links().cluster)
+        values_of({"deleted": admin.delete_topics([name])[name]})
+        while any(each.name == name for each in admin.list_topics(internal=True)):
+            time.sleep(0.05)
 
     def attempt(
         self,

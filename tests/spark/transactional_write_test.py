@@ -306,11 +306,7 @@ def test_rows_cannot_be_written_to_the_topic_of_the_markers(bench: Bench) -> Non
 def test_markers_that_are_gone_are_an_error_by_name(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deleted while the query runs: nothing is committed; the next start creates the topic again."""
     monkeypatch.setattr("ottla.spark.sink.task_claims._MARKER_PATIENCE_MS", 300)
-    admin = Admin(bench.links().cluster)
-    values_of({"deleted": admin.delete_topics([MARKERS])[MARKERS]})
-    # Kafka answers before all its brokers know.
-    while any(each.name == MARKERS for each in admin.list_topics(internal=True)):
-        time.sleep(0.05)
+    bench.delete_topic(MARKERS)
     with pytest.raises(MarkersGone, match="was deleted"):
         bench.run(bench.attempt(), VALUES)
     again = Bench(bench.bootstrap, bench.topic, bench.query)
