@@ -130,7 +130,7 @@ class HandCluster:
     @property
     def controller(self) -> Member:
         """The member that is the controller now."""
-        return self.until(lambda: next((each for each in self if each.is_controller), None), "somebody is controller")
+        return self.until(lambda: next((each for each in self if each.is_controller), None), "there is a controller")
 
     def create(self, name: str, *assignment: tuple[int, ...], **configs: str) -> None:
         """Create a topic with these replicas per partition."""
@@ -159,7 +159,7 @@ class HandCluster:
                     return member
             return None
 
-        return self.until(found, f"somebody leads {name}-{index}")
+        return self.until(found, f"{name}-{index} has a leader")
 
     def in_sync(self, name: str, *isr: int, index: int = 0) -> None:
         """Wait until the leader has this ISR confirmed."""

@@ -206,7 +206,7 @@ class Node:
     """One broker and its clients."""
 
     broker_secret: bytes | None = None
-    """What brokers of its cluster prove to know."""
+    """The secret of its cluster's brokers."""
 
     def __init__(self, properties: dict[str, str] | None = None, timeline: Timeline | None = None) -> None:
         self.properties = {"log.dirs": "data", "node.id": "1", **(properties or {})}

@@ -52,7 +52,7 @@ WRONG = r"""
 
 
 @pytest.mark.parametrize("text", ["", *PATTERNS.split()])
-def test_it_matches_what_pythons_match(text: str) -> None:
+def test_it_matches_the_same_names_as_python(text: str) -> None:
     python = re.compile(text, re.ASCII if "\\" in text else 0)
     ours = text.replace(r"\Z", r"\z")  # RE2's spelling
     for name in NAMES:

@@ -1,4 +1,4 @@
-"""The registry of metrics: reading, rendering, histograms.
+"""The registry of metrics: reads, rendering, histograms.
 
 Zone: real.
 """

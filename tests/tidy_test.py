@@ -98,7 +98,7 @@ def functions_of(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int]]:
 @pytest.mark.parametrize("path", python_files(), ids=name_of)
 def test_every_file_declares_its_zone_and_keeps_it(path: Path) -> None:
     zone = zone_of(path)
-    assert zone in ZONES, f"{name_of(path)}: the head says no `Zone: pure|deterministic|real.`"
+    assert zone in ZONES, f"{name_of(path)}: the head has no `Zone: pure|deterministic|real.`"
     tree = ast.parse(path.read_text())
     for module, line in imports_of(tree):
         top = module.partition(".")[0]
