@@ -28,7 +28,7 @@ PRODUCE = "replication/produce_test.py"
 VERIFICATION = "replication/verification_test.py"
 MARKERS = "replication/marker_requests_test.py"
 REPLICATED = "groups/replicated_test.py"
-BY_CLIENTS = f"{MARKERS}::test_clients_end_only_what_is_open_and_only_as_its_coordinator_would"
+BY_CLIENTS = f"{MARKERS}::test_clients_may_only_abort_open_transactions"
 
 COORDINATOR = {
     # A broker that is not the coordinator, is loading, or cannot append to its log.
@@ -92,11 +92,11 @@ PROVOKED: dict[str, dict[str, str]] = {
         "DUPLICATE_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
         "OUT_OF_ORDER_SEQUENCE_NUMBER": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
         "INVALID_PRODUCER_EPOCH": f"{PRODUCE}::test_a_gap_an_old_epoch_and_a_long_gone_batch_have_their_errors",
-        "INVALID_RECORD": f"{PRODUCE}::test_what_cannot_be_appended_has_its_error_and_its_reason",
-        "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_nobody_writes_to_an_internal_topic",
-        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
-        "INVALID_TXN_STATE": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
-        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_what_the_coordinator_says_is_told_as_producers_know_it",
+        "INVALID_RECORD": f"{PRODUCE}::test_batches_that_cannot_be_appended_get_an_error_and_a_text",
+        "INVALID_TOPIC_EXCEPTION": f"{PRODUCE}::test_clients_may_not_write_to_an_internal_topic",
+        "TRANSACTION_ABORTABLE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_version_of_produce",
+        "INVALID_TXN_STATE": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_version_of_produce",
+        "INVALID_PRODUCER_ID_MAPPING": f"{VERIFICATION}::test_the_coordinators_code_is_mapped_for_the_version_of_produce",
         "CONCURRENT_TRANSACTIONS": f"{VERIFICATION}::test_a_transaction_that_is_about_to_be_complete_is_given_a_moment",
     },
     "WriteTxnMarkers": {
