@@ -25,7 +25,7 @@ _ALONE: Final = {
 """The broker would use one replica anyhow, but would log a warning in the program that embeds it."""
 DESCRIPTORS: Final = 96
 """Files that are open at once; others are opened again on use. An embedded broker keeps few: `select` in the host
-program fails for descriptors from 1,024 on. PySpark's callback server would end, and foreachBatch would wait forever."""
+program fails for descriptors from 1,024 on, which would end PySpark's callback server and block foreachBatch."""
 
 
 class EmbeddedBroker:
