@@ -138,7 +138,7 @@ class RealDisk:
         return fd
 
     def _descriptor(self, path: str, flags: int) -> tuple[int, int]:
-        """Open a file; returns descriptor and size. If connections have used up the descriptors, an idle file is parked.
+        """Open a file; returns descriptor and size. Parks an idle file when the process has no descriptor left.
 
         Raises OSError.
         """
