@@ -1,4 +1,4 @@
-"""Which brokers a data directory has, what each is told, and what their store says about them.
+"""The brokers of a data directory, their configurations, and their state in the store.
 
 Zone: pure.
 """
@@ -105,7 +105,7 @@ def test_every_broker_has_pages_of_its_own():
 
 
 class Nodes(Tree):
-    """A tree that is written to without a store."""
+    """A tree that the test writes to without a store."""
 
     def put(self, path: str, data: bytes = b"", owner: int = 0) -> None:
         parent = ""

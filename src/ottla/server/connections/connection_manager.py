@@ -1,4 +1,4 @@
-"""The state that all connections of one loop share: buffers, limits, the broker behind them, and its idle time.
+"""The state that all connections of one loop share: buffers, limits, the broker they serve, and its idle time.
 
 Zone: real. `ottla.server.connections.connection` keeps the state of one connection; `ottla.server.connections.listener`
 accepts them.

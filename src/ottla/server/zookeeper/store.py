@@ -292,7 +292,7 @@ class ZooKeeperStore:
         elif state is SessionState.SUSPENDED:
             self._suspend("the connection is lost")
         elif state is SessionState.OVER:
-            self._expire("the server says that it is over")
+            self._expire("the server has ended it")
         else:
             self._refuse_session(f"{self._settings.where} does not accept the credentials of ottla.zookeeper.digest")
 
