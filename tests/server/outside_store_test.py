@@ -131,7 +131,7 @@ def test_a_standstill_is_told_although_the_watchdog_has_seen_the_end_of_the_sess
             """Do nothing."""
 
     def stand_still():
-        """Stop all threads for longer than the session, in a connection's turn: timers run before the clock is checked."""
+        """Stop all threads for longer than the session, in a connection's turn: timers run before the clock check."""
         watch.unread(other.fileno())
         ctypes.PyDLL(None).usleep(4_300_000)
         loop.call_later(0, time.sleep, 0.5)  # after the watchdog: the next session is already connected
