@@ -1,4 +1,4 @@
-"""What somebody else left in a data directory: no broker stops, waits or deletes for it.
+"""Foreign entries in a data directory: no broker stops, waits, or deletes them.
 
 Zone: real.
 """

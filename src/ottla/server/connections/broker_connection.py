@@ -315,7 +315,7 @@ class BrokerConnection:
             turns.soon(call.done, Failure(Kind.NOT_DONE, f"broker {self._node} was not reached in time"))
         self._sent = deque(call for call in self._sent if call.deadline_ns > now)
         self._unsent = deque(call for call in self._unsent if call.deadline_ns > now)
-        # A late answer could not be told from the answer to the next call: the connection has to be closed.
+        # A late answer cannot be distinguished from the answer to the next call: the connection has to be closed.
         if late:
             self.fail_calls("an earlier call was not answered in time")
         elif self._sent or self._unsent:

@@ -68,7 +68,7 @@ def read_secret(path: str) -> bytes:
     if len(content) > SECRET_MAX or len(secret) < SECRET_MIN:
         raise Failure(
             Kind.NOT_DONE,
-            f"ottla.inter.broker.secret.file {path} has {len(secret)} bytes; it needs {SECRET_MIN} to {SECRET_MAX}",
+            f"ottla.inter.broker.secret.file {path} has {len(secret)} bytes; a secret has {SECRET_MIN} to {SECRET_MAX}",
         )
     return secret
 
