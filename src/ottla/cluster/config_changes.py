@@ -101,7 +101,7 @@ class ConfigChanges:
             self._purgatory.look_after(AGAIN_MS, lambda: self.prepare_topics(topics, then))
 
     def _read_topics(self, names: Sequence[str]) -> Workflow[None]:
-        # A write first: this session's server may lag behind the controller's, and has caught up after a write.
+        # A write first: this session's server may lag, and has caught up with the controller's after a write.
         yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
         nodes = yield from get_all([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
