@@ -110,6 +110,7 @@ def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str,
     given: dict[str, str] = {}
     for name in sorted(properties):
         text = properties[name]
+        # 1. An old name, unless the current one is also set. 2. A key. 3. An alias. 4. Unknown, unsupported or ignored.
         if name in OLD_BROKER_NAMES:
             current = OLD_BROKER_NAMES[name]
             warnings.append(f"{name} is an old name of {current}")
@@ -190,6 +191,7 @@ def _check_limits(config: BrokerConfig) -> None:
             "max.connections.per.ip",
             "0 is not allowed; it must be at least 1 while max.connections.per.ip.overrides is empty",
         )
+    # As in Kafka: the buffer is divided among the threads, and a thread needs room for at least some keys.
     share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
     if share <= CLEANER_BUFFER_MIN:
         raise ConfigError(

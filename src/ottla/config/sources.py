@@ -53,6 +53,7 @@ def _logical_lines(text: str) -> Iterator[str]:
         line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
+        # An even number of backslashes is escaped backslashes, and the line ends.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending += line[:-1]
             continue

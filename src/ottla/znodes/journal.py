@@ -83,6 +83,7 @@ class Journal:
         tree, zxid = self._newest_snapshot()
         logs = self._numbers(".log")
         needed = _needed(logs, zxid)
+        # All logs begin after the snapshot: transactions in between are missing.
         if logs and not needed:
             raise CorruptStore(f"{DIRECTORY} has no log from zxid {zxid} on; restore the directory from a backup")
         for first in needed:
@@ -124,6 +125,7 @@ class Journal:
                 zxid = transaction.zxid + len(transaction.changes)
             good = end
         if not is_last:
+            # A log before the last one was synced as a whole, so damage in it is not a torn tail.
             if good != file.size:
                 raise CorruptStore(f"{_name(first, '.log')} is damaged at byte {good}; restore it from a backup")
             file.close()
@@ -161,6 +163,7 @@ class Journal:
             self._file = self._disk.open(path, create=True)
         except Failure as failure:
             logger.warning("metadata store: could not create %s: %s; the old log stays in use", path, failure)
+            # The next attempt waits until the log has grown as much again.
             self._snapshot_at = old.size + self._snapshot_bytes
             self._disk.unlink_now(path)
             done(failure.as_value() if failure.kind is Kind.IO else None)
@@ -200,6 +203,7 @@ class Journal:
         for number in snapshots[:-_KEPT_SNAPSHOTS]:
             yield f"{number:020d}.snapshot"
         for number in self._numbers(".log"):
+            # Logs that the older of the two snapshots needs stay, in case the newer one is damaged.
             if number < _needed(self._numbers(".log"), oldest)[0]:
                 yield f"{number:020d}.log"
 

@@ -55,6 +55,7 @@ class LocalSession:
     def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
         """Apply all operations or none, after the earlier multis of the lane."""
         waiting = _Waiting(tuple(ops), done)
+        # One multi per lane is in progress, so that a failure can fail the later ones, which may depend on it.
         queue = self._lanes.get(lane)
         if queue is not None:
             queue.append(waiting)
@@ -78,6 +79,7 @@ class LocalSession:
     # -- helpers -------------------------------------------------------------------------------------------------
 
     def _children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+        # As in ZooKeeper, a watch on the children of an absent node becomes a watch on its creation.
         watches = self._watches.children if path in self._store.tree.nodes else self._watches.data
         self._read(path, watch, watches, self._store.tree.children, done)
 

@@ -68,6 +68,7 @@ def transactions_in(view: memoryview, zxid: int) -> Iterator[tuple[Transaction, 
     try:
         for pos, header in batches_of(view):
             end = pos + header.size
+            # A batch out of sequence is not part of the journal, even if it is intact.
             if header.base_offset != zxid or not crc_ok(view, pos, end):
                 return
             changes = [_change_of(record) for record in records_of(view, pos, max_bytes=_BATCH_BYTES)]

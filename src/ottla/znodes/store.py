@@ -88,6 +88,7 @@ class EmbeddedStore:
         self.tree, self._next_zxid = self._journal.load()
         for session in sorted(self.tree.grants):
             timeout_ms = Grant.unpack(self.tree.grants[session]).timeout_ms
+            # Sessions without time-out belong to the process that died, and end with it.
             if keep_sessions and timeout_ms:
                 self._deadlines.begin_session(session, timeout_ms, self._clock.now().mono_ns)
             else:
@@ -110,6 +111,7 @@ class EmbeddedStore:
         grant = None if packed is None else Grant.unpack(packed)
         if grant is None or grant.password != password or not grant.timeout_ms:
             return None
+        # A client may reconnect before the loss of its old connection is noticed.
         before = self._clients.pop(session, None)
         if before is not None:
             before.displaced()
@@ -239,6 +241,7 @@ class EmbeddedStore:
         if self._failure is not None:
             return
         self._advance()
+        # A snapshot needs a synced log. From now on actions are held, until the queue is empty and the new log exists.
         if self._journal.wants_snapshot and not self._rolling:
             self._rolling = True
         if self._rolling and not self._queue and not self._syncing:
@@ -261,6 +264,7 @@ class EmbeddedStore:
         else:
             self._journal.write_snapshot(self.tree, zxid)
         self._rolling = False
+        # A held action may start the next roll, which holds the rest again.
         while self._held and not self._rolling:
             self._held.popleft()()
 
@@ -274,6 +278,7 @@ class EmbeddedStore:
             return
         logger.error("metadata store: its log failed: %s; restart after the disk is repaired", failure)
         self._failure = Failure(Kind.IO, f"the metadata store's log failed: {failure.message}")
+        # The bytes of unconfirmed writes may be on the disk, or not: the next start decides.
         unknown = Failure(Kind.UNKNOWN, self._failure.message)
         for entry in self._queue:
             outcome = unknown if entry.wrote else self._failure

@@ -260,6 +260,7 @@ class _Draft:
     def _apply_op(self, index: int, op: Op) -> tuple[str, int]:
         if op.verb in _CREATES:
             return self._create(index, op)
+        # Conditions are checked against the draft, so that later operations of a multi see the earlier ones.
         face = self._face(op.path)
         if face.version < 0:
             raise Refused(index, op.path, Reason.ABSENT)
@@ -280,6 +281,7 @@ class _Draft:
             raise Refused(index, op.path, Reason.ABSENT, f"its parent {parent} does not exist")
         if above.owner:
             raise Refused(index, op.path, Reason.EPHEMERAL_PARENT)
+        # ZooKeeper numbers sequential nodes by the parent's counter of child changes, not by the children that exist.
         path = f"{op.path}{above.cversion:010d}" if op.verb in _NUMBERED else op.path
         if self._face(path).version >= 0:
             raise Refused(index, path, Reason.EXISTS)
