@@ -1,4 +1,4 @@
-"""The administrative APIs over the wire, in every version, with input good and bad.
+"""The administrative APIs over the wire, in every version, with valid and invalid input.
 
 Zone: real.
 """
@@ -45,7 +45,7 @@ def test_metadata_in_every_version(node, version):
         assert found.topic_id == topic.topic_id
 
 
-def test_metadata_of_all_and_of_none(node):
+def test_metadata_of_all_topics_and_of_none(node):
     make(node, "a")
     make(node, "b")
     assert [t.name for t in node.ask(MetadataRequest(topics=[]), 0).topics] == ["a", "b"]
@@ -53,7 +53,7 @@ def test_metadata_of_all_and_of_none(node):
     assert [t.name for t in node.ask(MetadataRequest(topics=None), 1).topics] == ["a", "b"]
 
 
-def test_metadata_tells_each_listener_its_own_address(node):
+def test_metadata_has_the_addresses_of_the_clients_listener(node):
     assert node.ask(MetadataRequest(topics=[]), 12, "INSIDE").brokers[0].host == "10.0.0.1"
     assert node.ask(MetadataRequest(topics=[]), 12).brokers[0].host == "here"
     assert node.ask(MetadataRequest(topics=[]), 12, "OTHER").brokers == []
@@ -62,7 +62,7 @@ def test_metadata_tells_each_listener_its_own_address(node):
     assert other.error_code == ErrorCode.LISTENER_NOT_FOUND
 
 
-def test_metadata_that_is_kept_follows_the_image(node):
+def test_cached_metadata_follows_the_image(node):
     request = MetadataRequest(topics=None)
     assert node.ask(request, 12).topics == []
     make(node, "t")
@@ -75,7 +75,7 @@ def test_metadata_that_is_kept_follows_the_image(node):
     ].error_code == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
 
-def test_metadata_creates_a_missing_topic_where_that_is_allowed(make_node):
+def test_metadata_creates_a_missing_topic_if_allowed(make_node):
     node = make_node({"num.partitions": "3"})
     for version in (0, 3, 4, 13):
         found = node.ask(MetadataRequest(topics=[Asked(name=f"new-{version}")]), version).topics[0]
@@ -89,13 +89,13 @@ def test_metadata_creates_a_missing_topic_where_that_is_allowed(make_node):
     assert off.cluster.image.topics == {}
 
 
-def test_metadata_creates_internal_topics_as_they_have_to_be(node):
+def test_metadata_creates_internal_topics_with_their_settings(node):
     found = node.ask(MetadataRequest(topics=[Asked(name="__consumer_offsets")]), 12).topics[0]
     assert (found.error_code, found.is_internal, len(found.partitions)) == (0, True, 50)
 
 
 @pytest.mark.slow
-def test_many_missing_names_do_not_become_as_many_topics(node):
+def test_metadata_of_many_missing_topics_does_not_create_all(node):
     names = [Asked(name=f"n{number}") for number in range(1_000)]
     answer = node.ask(MetadataRequest(topics=names), 12)
     codes = [topic.error_code for topic in answer.topics]
@@ -106,7 +106,7 @@ def test_many_missing_names_do_not_become_as_many_topics(node):
     assert len(node.cluster.image.topics) == MAX_BEGUN + 20
 
 
-def test_few_missing_topics_are_there_in_the_answer(node):
+def test_metadata_waits_for_a_few_missing_topics(node):
     names = [Asked(name=f"n{number}") for number in range(MAX_AWAITED)]
     assert not any(topic.error_code for topic in node.ask(MetadataRequest(topics=names), 12).topics)
 
@@ -116,7 +116,7 @@ def test_descriptions_of_too_many_names_are_refused(node):
     assert isinstance(node.ask(DescribeTopicPartitionsRequest(topics=asked), 0), ApiError)
 
 
-def test_metadata_by_name_that_is_none(node):
+def test_metadata_of_an_invalid_name(node):
     for name in ("", ".", "..", "a/../b", "x" * 250):
         found = node.ask(MetadataRequest(topics=[Asked(name=name), Asked(name=name)]), 12).topics
         assert [topic.error_code for topic in found] == [ErrorCode.INVALID_TOPIC_EXCEPTION]
@@ -147,7 +147,7 @@ def test_metadata_with_authorized_operations(node):
     assert answer.cluster_authorized_operations == 0b1_1111_1010_0000
 
 
-def test_a_failing_disk_is_said_in_the_answer(node):
+def test_a_failing_disk_is_an_error_in_the_response(node):
     node.drive.capacity = node.drive.used_bytes() + 10
     found = node.ask(MetadataRequest(topics=[Asked(name="t")]), 12).topics[0]
     assert found.error_code == ErrorCode.KAFKA_STORAGE_ERROR
@@ -167,7 +167,7 @@ def test_api_versions_are_those_of_the_handlers(node, version):
 
 
 @pytest.mark.parametrize("name", ["", "-x", "a b", "x\n"])
-def test_a_client_that_cannot_say_its_name(node, name):
+def test_api_versions_refuses_an_invalid_client_name(node, name):
     request = ApiVersionsRequest(client_software_name=name, client_software_version="1")
     assert node.ask(request, 3).error_code == ErrorCode.INVALID_REQUEST
     assert node.ask(request, 2).error_code == 0

@@ -47,7 +47,7 @@ def test_a_new_cluster_has_an_id_a_controller_and_its_broker(node):
         assert node.get(path) is not None
 
 
-def test_a_restart_keeps_the_id_and_takes_a_new_epoch(node):
+def test_a_restart_keeps_the_id_and_has_a_new_epoch(node):
     first = node.cluster.image
     node.restart()
     second = node.cluster.image
@@ -84,7 +84,7 @@ def test_topics_survive_a_restart_with_their_id_and_the_next_leader_epoch(node):
     assert state.version == again.partitions[0].state_version
 
 
-def test_a_topic_made_again_has_another_id(node):
+def test_a_topic_created_again_has_another_id(node):
     first = create(node, "orders")
     node.wait(lambda done: node.topics.delete("orders", 1000, done))
     assert node.deltas[-1].deleted == ("orders",)
@@ -94,7 +94,7 @@ def test_a_topic_made_again_has_another_id(node):
     assert create(node, "orders").topic_id != first.topic_id
 
 
-def test_a_deletion_that_was_decided_is_finished_after_a_crash(node):
+def test_a_decided_deletion_is_completed_after_a_crash(node):
     create(node, "orders", 3)
     node.submit(Op("create", "/admin/delete_topics/orders"))
     node.submit(Op("create", "/admin/delete_topics/never-was"))
@@ -105,7 +105,7 @@ def test_a_deletion_that_was_decided_is_finished_after_a_crash(node):
     assert node.get("/admin/delete_topics/never-was") is None
 
 
-def test_a_creation_that_broke_off_is_finished_after_a_crash(node):
+def test_an_interrupted_creation_is_completed_after_a_crash(node):
     content = b'{"partitions":{"0":[1],"1":[1]},"topic_id":"1dE9OyK0TFqR6DhmcZuRCg","version":3}'
     node.submit(Op("create", "/brokers/topics/half", content))
     node.restart()
@@ -116,7 +116,7 @@ def test_a_creation_that_broke_off_is_finished_after_a_crash(node):
     assert sorted(node.cluster.image.topics) == ["half", "other"]
 
 
-def test_a_topic_of_the_days_before_topic_ids_gets_one(node):
+def test_a_topic_without_an_id_gets_one(node):
     node.submit(Op("create", "/brokers/topics/old", b'{"version":1,"partitions":{"0":[1]}}'))
     node.restart()
     topic_id = node.cluster.image.topic("old").topic_id
@@ -125,7 +125,7 @@ def test_a_topic_of_the_days_before_topic_ids_gets_one(node):
     assert node.cluster.image.topic("old").topic_id == topic_id
 
 
-def test_a_partition_of_brokers_that_are_gone_has_no_leader_and_keeps_its_isr(node):
+def test_a_partition_of_dead_brokers_has_no_leader_and_keeps_its_isr(node):
     node.submit(
         Op("create", "/brokers/topics/far", b'{"version":1,"partitions":{"0":[2,3],"1":[2,1]}}'),
         Op("create", "/brokers/topics/far/partitions"),
@@ -145,7 +145,7 @@ def test_a_partition_of_brokers_that_are_gone_has_no_leader_and_keeps_its_isr(no
     assert (second.leader, second.leader_epoch, second.isr) == (1, 6, (1,))
 
 
-def test_a_topic_that_means_nothing_is_named_and_left_alone(node, caplog):
+def test_an_invalid_topic_node_is_logged_and_ignored(node, caplog):
     create(node, "fine")
     node.submit(Op("create", "/brokers/topics/broken", b"{"))
     node.restart()
@@ -155,7 +155,7 @@ def test_a_topic_that_means_nothing_is_named_and_left_alone(node, caplog):
     assert node.get("/brokers/topics/broken").data == b"{"
 
 
-def test_a_cluster_id_that_means_nothing_is_a_named_refusal_to_start(node):
+def test_an_invalid_cluster_id_refuses_the_start_with_its_path(node):
     node.submit(Op("put", "/cluster/id", b"{"))
     node.restart()
     assert not node.broker.ready
@@ -163,8 +163,8 @@ def test_a_cluster_id_that_means_nothing_is_a_named_refusal_to_start(node):
 
 
 @pytest.mark.parametrize("path", ["/config/brokers/1", "/config/brokers/<default>", "/config/topics/orders"])
-def test_settings_that_cannot_be_read_do_not_stop_a_start_and_nothing_is_deleted_meanwhile(node, path, caplog):
-    """With the defaults in their place, records could be deleted that are to stay."""
+def test_unreadable_settings_allow_a_start_and_keep_all_records(node, path, caplog):
+    """With the defaults instead of them, retention could delete records too early."""
     create(node, "orders", retention_ms="-1")
     node.submit(Op("create" if node.get(path) is None else "put", path, b"{"))
     node.restart()
@@ -174,7 +174,7 @@ def test_settings_that_cannot_be_read_do_not_stop_a_start_and_nothing_is_deleted
     assert config.cleanup_policy == () or config.retention_ms == -1
 
 
-def test_a_setting_that_means_nothing_does_not_keep_a_topic_from_loading(node, caplog):
+def test_an_invalid_setting_does_not_prevent_a_topic_from_loading(node, caplog):
     create(node, "orders", retention_ms="5")
     content = b'{"version":1,"config":{"retention.ms":"soon","color":"red","segment.bytes":"1000"}}'
     node.submit(Op("put", "/config/topics/orders", content))
@@ -186,8 +186,8 @@ def test_a_setting_that_means_nothing_does_not_keep_a_topic_from_loading(node, c
 
 
 @pytest.mark.slow
-def test_a_topic_of_ten_thousand_partitions_is_made_in_steps_and_loaded(make_node):
-    node = make_node({"log.index.size.max.bytes": "1024"})  # the simulated disk really keeps their size
+def test_a_topic_of_ten_thousand_partitions_is_created_in_steps_and_loaded(make_node):
+    node = make_node({"log.index.size.max.bytes": "1024"})  # the simulated disk stores files at their full size
     topic = node.wait(lambda done: node.topics.create(TopicSpec("wide", 10_000, 1), False, 10_000, done))
     assert len(topic.partitions) == 10_000
     node.restart()
@@ -224,7 +224,7 @@ def test_a_topic_of_ten_thousand_partitions_is_made_in_steps_and_loaded(make_nod
         (TopicSpec("t", configs={"retention.ms": "file:///etc/passwd"}), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_a_topic_that_cannot_be_is_refused_by_name(node, spec, code):
+def test_an_invalid_topic_is_refused_with_the_reason(node, spec, code):
     create(node, "there")
     create(node, "a_b")
     assert refused(node, spec) is code
@@ -233,14 +233,14 @@ def test_a_topic_that_cannot_be_is_refused_by_name(node, spec, code):
     assert node.get("/brokers/topics/t") is None
 
 
-def test_validation_alone_makes_nothing(node):
+def test_validate_only_creates_nothing(node):
     made = node.wait(lambda done: node.topics.create(TopicSpec("t", assignments={0: (1,)}), True, 1000, done))
     assert made.partitions[0].replicas == (1,)
     assert node.cluster.image.topics == {}
     assert node.get("/brokers/topics/t") is None
 
 
-def test_names_that_are_fine():
+def test_valid_names_are_accepted():
     for name in ("a", "A.b_c-9", "x" * 249, "__consumer_offsets", "..."):
         check_name(name)
     check_collision("ab", ["a.b"])
@@ -261,7 +261,7 @@ def test_names_that_differ_in_dots_and_underscores_only_collide(others):
         check_collision(long, {**there, long.replace("_", "."): None})
 
 
-def test_two_creations_at_once_share_or_conflict(node):
+def test_concurrent_creations_share_or_conflict(node):
     told = []
     node.topics.find_or_create(TopicSpec("t"), told.append)
     node.topics.find_or_create(TopicSpec("t"), told.append)
@@ -275,7 +275,7 @@ def test_two_creations_at_once_share_or_conflict(node):
     )
 
 
-def test_a_full_disk_refuses_a_topic_and_takes_it_later(node):
+def test_a_full_disk_refuses_a_topic_and_accepts_it_later(node):
     node.drive.capacity = node.drive.used_bytes() + 20
     assert refused(node, TopicSpec("t")) is ErrorCode.KAFKA_STORAGE_ERROR
     assert node.cluster.image.topics == {}
@@ -283,8 +283,8 @@ def test_a_full_disk_refuses_a_topic_and_takes_it_later(node):
     create(node, "t")
 
 
-def test_a_deletion_that_the_full_disk_stopped_half_way_does_not_block_the_name(node):
-    """Found by the simulator: the mark was written, the nodes stayed, and the name was taken until the next start."""
+def test_a_deletion_that_a_full_disk_interrupted_does_not_block_the_name(node):
+    """Found by the simulator: the mark was written, the nodes stayed, and the name was blocked until the next start."""
     create(node, "t")
     first = node.cluster.image.topic("t").topic_id
     outcomes = []
@@ -301,7 +301,7 @@ def test_a_deletion_that_the_full_disk_stopped_half_way_does_not_block_the_name(
     assert node.cluster.image.topic("t").topic_id != first
 
 
-def test_a_failing_disk_answers_and_says_that_nothing_is_sure(node):
+def test_a_failing_disk_fails_creations_with_an_error(node):
     node.faults.arm(DiskOperation.SYNC)
     assert refused(node, TopicSpec("t")).retriable
     assert refused(node, TopicSpec("u")) is ErrorCode.KAFKA_STORAGE_ERROR
@@ -328,7 +328,7 @@ def test_partitions_are_added_at_the_end(node):
         (3, [[]], ErrorCode.INVALID_REPLICA_ASSIGNMENT),
     ],
 )
-def test_growth_that_cannot_be_is_refused(node, count, given, code):
+def test_invalid_growth_is_refused(node, count, given, code):
     create(node, "t", 2)
     with pytest.raises(ApiError) as error:
         node.wait(lambda done: node.topics.add_partitions("t", count, given, False, 1000, done))
@@ -350,7 +350,7 @@ def test_internal_topics_of_a_broker_that_is_alone_have_one_replica(node, caplog
     assert caplog.text.count("internal topics get one replica") == 1
 
 
-def test_settings_of_brokers_reach_the_topics_that_have_none_of_their_own(node):
+def test_broker_settings_apply_to_topics_without_their_own(node):
     create(node, "own", retention_ms="7")
     create(node, "follows")
     node.wait(lambda done: node.alterations.alter_broker(False, lambda _: {"log.retention.ms": "9"}, False, done))
@@ -385,11 +385,11 @@ def test_producer_ids_never_repeat(node):
 @pytest.mark.parametrize(
     ("text", "value"), [("", 0), ("a", 97), ("group", 98629247), ("polygenelubricants", -(2**31)), ("😀", 1772899)]
 )
-def test_javas_hash(text, value):
+def test_java_hash_equals_javas(text, value):
     assert java_hash(text) == value
 
 
-def test_the_name_whose_hash_has_no_absolute_value_belongs_to_partition_0():
+def test_a_hash_without_absolute_value_maps_to_partition_0():
     assert partition_for("polygenelubricants", 50) == 0
     assert partition_for("group", 50) == 98629247 % 50
 
@@ -423,7 +423,7 @@ def test_a_tree_that_kafka_wrote_is_loaded(node):
     assert node.cluster.topic_config("pinned").retention_ms == 500_000_000
 
 
-def test_many_topics_that_vanished_make_one_new_image(node):
+def test_many_removed_topics_are_one_change_of_the_image(node):
     for number in range(5):
         create(node, f"t{number}")
     told, before = [], node.cluster.image

@@ -1,4 +1,4 @@
-"""Settings in the metadata store: changed by others, watched, written with a note, swept.
+"""Settings in the metadata store: changes of other brokers, notifications, and their removal.
 
 Zone: real.
 """
@@ -41,7 +41,7 @@ def note(node, content):
     node.submit(Op("sequential", f"{CHANGES}/config_change_", content))
 
 
-def test_a_change_leaves_a_note_in_kafkas_form(topic):
+def test_a_change_creates_a_notification_in_kafkas_format(topic):
     assert alter(topic, 2, "t", "retention.ms", "5") == 0
     assert alter(topic, 4, "1", "log.retention.bytes", "6") == 0
     assert alter(topic, 4, "", "log.retention.bytes", "7") == 0
@@ -58,7 +58,7 @@ def test_a_change_leaves_a_note_in_kafkas_form(topic):
         b'{"version":1,"entity_type":"topics","entity_name":"t"}',
     ],
 )
-def test_what_somebody_else_has_changed_is_in_force_when_the_note_is_there(topic, content):
+def test_a_notification_applies_settings_that_another_writer_changed(topic, content):
     topic.submit(Op("put", "/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}'))
     assert topic.broker.hosted.find("t", 0).config.retention_ms == 604_800_000
     note(topic, content)
@@ -78,7 +78,7 @@ def test_settings_of_all_brokers_and_of_this_one(topic):
 
 
 @pytest.mark.parametrize("content", [b"{", b"[]", b"{}", b'{"version":2,"entity_path":"moons/io"}', b""])
-def test_a_note_that_means_nothing_is_left_alone_and_the_next_one_is_read(topic, content, caplog):
+def test_an_invalid_notification_is_ignored_and_the_next_one_is_read(topic, content, caplog):
     note(topic, content)
     topic.submit(Op("put", "/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}'))
     note(topic, b'{"version":2,"entity_path":"topics/t"}')
@@ -86,7 +86,7 @@ def test_a_note_that_means_nothing_is_left_alone_and_the_next_one_is_read(topic,
     assert ("invalid notification" in caplog.text) == (b"moons" not in content)
 
 
-def test_settings_that_mean_nothing_are_named_and_those_of_before_stay(topic, caplog):
+def test_invalid_settings_are_logged_and_the_old_ones_stay(topic, caplog):
     assert alter(topic, 2, "t", "retention.ms", "5") == 0
     topic.submit(Op("put", "/config/topics/t", b"{"))
     note(topic, b'{"version":2,"entity_path":"topics/t"}')
@@ -96,7 +96,7 @@ def test_settings_that_mean_nothing_are_named_and_those_of_before_stay(topic, ca
     assert topic.get("/config/topics/t").data == b'{"version":1,"config":{"segment.bytes":"1000000"}}'
 
 
-def test_notes_are_swept_away_after_a_quarter_of_an_hour(topic):
+def test_notifications_are_removed_after_a_quarter_of_an_hour(topic):
     assert alter(topic, 2, "t", "retention.ms", "5") == 0
     topic.timeline.run_until(topic.timeline.now_ns + KEPT_NS - 60 * SECOND)
     assert alter(topic, 2, "t", "retention.ms", "6") == 0
@@ -106,8 +106,8 @@ def test_notes_are_swept_away_after_a_quarter_of_an_hour(topic):
     assert notes(topic) == ["config_change_0000000001", "config_change_0000000002"]
 
 
-def test_a_change_builds_on_what_somebody_else_has_written_just_now(topic):
-    """The note of the other's change has not come yet; the node itself is what counts."""
+def test_a_change_builds_on_a_concurrent_one_of_another_writer(topic):
+    """The notification of the other change has not arrived yet; the node itself decides."""
     topic.submit(Op("put", "/config/topics/t", b'{"version":1,"config":{"retention.ms":"5"}}'))
     assert alter(topic, 2, "t", "segment.bytes", "1000000") == 0
     stored = json.loads(topic.get("/config/topics/t").data)["config"]
@@ -115,7 +115,7 @@ def test_a_change_builds_on_what_somebody_else_has_written_just_now(topic):
     assert topic.cluster.image.topics["t"].overrides == stored
 
 
-def test_a_topic_that_went_meanwhile_gets_no_settings(topic):
+def test_a_topic_deleted_meanwhile_gets_no_settings(topic):
     outcomes = []
 
     def both() -> None:
@@ -130,7 +130,7 @@ def test_a_topic_that_went_meanwhile_gets_no_settings(topic):
     assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_dynamic_settings_of_a_broker_are_acted_upon(topic):
+def test_dynamic_settings_of_a_broker_take_effect(topic):
     told = []
     topic.broker.on_config = told.append
     for key, value in (

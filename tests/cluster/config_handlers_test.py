@@ -1,4 +1,4 @@
-"""Settings described and altered over the wire, in every version, with input good and bad.
+"""Settings described and altered over the wire, in every version, with valid and invalid input.
 
 Zone: real.
 """
@@ -70,7 +70,7 @@ def test_describe_configs_in_every_version(node, version):
         assert configs["retention.ms"].documentation
 
 
-def test_a_value_shows_where_it_comes_from(make_node):
+def test_described_values_have_their_source(make_node):
     node = make_node({"log.retention.hours": "2", "broker.rack": "r1"})
     make(node, "t")
     assert alter(node, BROKER, "", ("log.retention.ms", SET, "30")).error_code == 0
@@ -104,7 +104,7 @@ def test_a_value_shows_where_it_comes_from(make_node):
         (99, "x", ErrorCode.INVALID_REQUEST),
     ],
 )
-def test_resources_that_are_not_there(node, kind, name, code):
+def test_describing_missing_resources_fails(node, kind, name, code):
     assert describe(node, kind, name).error_code == code
     assert alter(node, kind, name, ("retention.ms", SET, "1")).error_code == code
 
@@ -143,7 +143,7 @@ def test_incremental_changes_of_a_topic(node):
         (("compression.type", SET, "file:///etc/passwd"), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_changes_of_a_topic_that_cannot_be(node, change, code):
+def test_invalid_changes_of_a_topic_are_refused(node, change, code):
     make(node, "t")
     answer = alter(node, TOPIC, "t", change)
     assert answer.error_code == code
@@ -151,7 +151,7 @@ def test_changes_of_a_topic_that_cannot_be(node, change, code):
     assert node.cluster.image.topic("t").overrides == {}
 
 
-def test_a_list_grows_no_longer_than_can_be_described(node):
+def test_append_is_refused_beyond_the_size_that_can_be_described(node):
     make(node, "t")
     key = "follower.replication.throttled.replicas"
     first = ",".join(f"{number}:1" for number in range(4000))
@@ -161,7 +161,7 @@ def test_a_list_grows_no_longer_than_can_be_described(node):
     assert describe(node, TOPIC, "t", [key]).configs[0].value == first
 
 
-def test_a_key_or_a_resource_named_twice(node):
+def test_a_key_or_resource_named_twice_is_refused(node):
     make(node, "t")
     twice = alter(node, TOPIC, "t", ("retention.ms", SET, "1"), ("retention.ms", DELETE, None))
     assert twice.error_code == ErrorCode.INVALID_REQUEST
@@ -170,7 +170,7 @@ def test_a_key_or_a_resource_named_twice(node):
     assert [one.error_code for one in answer.responses] == [ErrorCode.INVALID_REQUEST] * 2
 
 
-def test_changes_at_the_same_time_build_on_each_other(node):
+def test_concurrent_changes_build_on_each_other(node):
     make(node, "t")
     resource, config = (
         IncrementalAlterConfigsRequest.AlterConfigsResource,
@@ -189,7 +189,7 @@ def test_changes_at_the_same_time_build_on_each_other(node):
     assert sorted(node.cluster.image.topic("t").overrides) == ["flush.ms", "retention.ms", "segment.bytes"]
 
 
-def test_validation_alone_changes_nothing(node):
+def test_validate_only_changes_nothing(node):
     make(node, "t")
     assert alter(node, TOPIC, "t", ("retention.ms", SET, "1"), validate_only=True).error_code == 0
     assert alter(node, BROKER, "1", ("log.cleaner.threads", SET, "2"), validate_only=True).error_code == 0
@@ -199,7 +199,7 @@ def test_validation_alone_changes_nothing(node):
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_the_old_alter_configs_replaces_everything(node, version):
+def test_alter_configs_replaces_all_settings(node, version):
     make(node, "t", configs={"retention.ms": "5"})
     config = AlterConfigsRequest.AlterableConfig(name="segment.bytes", value="1000")
     resource = AlterConfigsRequest.AlterConfigsResource(resource_type=TOPIC, resource_name="t", configs=[config])
@@ -217,7 +217,7 @@ def test_the_old_alter_configs_replaces_everything(node, version):
         ("1", ("metric.reporters", SET, "evil.Class"), 0),
     ],
 )
-def test_changes_of_brokers_that_cannot_be(node, name, change, code):
+def test_invalid_changes_of_brokers_are_refused(node, name, change, code):
     assert alter(node, BROKER, name, change).error_code == code
 
 
@@ -229,8 +229,8 @@ def test_config_resources_are_listed(node):
     assert node.ask(ListConfigResourcesRequest(resource_types=[99]), 1).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
-def test_an_empty_cleanup_policy_keeps_all_records_and_can_be_taken_back(node):
-    """KIP-1161: neither by age nor by size; the last word of the list can be taken away."""
+def test_an_empty_cleanup_policy_keeps_all_records_and_can_be_undone(node):
+    """KIP-1161: nothing is deleted by age or size. The last word of the list can be subtracted."""
     make(node, "t")
     assert alter(node, TOPIC, "t", ("cleanup.policy", SUBTRACT, "delete")).error_code == 0
     config = node.cluster.topic_config("t")
@@ -245,8 +245,8 @@ def test_an_empty_cleanup_policy_keeps_all_records_and_can_be_taken_back(node):
     assert node.cluster.topic_defaults.cleanup_policy == ()
 
 
-def test_a_default_in_another_unit_is_no_synonym_in_the_first_place(make_node):
-    """As Apache Kafka 3.9 and 4.4 have it; a value of the file is named, there and here by its own name."""
+def test_synonyms_do_not_begin_with_a_default_of_another_unit(make_node):
+    """As in Apache Kafka 3.9 and 4.4. A value of the file is listed under its own name."""
     node = make_node({"log.roll.hours": "2"})
     make(node, "t")
     retention, roll = describe(node, TOPIC, "t", ["retention.ms", "segment.ms"], include_synonyms=True).configs

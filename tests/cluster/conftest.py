@@ -1,4 +1,4 @@
-"""A whole broker, for what it answers about the cluster and what it writes into the metadata store.
+"""A whole broker, for tests of its responses about the cluster and of what it writes to the metadata store.
 
 Zone: real.
 """
@@ -32,20 +32,20 @@ class Asker(NamedTuple):
 
 
 class Place(NamedTuple):
-    """An ordered answer on it."""
+    """An ordered response on it."""
 
     peer: Asker
 
 
 class Node(HandNode):
-    """One broker with the metadata store in it."""
+    """One broker with an embedded metadata store."""
 
     def __init__(self, properties: dict[str, str] | None = None) -> None:
         self.deltas = []
         super().__init__(properties)
 
     def boot(self) -> None:
-        """Start; a broker that cannot says why."""
+        """Start. Raises the failure of a broker that cannot start."""
         self.start()
         self.broker.cluster.on_change = self._on_change(self.broker.cluster.on_change)
         self.settle()
@@ -62,17 +62,17 @@ class Node(HandNode):
 
     @property
     def cluster(self):
-        """What the broker knows."""
+        """The broker's view of the cluster."""
         return self.broker.cluster
 
     @property
     def topics(self):
-        """The way to the controller."""
+        """The broker's requests to the controller."""
         return self.broker._control.topics
 
     @property
     def alterations(self):
-        """Changes of settings."""
+        """The broker's writer of settings."""
         return self.broker._control._room.alterations
 
     @property
@@ -81,18 +81,18 @@ class Node(HandNode):
         return self.broker._control._store
 
     def restart(self, death: Death = Death.KILL) -> None:
-        """Die and come back."""
+        """Kill the process and start again."""
         if self.machine.process is not None:
             self.machine.end(death)
         self.boot()
 
     def settle(self) -> None:
-        """Run everything that is on its way."""
+        """Run all queued effects and completions."""
         self.timeline.run_until(self.timeline.now_ns + 20 * SECOND)
         assert not self.machine.crashes, self.machine.crashes[0]
 
     def turn(self, action) -> None:
-        """Do something as an input of the broker; run what follows from it."""
+        """Run an action as an input of the broker, and its effects."""
 
         def whole() -> None:
             action()
@@ -102,7 +102,7 @@ class Node(HandNode):
         self.settle()
 
     def wait(self, ask):
-        """Call `ask(done)` and return what done gets; a Failure or ApiError is raised."""
+        """Call `ask(done)` and return what `done` receives; raises a Failure or ApiError."""
         box = []
         self.turn(lambda: ask(box.append))
         (outcome,) = box
@@ -115,7 +115,7 @@ class Node(HandNode):
         return self.wait(lambda done: self.store.get(path, False, done))
 
     def submit(self, *ops):
-        """A change of the store by hand."""
+        """Change the store as an operator would."""
         return self.wait(lambda done: self.store.submit("by hand", ops, done))
 
     def ask(self, request, version: int, listener: str = "PLAINTEXT"):
@@ -148,7 +148,7 @@ class Node(HandNode):
 
 
 def joined(api, version: int, response: InPieces) -> Encoded:
-    """A response that is made in pieces, as the dispatch joins it."""
+    """Join a response in pieces as the dispatch does."""
     whole = Joined(api.response, version, response.path)
     for piece in response.pieces:
         whole.add(piece)
@@ -169,14 +169,14 @@ def make_node() -> type[Node]:
 
 
 def make(node, name, partitions=1, configs=()):
-    """A topic, as the broker that it is asked for makes it."""
+    """Create a topic through the broker."""
     spec = TopicSpec(name, partitions, 1, configs=dict(configs))
     return node.wait(lambda done: node.topics.create(spec, False, 1000, done))
 
 
 @pytest.fixture
 def encoded(monkeypatch) -> list[int]:
-    """How many partitions were encoded, one number for each time."""
+    """The number of partitions in each call of the encoder."""
     counts: list[int] = []
     encode = TopicForm.encode_partitions
 

@@ -23,7 +23,7 @@ def tree() -> dict[str, bytes]:
     return {path: node["data"].encode() for path, node in nodes.items() if node["data"]}
 
 
-def test_topics_read_and_write_to_the_byte(tree):
+def test_topic_nodes_are_identical_to_kafkas(tree):
     paths = [path for path in tree if path.startswith(layout.TOPICS + "/") and path.count("/") == 3]
     assert len(paths) == 7
     for path in paths:
@@ -35,7 +35,7 @@ def test_topics_read_and_write_to_the_byte(tree):
     assert moving.removing == {0: (1,)}
 
 
-def test_states_read_and_write_to_the_byte(tree):
+def test_state_nodes_are_identical_to_kafkas(tree):
     paths = [path for path in tree if path.endswith("/state")]
     assert len(paths) > 10
     for path in paths:
@@ -43,7 +43,7 @@ def test_states_read_and_write_to_the_byte(tree):
     assert layout.state_path("orders", 5) in paths
 
 
-def test_brokers_read_and_write_to_the_byte(tree):
+def test_broker_nodes_are_identical_to_kafkas(tree):
     for node_id in (1, 2, 3):
         content = tree[layout.broker_path(node_id)]
         node = layout.decode_broker("", content)
@@ -51,7 +51,7 @@ def test_brokers_read_and_write_to_the_byte(tree):
         assert layout.encode_broker(node, int(json.loads(content)["timestamp"])) == content
 
 
-def test_settings_read_and_write_to_the_byte(tree):
+def test_config_nodes_are_identical_to_kafkas(tree):
     paths = [path for path in tree if path.startswith(("/config/topics/", "/config/brokers/"))]
     assert layout.topic_config_path("orders") in paths
     assert layout.broker_config_path(None) in paths
@@ -60,7 +60,7 @@ def test_settings_read_and_write_to_the_byte(tree):
         assert layout.encode_config(layout.decode_config(path, tree[path])) == tree[path]
 
 
-def test_the_small_nodes_too(tree):
+def test_small_nodes_are_identical_to_kafkas(tree):
     assert layout.encode_cluster_id(layout.decode_cluster_id("", tree["/cluster/id"])) == tree["/cluster/id"]
     block = layout.decode_block("", tree["/latest_producer_id_block"])
     assert block == layout.BlockNode(3, 2000, 2999)
@@ -70,7 +70,7 @@ def test_the_small_nodes_too(tree):
     assert layout.decode_epoch("", tree["/controller_epoch"]) == 1
 
 
-def test_nodes_of_the_controllers_admin_are_read_and_written():
+def test_admin_nodes_are_read_and_written():
     """The forms that Kafka's tools wrote before KIP-455 and KIP-460."""
     first, second = b'{"topic":"a","partition":1,"replicas":[2,3]}', b'{"topic":"b","partition":0,"replicas":[1]}'
     plan = b'{"version":1,"partitions":[' + first + b"," + second + b"]}"
@@ -84,11 +84,11 @@ def test_nodes_of_the_controllers_admin_are_read_and_written():
     assert layout.decode_log_dir_event("", event) == 3
 
 
-def test_the_feature_node_is_kafkas(tree):
+def test_the_feature_node_is_identical_to_kafkas(tree):
     assert layout.encode_feature() == tree["/feature"]
 
 
-def test_a_machine_is_told_only_when_it_was_named():
+def test_a_registration_has_a_machine_only_if_it_was_named():
     endpoint = Endpoint("PLAINTEXT", "10.0.0.1", 9092)
     named = layout.encode_broker(layout.BrokerNode((endpoint,), "r", "big-box"), 1)
     assert json.loads(named)["ottla.host"] == "big-box"
@@ -96,7 +96,7 @@ def test_a_machine_is_told_only_when_it_was_named():
     assert b"ottla" not in layout.encode_broker(layout.BrokerNode((endpoint,), "r"), 1)
 
 
-def test_logs_that_lack_something_are_told_only_when_there_are_some():
+def test_a_registration_has_incomplete_logs_only_if_there_are_some():
     endpoint = Endpoint("PLAINTEXT", "10.0.0.1", 9092)
     lost = (TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1))
     told = layout.encode_broker(layout.BrokerNode((endpoint,), None, incomplete=lost), 1)
@@ -144,6 +144,6 @@ def test_nodes_of_older_versions_are_read():
         (layout.decode_epoch, b"99999999999999"),
     ],
 )
-def test_a_node_that_means_nothing_is_a_named_error(read, content):
+def test_an_invalid_node_raises_an_error_with_its_path(read, content):
     with pytest.raises(layout.BrokenNode, match="/path"):
         read("/path", content)

@@ -1,4 +1,4 @@
-"""A failed log directory is told to the controller, or the broker stops (KIP-858).
+"""A failed log directory is reported to the controller, or the broker stops (KIP-858).
 
 Zone: real.
 """
@@ -22,7 +22,7 @@ def two():
 
 
 def fail_at(cluster, node_id: int) -> list[str]:
-    """A log directory of that broker fails; the list gets an entry when it is to stop."""
+    """Fail a log directory of that broker. The list gets an entry when the broker has to stop."""
     member, gave_up = cluster[node_id], []
     events = member.broker._control.log_dir_events
     events.on_unheard = lambda: gave_up.append("stop")
@@ -30,13 +30,13 @@ def fail_at(cluster, node_id: int) -> list[str]:
     return gave_up
 
 
-def test_a_failure_that_the_controller_hears_of_ends_nothing(two) -> None:
+def test_a_reported_failure_does_not_stop_the_broker(two) -> None:
     gave_up = fail_at(two, 1)
     two.pass_ms(2 * TIMEOUT_MS)
     assert not gave_up
 
 
-def test_a_failure_that_nobody_hears_of_in_time_ends_the_broker(two, caplog) -> None:
+def test_a_failure_that_is_not_reported_in_time_stops_the_broker(two, caplog) -> None:
     caplog.set_level(logging.ERROR, "ottla.cluster.log_dir_events")
     two.ensemble.lose_quorum(1000 * SECOND)
     gave_up = fail_at(two, 1)
@@ -47,7 +47,7 @@ def test_a_failure_that_nobody_hears_of_in_time_ends_the_broker(two, caplog) -> 
     assert "could not report a failed log directory to the controller within 30000 ms" in caplog.messages
 
 
-def test_a_store_that_comes_back_in_time_hears_of_it(two) -> None:
+def test_a_failure_is_reported_when_the_store_comes_back_in_time(two) -> None:
     two.ensemble.lose_quorum(1000 * SECOND)
     gave_up = fail_at(two, 1)
     two.pass_ms(TIMEOUT_MS // 2)
@@ -56,7 +56,7 @@ def test_a_store_that_comes_back_in_time_hears_of_it(two) -> None:
     assert not gave_up
 
 
-def test_the_time_counts_anew_for_the_next_failure(two) -> None:
+def test_the_timeout_restarts_for_the_next_failure(two) -> None:
     gave_up = fail_at(two, 1)
     two.pass_ms(TIMEOUT_MS)
     two.ensemble.lose_quorum(1000 * SECOND)

@@ -1,5 +1,5 @@
-"""Every setting that can change while a broker runs, with odd values: taken or refused by name, and never in the way of
-a start.
+"""Every setting that can change while a broker runs, with odd values: each is accepted or refused by name, and none
+prevents a start.
 
 Zone: real.
 """
@@ -24,7 +24,7 @@ ODD = (
     "999999999999999999999999", "", " ", "x", ":", "a:b:c", "127.0.0.1:x", "127.0.0.1:3", "*", "0:0", "1e308", "0.5",
     "true", "\u0663", "0x10", "1_000", "nan", "inf", "delete,delete", ",", "\\", "a" * 5000, "\x00\x1b[2J",
 )  # fmt: skip
-"""More than 25 values, of which each key takes some."""
+"""More than 25 values, of which each key accepts some."""
 DYNAMIC = [row.name for row in BROKER_ROWS.values() if row.dynamic is not Dynamic.READ_ONLY]
 
 
@@ -40,22 +40,22 @@ def alter_answer(node, kind, name, key, value):
 
 
 class Tried:
-    """One broker with a plain and a compacted topic, on which one value after the other is tried."""
+    """One broker with a plain and a compacted topic, which tries one value after another."""
 
     def __init__(self) -> None:
-        self.node = Node({"log.index.size.max.bytes": "4096"})  # the simulated disk really keeps their size
+        self.node = Node({"log.index.size.max.bytes": "4096"})  # the simulated disk stores files at their full size
         self.node.create("t")
         self.node.create("k", cleanup_policy="compact", segment_bytes="300", min_cleanable_dirty_ratio="0")
 
     def serves(self) -> None:
-        """It answers, whatever it answers, and lives."""
+        """The broker answers requests, with any result, and stays alive."""
         for name in ("t", "k"):
             self.node.produce(name, b"v" * 200, b"w" * 200)
             self.node.ask(self.node.fetch_request(name, 0), 11)
         self.node.pass_ms(100)
 
     def store(self, path: str, settings: dict[str, str]) -> None:
-        """As if another version, or a person, had written it; taken at the next start."""
+        """Write a setting as another version or an operator would; the next start reads it."""
         content = json.dumps({"version": 1, "config": settings}).encode()
         box = []
 
@@ -74,7 +74,7 @@ class Tried:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", DYNAMIC)
-def test_a_broker_lives_with_every_value_that_it_takes_and_starts_with_every_value_that_is_stored(key):
+def test_a_broker_survives_every_accepted_value_and_starts_with_every_stored_one(key):
     tried = Tried()
     node = tried.node
     for value in ODD:
@@ -93,7 +93,7 @@ def test_a_broker_lives_with_every_value_that_it_takes_and_starts_with_every_val
 
 @pytest.mark.slow
 @pytest.mark.parametrize("key", list(TOPIC_ROWS))
-def test_a_topic_lives_with_every_value_that_it_takes_and_loads_with_every_value_that_is_stored(key):
+def test_a_topic_survives_every_accepted_value_and_loads_with_every_stored_one(key):
     tried = Tried()
     node = tried.node
     for name in ("t", "k"):
@@ -111,8 +111,8 @@ def test_a_topic_lives_with_every_value_that_it_takes_and_loads_with_every_value
 
 
 @pytest.mark.parametrize("key", DYNAMIC)
-def test_whatever_is_stored_a_configuration_comes_of_it(key):
-    """The layers of a broker, without a broker: what cannot be used is left out and named."""
+def test_every_stored_setting_results_in_a_configuration(key):
+    """The layers of settings without a broker: unusable settings are left out and named."""
     for value in ODD:
         for own, shared in (({key: value}, {}), ({}, {key: value}), ({key: value}, {key: "1"})):
             layers, lines = usable_layers(Layers(own, shared, {}))
@@ -122,7 +122,7 @@ def test_whatever_is_stored_a_configuration_comes_of_it(key):
 
 
 @pytest.mark.parametrize("key", list(BROKER_ROWS))
-def test_a_static_setting_is_taken_or_refused_by_name(key):
+def test_a_static_setting_is_accepted_or_refused_by_name(key):
     for value in ODD:
         try:
             config, _ = BrokerConfig.from_properties({key: value})
@@ -150,7 +150,7 @@ def test_a_static_setting_is_taken_or_refused_by_name(key):
     ],
 )
 @pytest.mark.parametrize("resource", ["", "1"])
-def test_a_refused_value_is_named_with_what_is_allowed(node, resource, key, value, allowed):
+def test_a_refusal_names_the_value_and_the_allowed_ones(node, resource, key, value, allowed):
     answer = alter_answer(node, 4, resource, key, value)
     assert answer.error_code == ErrorCode.INVALID_CONFIG
     assert key in answer.error_message
@@ -166,7 +166,7 @@ def test_two_settings_that_contradict_each_other_are_refused_together(node):
     assert "min.compaction.lag.ms: 1000 is not allowed; it must be at most max" in answer.error_message
 
 
-def test_stored_settings_of_no_use_are_named_left_out_and_can_be_deleted(node, caplog):
+def test_unusable_stored_settings_are_logged_ignored_and_can_be_deleted(node, caplog):
     stored = {"max.connections.per.ip.overrides": "x", "log.retention.bytes": "77", "listeners": "PLAINTEXT://:1"}
     node.submit(Op("create", "/config/brokers/1", json.dumps({"version": 1, "config": stored}).encode()))
     node.restart()
@@ -184,7 +184,7 @@ def test_stored_settings_of_no_use_are_named_left_out_and_can_be_deleted(node, c
     assert "listeners" not in json.loads(node.get("/config/brokers/1").data)["config"]
 
 
-def test_settings_by_a_note_that_cannot_be_used_do_no_harm(node, caplog):
+def test_unusable_settings_from_a_notification_are_harmless(node, caplog):
     node.submit(
         Op("create", "/config/brokers/<default>", b'{"version":1,"config":{"log.cleaner.threads":"2147483647"}}')
     )
@@ -193,7 +193,7 @@ def test_settings_by_a_note_that_cannot_be_used_do_no_harm(node, caplog):
     assert "log.cleaner.threads: '2147483647' is not allowed; it must be between 0 and 256" in caplog.text
 
 
-def test_a_broker_starts_without_what_is_stored_if_it_is_to(make_node, caplog):
+def test_a_broker_can_start_without_its_stored_settings(make_node, caplog):
     node = make_node()
     assert alter(node, 4, "", "log.retention.ms", "-1") == 0
     assert alter(node, 4, "1", "message.max.bytes", "0") == 0

@@ -18,7 +18,7 @@ NO_RACKS = dict.fromkeys(range(5))
 
 
 def published(brokers, partitions, factor, start, shift, first=0):
-    """The algorithm as Kafka's documentation of replica assignment describes it, with Kafka's own names."""
+    """The algorithm as Kafka's documentation of replica assignment describes it, with Kafka's names."""
     current, next_shift, found = first, shift, []
     for _ in range(partitions):
         if current > 0 and current % len(brokers) == 0:
@@ -45,7 +45,7 @@ def test_placement_five():
     assert [replicas[0] for replicas in added] == [4, 0]
 
 
-def test_the_example_in_the_algorithms_own_description():
+def test_the_example_in_the_description_of_the_algorithm():
     """Ten partitions, three replicas, five brokers, start at 0: the table that Kafka's source shows."""
     table = [
         (0, 1, 2),
@@ -69,14 +69,14 @@ def test_racks_alternate_as_in_the_published_example():
     assert assign(7, 3, racks, Start(0, 0)) == table
 
 
-def test_racks_that_are_not_known_of_all_do_not_count():
+def test_racks_are_ignored_unless_all_brokers_have_one():
     racks = {0: "a", 1: None, 2: "a"}
     assert assign(3, 3, racks, Start(1, 1)) == published([0, 1, 2], 3, 3, 1, 1)
 
 
 @pytest.mark.slow
 @given(st.data())
-def test_plain_placement_is_the_published_one(data):
+def test_plain_placement_equals_the_published_algorithm(data):
     brokers = sorted(data.draw(st.sets(st.integers(0, 2**31 - 1), min_size=1, max_size=8)))
     factor = data.draw(st.integers(1, len(brokers)))
     count, first = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 30))
@@ -105,7 +105,7 @@ def test_replicas_are_distinct_and_spread_over_racks(racks, partitions, factor, 
 
 
 @pytest.mark.parametrize(("partitions", "factor"), [(0, 1), (-1, 1), (1, 0), (1, -1), (1, 32767)])
-def test_counts_that_cannot_be(partitions, factor):
+def test_invalid_counts_are_refused(partitions, factor):
     with pytest.raises(ApiError) as error:
         assign(partitions, factor, NO_RACKS, Start(0, 0))
     expected = ErrorCode.INVALID_PARTITIONS if partitions <= 0 else ErrorCode.INVALID_REPLICATION_FACTOR
@@ -116,7 +116,7 @@ def test_counts_that_cannot_be(partitions, factor):
 
 
 def hosted(*sizes: int) -> dict[int, str]:
-    """Brokers numbered through machines of these sizes."""
+    """Brokers numbered over machines of these sizes."""
     hosts, broker = {}, 0
     for machine, size in enumerate(sizes):
         for _ in range(size):
@@ -125,7 +125,7 @@ def hosted(*sizes: int) -> dict[int, str]:
     return hosts
 
 
-def test_machines_do_not_matter_where_there_is_one_or_one_per_broker():
+def test_machines_are_ignored_if_there_is_one_or_one_per_broker():
     plain = assign(7, 3, NO_RACKS, Start(2, 1))
     assert assign(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(1, 1, 1, 1, 1)) == plain
     assert assign(7, 3, NO_RACKS, Start(2, 1), hosts=hosted(5)) == plain

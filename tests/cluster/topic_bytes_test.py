@@ -1,6 +1,6 @@
-"""What Metadata says of topics is encoded once, and again only where something changed.
+"""Topics in Metadata responses are encoded once, and again only after a change.
 
-Zone: real. Partitions that are encoded are counted, not time.
+Zone: real. The tests count encoded partitions, not time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def slices_of(kept: KeptTopics, topics, version: int = 12, operations: int = NOT
 
 
 def answer_of(kept: KeptTopics, topics, version: int = 12, brokers=BROKERS) -> MetadataResponse:
-    """As a client reads it."""
+    """Decode a response as a client does."""
     joined = Joined(MetadataResponse, version, ("topics",))
     for piece in slices_of(kept, topics, version, brokers=brokers):
         joined.add(MetadataResponse(topics=piece))
@@ -51,7 +51,7 @@ def answer_of(kept: KeptTopics, topics, version: int = 12, brokers=BROKERS) -> M
 
 
 @pytest.mark.parametrize("version", range(14))
-def test_partitions_are_told_as_they_are_in_every_version(version) -> None:
+def test_partitions_are_encoded_correctly_in_every_version(version) -> None:
     odd = [
         topic("plain", 2),
         topic("none", 0),
@@ -94,7 +94,7 @@ def test_a_topic_is_encoded_once_for_each_form(encoded) -> None:
     assert encoded == [100] * 90
 
 
-def test_a_change_of_one_topic_costs_that_topic(encoded) -> None:
+def test_a_change_of_one_topic_encodes_that_topic_again(encoded) -> None:
     kept, topics = KeptTopics(), [topic(f"t{number}", 10) for number in range(100)]
     slices_of(kept, topics)
     encoded.clear()
@@ -106,14 +106,14 @@ def test_a_change_of_one_topic_costs_that_topic(encoded) -> None:
     assert kept.size > before
 
 
-def test_settings_of_a_topic_cost_nothing(encoded) -> None:
+def test_a_change_of_settings_encodes_nothing_again(encoded) -> None:
     kept, one = KeptTopics(), topic("t", 10)
     slices_of(kept, [one])
     slices_of(kept, [one._replace(overrides={"retention.ms": "1"})])
     assert encoded == [10]
 
 
-def test_a_deleted_topic_is_not_kept() -> None:
+def test_a_deleted_topic_leaves_the_cache() -> None:
     kept, one = KeptTopics(), topic("t", 10)
     slices_of(kept, [one])
     assert kept.size > 0
@@ -121,26 +121,26 @@ def test_a_deleted_topic_is_not_kept() -> None:
     assert kept.size == 0
 
 
-def test_other_brokers_are_seen(encoded) -> None:
+def test_a_change_of_brokers_encodes_all_again(encoded) -> None:
     kept, one = KeptTopics(), topic("t", 1)
     slices_of(kept, [one])
-    slices_of(kept, [one], brokers=dict(BROKERS))  # told again, the same
+    slices_of(kept, [one], brokers=dict(BROKERS))  # an equal update
     assert encoded == [1]
     left = {2: BROKERS[2]}
     old = TopicSlices(kept.form(12, "PLAINTEXT", NOT_ASKED, BROKERS), [topic("u", 1)], lambda each: each)
     assert answer_of(kept, [one], brokers=left).topics[0].partitions[0].error_code == ErrorCode.LEADER_NOT_AVAILABLE
     size = kept.size
-    old.take_slice()  # an answer that was begun before
+    old.take_slice()  # a response that was begun before
     assert kept.size == size, "what is not current is not kept"
 
 
-def test_what_only_some_see_is_not_kept(encoded) -> None:
+def test_a_topic_that_clients_see_differently_is_not_cached(encoded) -> None:
     kept, one = KeptTopics(), topic("t", 1)
     slices_of(kept, [one], shown=lambda each: each._replace(partitions=(each.partitions[0]._replace(leader=-1),)))
     assert kept.size == 0
 
 
-def test_a_slice_is_bounded_whatever_the_topics(encoded) -> None:
+def test_a_slice_is_bounded_for_all_topics(encoded) -> None:
     most = SLICE // 6 + 1_000
     found = slices_of(KeptTopics(), [topic("huge", 20_000), *(topic(f"t{number}", 1) for number in range(3_000))])
     assert len(found) > 10
@@ -150,10 +150,10 @@ def test_a_slice_is_bounded_whatever_the_topics(encoded) -> None:
     again = KeptTopics()
     many = [topic(f"t{number}", 1) for number in range(20_000)]
     slices_of(again, many)
-    assert len(slices_of(again, many)) > 2, "what is kept is joined in slices, too"
+    assert len(slices_of(again, many)) > 2, "cached topics are also joined in slices"
 
 
-def test_the_memory_of_what_is_kept_is_bounded(monkeypatch, encoded) -> None:
+def test_the_memory_of_the_cache_is_bounded(monkeypatch, encoded) -> None:
     monkeypatch.setattr("ottla.cluster.topic_bytes.MAX_KEPT", 100_000)
     kept, topics = KeptTopics(), [topic(f"t{number}", 10) for number in range(1_000)]
     slices_of(kept, topics)

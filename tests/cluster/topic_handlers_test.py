@@ -1,4 +1,4 @@
-"""Topics made, widened and deleted over the wire, in every version, with input good and bad.
+"""Topics created, grown and deleted over the wire, in every version, with valid and invalid input.
 
 Zone: real.
 """
@@ -42,7 +42,7 @@ def test_create_describe_delete_in_every_version(node, version):
         assert gone.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_defaults_of_the_broker_and_assignments_by_hand(make_node):
+def test_broker_defaults_and_manual_assignments(make_node):
     node = make_node({"num.partitions": "4"})
     answer = node.ask(
         CreateTopicsRequest(
@@ -78,7 +78,7 @@ def test_defaults_of_the_broker_and_assignments_by_hand(make_node):
     }
 
 
-def test_a_topic_named_twice_and_too_many_partitions(node):
+def test_a_topic_named_twice_or_too_many_partitions_are_refused(node):
     answer = node.ask(
         CreateTopicsRequest(
             topics=[
@@ -102,7 +102,7 @@ def test_a_topic_named_twice_and_too_many_partitions(node):
     assert node.cluster.image.topics == {}
 
 
-def test_delete_by_id_and_what_cannot_be_deleted(node):
+def test_delete_by_id_and_refused_deletions(node):
     topic = make(node, "t")
     state = DeleteTopicsRequest.DeleteTopicState
     answer = node.ask(
@@ -130,7 +130,7 @@ def test_delete_by_id_and_what_cannot_be_deleted(node):
     assert node.cluster.image.topics == {}
 
 
-def test_deletion_can_be_switched_off(make_node):
+def test_deletion_can_be_disabled(make_node):
     node = make_node({"delete.topic.enable": "false"})
     make(node, "t")
     request = DeleteTopicsRequest(topic_names=["t"], timeout_ms=1000)

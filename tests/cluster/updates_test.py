@@ -53,7 +53,7 @@ def after(image, *topics, **options):
     return updated(image, request(*topics, **options), ME, make)
 
 
-def test_brokers_are_those_of_the_request_with_their_listeners():
+def test_the_image_has_the_brokers_of_the_request_with_their_listeners():
     image, delta = after(ClusterImage(brokers={9: BrokerImage(9, (), None, 1)}))
     assert sorted(image.brokers) == [1, 2]
     assert image.brokers[2] == BrokerImage(2, (Endpoint("SECURE", "h", 9, "SSL"),), "r", 0)
@@ -62,7 +62,7 @@ def test_brokers_are_those_of_the_request_with_their_listeners():
     assert delta.changed == delta.deleted == ()
 
 
-def test_partitions_that_are_not_mentioned_stay_as_they_were():
+def test_partitions_that_the_request_lacks_stay_unchanged():
     first, _ = after(ClusterImage(), ("t", ID, [state(0, 1), state(1, 2)]))
     image, delta = after(first, ("t", ID, [state(1, 1, epoch=5, isr=(1,), offline=(2,))]))
     unchanged, changed = image.topics["t"].partitions
@@ -70,15 +70,15 @@ def test_partitions_that_are_not_mentioned_stay_as_they_were():
     assert (changed.leader, changed.leader_epoch, changed.isr, changed.state_version) == (1, 5, (1,), 15)
     assert changed.offline == (2,)
     assert delta.changed == ("t",)
-    assert first.topics["t"].partitions[1].leader == 2, "whoever holds the image of before keeps it"
+    assert first.topics["t"].partitions[1].leader == 2, "readers of the old image keep it"
 
 
-def test_a_partition_whose_predecessors_nobody_told_of_leaves_no_hole():
+def test_unknown_partitions_below_a_known_one_have_no_leader():
     image, _ = after(ClusterImage(), ("t", ID, [state(2, 1)]))
     assert [(each.partition, each.leader) for each in image.topics["t"].partitions] == [(0, -1), (1, -1), (2, 1)]
 
 
-def test_a_leader_of_minus_two_takes_the_topic_away():
+def test_a_leader_of_minus_two_removes_the_topic():
     first, _ = after(ClusterImage(), ("t", ID, [state(0, 1), state(1, 2)]))
     image, delta = after(first, ("t", ID, [state(0, -2), state(1, -2)]))
     assert image.topics == image.names_by_id == {}
@@ -88,14 +88,14 @@ def test_a_leader_of_minus_two_takes_the_topic_away():
     assert again.topics == {}
 
 
-def test_the_end_of_a_topic_is_not_the_end_of_the_one_made_since_with_its_name():
+def test_the_deletion_of_a_topic_spares_a_later_one_of_its_name():
     first, _ = after(ClusterImage(), ("t", OTHER, [state(0, 1)]))
     image, delta = after(first, ("t", ID, [state(0, -2)]))
     assert image.topics["t"].topic_id == OTHER
     assert delta.deleted == ()
 
 
-def test_a_topic_made_again_is_another_topic():
+def test_a_topic_created_again_replaces_the_old_one():
     first, _ = after(ClusterImage(), ("t", ID, [state(0, 1), state(1, 2)]))
     assert new_topics(first, request(("t", ID, [state(0, 1)]))) == []
     assert new_topics(first, request(("t", OTHER, [state(0, 1)]), ("u", ID, [state(0, -2)]))) == ["t"]
@@ -105,7 +105,7 @@ def test_a_topic_made_again_is_another_topic():
 
 
 @pytest.mark.parametrize("index", [-1, MAX_PARTITIONS, 2**31 - 1])
-def test_a_partition_number_that_no_topic_has_makes_no_row_up_to_it(index: int):
+def test_an_impossible_partition_number_is_refused(index: int):
     with pytest.raises(ApiError) as refused:
         check_partitions(request(("a", ID, [state(0, 1), state(index, 1)])))
     assert refused.value.code == ErrorCode.INVALID_REQUEST

@@ -1,6 +1,6 @@
-"""Scripts: several answers and failures of the store in one function, and what a defect in the middle costs.
+"""Workflows: several answers and failures of the store in one function, and defects in the middle.
 
-Zone: real. The store answers from a list, each ask in a turn of its own.
+Zone: real. The store answers from a list, each request in a turn of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ottla.seams import Failure, Kind, Node, Op
 
 
 class Listed:
-    """A metadata store whose answers are given beforehand, in the order of the asks."""
+    """A metadata store with prepared answers, in the order of the requests."""
 
     def __init__(self, *answers: object) -> None:
         self.answers = deque(answers)
@@ -39,7 +39,7 @@ class Listed:
         self._turns.append(lambda: done(answer))
 
     def turns(self) -> int:
-        """Deliver all answers; how many there were."""
+        """Deliver all answers. Returns their number."""
         count = 0
         while self._turns:
             self._turns.popleft()()
@@ -53,7 +53,7 @@ PUT = [Op("put", "/x", b"1")]
 
 
 def outcome_of(script, *answers):
-    """What a contained script ends with, and how often it ended."""
+    """The outcome of a contained workflow, and how often it ended."""
     store, outcomes = Listed(*answers), []
     run(store, contained("the change of x", script), outcomes.append)
     store.turns()
@@ -61,7 +61,7 @@ def outcome_of(script, *answers):
     return outcome, store
 
 
-def test_a_contained_script_ends_with_its_value_after_several_answers() -> None:
+def test_a_contained_workflow_returns_its_value_after_several_answers() -> None:
     def script():
         first = yield from get("/a")
         both = yield from get_all(["/a", "/b"])
@@ -75,7 +75,7 @@ def test_a_contained_script_ends_with_its_value_after_several_answers() -> None:
     assert store.asked == ["get /a", "get /a", "get /b", "children /", "submit lane ['/x']"]
 
 
-def test_a_contained_script_hears_of_each_failure_where_it_asked() -> None:
+def test_a_failure_is_raised_where_the_workflow_yielded() -> None:
     def script():
         heard = []
         for path in ("/a", "/b", "/c"):
@@ -91,7 +91,7 @@ def test_a_contained_script_hears_of_each_failure_where_it_asked() -> None:
 
 
 @pytest.mark.parametrize("last", [LOST, ApiError(ErrorCode.INVALID_CONFIG, "no")])
-def test_failures_and_refusals_leave_a_contained_script_as_they_are(last, caplog) -> None:
+def test_failures_and_api_errors_leave_a_contained_workflow_unchanged(last, caplog) -> None:
     def script():
         yield from get("/a")
         if isinstance(last, ApiError):
@@ -104,8 +104,8 @@ def test_failures_and_refusals_leave_a_contained_script_as_they_are(last, caplog
 
 
 @pytest.mark.parametrize("answers", [0, 1, 2, 3])
-def test_a_defect_after_any_answer_is_the_error_of_its_request_and_one_line(answers, caplog) -> None:
-    """Failures before it change nothing about that."""
+def test_a_defect_is_the_error_of_its_request_and_one_log_line(answers, caplog) -> None:
+    """Failures before the defect make no difference."""
 
     def script():
         for at in range(4):
@@ -125,7 +125,7 @@ def test_a_defect_after_any_answer_is_the_error_of_its_request_and_one_line(answ
     assert f"the change of x failed with ZeroDivisionError('at {answers}')" in record.getMessage()
 
 
-def test_a_defect_inside_a_change_leaves_a_contained_script_as_it_is() -> None:
+def test_a_defect_within_a_change_leaves_a_contained_workflow_unchanged() -> None:
     def script():
         yield from get("/a")
         raise HalfChanged("a change")
@@ -137,8 +137,8 @@ def test_a_defect_inside_a_change_leaves_a_contained_script_as_it_is() -> None:
     assert not outcomes
 
 
-def test_what_a_script_holds_is_let_go_in_its_order_when_it_fails() -> None:
-    """`finally` of a contained script runs before its request is answered."""
+def test_a_failing_workflow_runs_its_finally_before_the_answer() -> None:
+    """`finally` of a contained workflow runs before its request is answered."""
     steps = []
 
     def script():

@@ -1,4 +1,4 @@
-"""Broker configuration: reading, warnings, errors, and what several keys mean together.
+"""Broker configuration: parsing, warnings, errors, and values that depend on several keys.
 
 Zone: real.
 """
@@ -34,7 +34,7 @@ max.message.size → message.max.bytes
 request.required.acks → acks
 metadata.broker.list → bootstrap.servers
 """
-"""Names that moved, as the semantics of the project list them."""
+"""Renamed keys."""
 
 DEFAULTS = """
 replica.lag.time.max.ms 30000
@@ -55,21 +55,21 @@ log.roll.hours 168
 log.segment.bytes 1073741824
 log.index.size.max.bytes 10485760
 """
-"""Defaults that the semantics name."""
+"""Documented defaults."""
 
 
 def read(**properties: str) -> tuple[BrokerConfig, list[str]]:
     return BrokerConfig.from_properties({name.replace("_", "."): text for name, text in properties.items()})
 
 
-def test_the_default_configuration_is_valid_and_means_kafkas_topic_defaults():
+def test_the_default_configuration_is_valid_and_has_kafkas_topic_defaults():
     config, warnings = BrokerConfig.from_properties({})
     assert config == BrokerConfig()
     assert warnings == []
     assert config.topic_defaults == TopicConfig()
 
 
-def test_every_key_has_its_attribute_and_a_text_form_that_reads_back():
+def test_every_key_has_an_attribute_and_a_text_that_is_parsed_back():
     assert len(BROKER_ROWS) >= 150
     for rows, config in ((BROKER_ROWS, BrokerConfig()), (TOPIC_ROWS, TopicConfig())):
         for name, row in rows.items():
@@ -87,7 +87,7 @@ def test_every_synonym_of_a_topic_key_is_a_broker_key():
             assert name in BROKER_ROWS
 
 
-def test_defaults_are_those_that_are_promised():
+def test_defaults_are_the_documented_ones():
     texts = shown(BrokerConfig())
     for line in DEFAULTS.split("\n")[1:-1]:
         name, value = line.split()
@@ -105,7 +105,7 @@ def test_old_names_are_accepted_with_one_warning():
         assert shown(config)[new] == "88888"
 
 
-def test_the_message_count_rule_is_known_and_says_why_it_is_gone():
+def test_the_message_count_rule_is_unsupported_with_a_reason():
     _, warnings = BrokerConfig.from_properties({"replica.lag.max.messages": "4000"})
     assert len(warnings) == 1
     assert "burst" in warnings[0]
@@ -136,7 +136,7 @@ def test_a_known_but_unsupported_key_gets_one_clear_line(name):
     assert unsupported(name) in warnings[0]
 
 
-def test_settings_of_the_java_machine_are_passed_over_in_silence():
+def test_settings_of_the_java_machine_are_ignored_without_a_warning():
     assert read(auto_include_jmx_reporter="true", kafka_metrics_reporters="x")[1] == []
 
 
@@ -149,7 +149,7 @@ def test_retention_takes_ms_over_minutes_over_hours():
     assert read(log_retention_hours="-1")[0].topic_defaults.retention_ms == -1
 
 
-def test_rolling_and_flushing_have_their_precedence_too():
+def test_rolling_and_flushing_have_the_same_precedence():
     assert read(log_roll_hours="2")[0].topic_defaults.segment_ms == 7_200_000
     assert read(log_roll_hours="2", log_roll_ms="9")[0].topic_defaults.segment_ms == 9
     assert read(log_roll_jitter_hours="1")[0].topic_defaults.segment_jitter_ms == 3_600_000
@@ -157,7 +157,7 @@ def test_rolling_and_flushing_have_their_precedence_too():
     assert read(log_flush_scheduler_interval_ms="7", log_flush_interval_ms="8")[0].topic_defaults.flush_ms == 8
 
 
-def test_broker_id_and_log_dir_are_other_names():
+def test_broker_id_and_log_dir_are_aliases():
     assert read(broker_id="7")[0].node_id == 7
     assert read(broker_id="-1")[0].node_id == 1
     assert read(log_dir="/a")[0].log_dirs == ("/a",)
@@ -218,7 +218,7 @@ def test_listeners_become_endpoints():
         ({"group.min.session.timeout.ms": "9", "group.max.session.timeout.ms": "8"}, "group.min.session.timeout.ms"),
     ],
 )  # fmt: skip
-def test_a_value_that_cannot_be_is_an_error_that_names_its_key(properties, key):
+def test_an_invalid_value_raises_an_error_with_its_key(properties, key):
     with pytest.raises(ConfigError) as error:
         BrokerConfig.from_properties(properties)
     assert error.value.key == key
@@ -234,7 +234,7 @@ def test_a_value_that_cannot_be_is_an_error_that_names_its_key(properties, key):
         ("[::1]:3,[fe80::1]/a/", ("[::1]:3", "[fe80::1]:2181"), "/a"),
     ],
 )
-def test_zookeeper_is_servers_and_a_path(text, servers, chroot):
+def test_zookeeper_connect_is_servers_and_a_path(text, servers, chroot):
     assert parse_zookeeper(text) == (servers, chroot)
     assert BrokerConfig.from_properties({"zookeeper.connect": text})[0].zookeeper_connect == text
 
@@ -242,17 +242,17 @@ def test_zookeeper_is_servers_and_a_path(text, servers, chroot):
 @pytest.mark.parametrize(
     "text", ["h:x", "h:", ":1", "h1,,h2", "h:99999", "::1", "a b:1", "me@h:1", "h:1//a", "h:1/../a"]
 )
-def test_a_zookeeper_that_cannot_be_is_named(text):
+def test_an_invalid_zookeeper_connect_is_refused(text):
     with pytest.raises(ConfigError, match=r"zookeeper\.connect"):
         BrokerConfig.from_properties({"zookeeper.connect": text})
 
 
-def test_an_absent_value_may_be_written_as_nothing():
+def test_an_empty_text_means_absent():
     assert read(broker_rack="")[0].broker_rack is None
     assert read(log_retention_ms="")[0].topic_defaults.retention_ms == 604_800_000
 
 
-def test_a_topic_takes_its_own_settings_over_the_brokers():
+def test_a_topics_own_settings_override_the_brokers():
     defaults = read(log_retention_ms="5", log_segment_bytes="1000")[0].topic_defaults
     config = defaults.with_overrides({"retention.ms": "9", "cleanup.policy": "compact, delete"})
     assert (config.retention_ms, config.segment_bytes) == (9, 1000)
@@ -273,7 +273,7 @@ def test_a_topic_takes_its_own_settings_over_the_brokers():
         ({"min.compaction.lag.ms": "9", "max.compaction.lag.ms": "8"}, "min.compaction.lag.ms"),
     ],
 )
-def test_a_topic_refuses_what_cannot_be(overrides, key):
+def test_a_topic_refuses_invalid_settings(overrides, key):
     with pytest.raises(ConfigError) as error:
         TopicConfig().with_overrides(overrides)
     assert error.value.key == key
@@ -291,12 +291,12 @@ def test_the_message_format_of_a_version(version, magic):
 
 
 @pytest.mark.parametrize("version", ["", "0", "1.x", "0.10.0-", "v2", "0.10.0 IV1", "\u0661.0"])
-def test_what_is_no_version_is_no_message_format(version):
+def test_an_invalid_version_is_refused_as_message_format(version):
     with pytest.raises(ConfigError, match=r"message\.format\.version"):
         TopicConfig().with_overrides({"message.format.version": version})
 
 
-def test_the_older_key_of_timestamps_counts_where_the_newer_ones_have_their_defaults():
+def test_the_older_timestamp_key_replaces_defaults_of_the_newer_ones():
     difference = {"message.timestamp.difference.max.ms": "5"}
     assert TopicConfig().timestamp_bounds == (2**63 - 1, 3_600_000)
     assert TopicConfig().with_overrides(difference).timestamp_bounds == (5, 5)
@@ -307,7 +307,7 @@ def test_the_older_key_of_timestamps_counts_where_the_newer_ones_have_their_defa
     assert broker.topic_defaults.timestamp_bounds == (5, 5)
 
 
-def test_throttles_take_kafkas_forms():
+def test_throttles_accept_kafkas_formats():
     for text in ("*", "", "0:1,1:2"):
         TopicConfig().with_overrides({"follower.replication.throttled.replicas": text})
 
@@ -331,7 +331,7 @@ def test_no_password_is_shown():
     assert all(row.type is not Type.PASSWORD or shown(BrokerConfig())[row.name] is None for row in BROKER_ROWS.values())
 
 
-def test_names_of_kafkas_first_versions_say_what_took_their_place():
+def test_names_of_kafkas_first_versions_name_their_replacements():
     _, warnings = BrokerConfig.from_properties(dict.fromkeys(RETIRED_BROKER_NAMES, "1"))
     assert len(warnings) == len(RETIRED_BROKER_NAMES)
     for name, today in RETIRED_BROKER_NAMES.items():
@@ -340,7 +340,7 @@ def test_names_of_kafkas_first_versions_say_what_took_their_place():
         assert today in BROKER_ROWS or today.removesuffix(" of the topic") in TOPIC_ROWS
 
 
-def test_names_of_kafkas_first_clients_say_what_took_their_place():
+def test_names_of_kafkas_first_clients_name_their_replacements():
     for name, today in RETIRED_CLIENT_NAMES.items():
         with pytest.raises(ClientConfigError) as refused:
             ClientConfig.from_mapping({name: "1"})
@@ -348,7 +348,7 @@ def test_names_of_kafkas_first_clients_say_what_took_their_place():
 
 
 def attributes_read() -> set[str]:
-    """Names of attributes that the code reads anywhere but where the rows are declared."""
+    """Names of attributes that the code reads outside the declarations of the rows."""
     found = set()
     for path in Path(ottla.__file__).parent.rglob("*.py"):
         if not path.name.startswith("broker_") or path.parent.name != "config":
@@ -357,8 +357,8 @@ def attributes_read() -> set[str]:
     return found
 
 
-def test_a_key_that_no_code_reads_says_so_and_others_do_not():
-    """A key of a topic's default is read by `topic_defaults`, through the synonyms of the topic's key."""
+def test_only_keys_that_no_code_reads_are_marked_unused():
+    """`topic_defaults` reads the keys of topics' defaults through the synonyms of the topic keys."""
     read = attributes_read()
     defaults = {name for row in TOPIC_ROWS.values() for name in row.synonyms if not row.unused}
     for row in BROKER_ROWS.values():
@@ -367,7 +367,7 @@ def test_a_key_that_no_code_reads_says_so_and_others_do_not():
         assert (row.attribute in read) != bool(row.unused), row.name
 
 
-def test_a_key_without_effect_gives_a_line_at_the_start_where_it_is_set():
+def test_a_set_key_without_effect_gives_a_warning_at_the_start():
     unused = [row for row in BROKER_ROWS.values() if row.unused]
     assert len(unused) > 30
     for row in unused:
@@ -376,7 +376,7 @@ def test_a_key_without_effect_gives_a_line_at_the_start_where_it_is_set():
 
 
 @pytest.mark.parametrize("word", ["a,b", " a", "a ", "a\\", "\\,", "a\\\\b", " ,\\ ", "plain", "C:\\data"])
-def test_a_word_of_a_list_keeps_its_commas_and_blanks(word):
+def test_a_word_of_a_list_keeps_escaped_commas_and_blanks(word):
     assert split_list(f"{list_word(word)},next") == (word, "next")
     config, _ = BrokerConfig.from_properties({"log.dirs": list_word(word)})
     assert config.log_dirs == (word,)

@@ -1,4 +1,4 @@
-"""Where configuration text comes from: properties, TOML, environment, flags, and which one wins.
+"""Sources of configuration text: properties, TOML, environment, flags, and their precedence.
 
 Zone: real.
 """
@@ -67,7 +67,7 @@ def test_a_broken_unicode_escape_is_a_named_error():
 
 @pytest.mark.slow
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused_by_name(text):
+def test_any_text_is_parsed_or_refused_by_name(text):
     refused = "properties"
     try:
         pairs = parse_properties(text)
@@ -83,7 +83,7 @@ LATIN = st.text(st.characters(max_codepoint=255), max_size=8)
 
 @pytest.mark.slow
 @given(st.dictionaries(LATIN.filter(bool), LATIN, max_size=4))
-def test_what_is_escaped_reads_back(pairs):
+def test_escaped_text_is_parsed_back(pairs):
     escape = {code: f"\\u{code:04x}" for code in range(256)}
     text = "\n".join(f"{name.translate(escape)}={value.translate(escape)}" for name, value in pairs.items())
     assert parse_properties(text) == pairs
@@ -114,7 +114,7 @@ def test_toml_has_the_same_keys_dotted_or_in_tables():
 @pytest.mark.parametrize(
     "text", ["a = ", "a = 1979-05-27", "a = [[{}]]", "max.connections = 1\nmax.connections.per.ip = 2"]
 )
-def test_toml_that_means_nothing_is_a_named_error(text):
+def test_invalid_toml_raises_a_named_error(text):
     with pytest.raises(ConfigError):
         parse_toml(text)
 

@@ -1,4 +1,4 @@
-"""A machine with a simulated disk, and metadata stores on it, one life after the other.
+"""A machine with a simulated disk, on which one process after another runs a metadata store.
 
 Zone: real.
 """
@@ -21,7 +21,7 @@ from ottla.znodes.store import EmbeddedStore
 
 
 class Shell:
-    """What a broker is to the shell, as far as a store needs it: effects that are drained after each turn."""
+    """The part of a broker that a store needs: effects that are drained after each turn."""
 
     def __init__(self) -> None:
         self.effects = Effects()
@@ -34,7 +34,7 @@ class Shell:
 
 
 class Home:
-    """One drive, and the store that lives on it now."""
+    """One drive, and the store that runs on it now."""
 
     def __init__(self, seed: int = 1, snapshot_bytes: int = 1 << 22) -> None:
         self.timeline = Timeline()
@@ -62,7 +62,7 @@ class Home:
         self.settle()
 
     def restart(self, death: Death = Death.KILL, loss: tuple[LossPattern, JournalLoss] | None = None) -> None:
-        """The process dies; the next one finds what that leaves."""
+        """Kill the process and start the next one."""
         if loss is not None:
             self.machine.loss = loss
         if self.machine.process is not None:
@@ -70,22 +70,22 @@ class Home:
         self.open()
 
     def flip_bit(self, name: str, byte: int) -> None:
-        """Bit rot of a file of the store, while no process runs."""
+        """Damage a file of the store while no process runs."""
         inode = self.drive.file(f"__znodes-0/{name}")
         inode.data[byte] ^= 1
         inode.sealed = None
 
     def settle(self) -> None:
-        """Run everything that is on its way."""
+        """Run all queued effects and completions."""
         self.shell.effects.drain()
         self.timeline.run_until(self.timeline.now_ns + 10 * SECOND)
         assert not self.machine.crashes, self.machine.crashes[0]
 
     def submit(self, *ops: Op, lane: str = "test"):
-        """Submit and wait: the results, or the Failure raised."""
+        """Submit and wait. Returns the results, or raises the Failure."""
         box = []
         self.store.submit(lane, ops, box.append)
-        assert not box, "told before the call returned"
+        assert not box, "`done` was called before the call returned"
         self.settle()
         (outcome,) = box
         if isinstance(outcome, Failure):
@@ -108,11 +108,11 @@ class Home:
         return list(box[0])
 
     def names(self) -> list[str]:
-        """Files of the store, as the process sees them."""
+        """The files of the store that the process sees."""
         return list(self.disk.list("__znodes-0"))
 
     def tree(self) -> dict[str, tuple[bytes, int]]:
-        """Everything in the store: data and version by path."""
+        """The whole content of the store: data and version by path."""
         found = {}
         stack = ["/"]
         while stack:

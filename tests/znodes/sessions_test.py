@@ -1,4 +1,4 @@
-"""Sessions: their deadlines, their watches, and what of them a restart of the host keeps.
+"""Sessions: their deadlines, their watches, and a restart of their host.
 
 Zone: real.
 """
@@ -25,11 +25,11 @@ FIRST_FORMAT = bytes.fromhex(
     "0000000000000000000000000000008201000002042f6172000000000000000000000000000000030000000000000003000000000000"
     "00030000000000000000000000000000000000000000000000037800"
 )
-"""A snapshot of before sessions had time-outs: sessions 3 and 7, the ephemeral node /a of 3."""
+"""A snapshot of the first format, without time-outs: sessions 3 and 7, the ephemeral node /a of 3."""
 
 
 class Remote:
-    """A client on a connection, as a server of the store's has it."""
+    """A client on a connection, as a server of the store keeps it."""
 
     def __init__(self) -> None:
         self.events = []
@@ -53,7 +53,7 @@ class Remote:
         st.tuples(st.sampled_from(["begin", "touch", "end", "due"]), st.integers(1, 4), st.integers(0, 30)), max_size=60
     )
 )
-def test_deadlines_equal_a_table_that_is_searched(steps):
+def test_deadlines_equal_a_simple_model(steps):
     deadlines, model, timeouts = Deadlines(), {}, {}
     now = 0
     for verb, session, number in steps:
@@ -78,7 +78,7 @@ def test_deadlines_equal_a_table_that_is_searched(steps):
             assert deadlines.next_ns is None
 
 
-def test_waiting_for_a_session_that_is_touched_ends():
+def test_next_deadline_advances_for_a_touched_session():
     deadlines = Deadlines()
     deadlines.begin_session(1, 10, 0)
     deadlines.touch_session(1, 5 * MS)
@@ -87,7 +87,7 @@ def test_waiting_for_a_session_that_is_touched_ends():
     assert deadlines.next_ns == 15 * MS
 
 
-def test_a_time_out_is_kept_within_bounds():
+def test_a_negotiated_timeout_is_within_bounds():
     assert [negotiated(asked, 1000, 60_000) for asked in (1, 1000, 18_000, 90_000)] == [1000, 1000, 18_000, 60_000]
 
 
@@ -125,14 +125,14 @@ def test_a_snapshot_of_the_first_format_is_read():
 # -- the store ---------------------------------------------------------------------------------------------------------
 
 
-def test_silence_ends_a_session_and_its_nodes(home):
+def test_a_silent_session_expires_with_its_nodes(home):
     told = []
     session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
     box = []
     session.submit("x", [Op("create", "/ids"), Op("ephemeral", "/ids/1")], box.append)
     home.shell.effects.drain()
     home.timeline.run_until(home.timeline.now_ns + SECOND)
-    home.get("/ids/1", watch=True)  # ten seconds go by
+    home.get("/ids/1", watch=True)  # ten seconds pass
     assert box == [[("/ids", 0), ("/ids/1", 0)]]
     assert home.engine.next_expiry_ns < home.timeline.now_ns
     home.told.clear()
@@ -148,7 +148,7 @@ def test_silence_ends_a_session_and_its_nodes(home):
     assert [failure.kind for failure in box[1:]] == [Kind.EXPIRED, Kind.EXPIRED]
 
 
-def test_signs_of_life_keep_a_session(home):
+def test_touching_keeps_a_session(home):
     told = []
     session = LocalSession(home.engine, told.append, lambda state, _: told.append(state)).begin_session(timeout_ms=2000)
     home.shell.effects.drain()
@@ -166,7 +166,7 @@ def test_signs_of_life_keep_a_session(home):
     assert told == [Session.OPEN]
 
 
-def test_sessions_outlive_the_host_that_keeps_them(home):
+def test_kept_sessions_outlive_their_host(home):
     remote = Remote()
     session = home.engine.open(remote, Grant(4000, b"secret"))
     home.engine.commit([Op("ephemeral", "/me")], session)
@@ -189,7 +189,7 @@ def test_a_host_that_does_not_keep_sessions_ends_them(home):
 
 
 @pytest.mark.parametrize("snapshot_bytes", [200, 1 << 22])
-def test_a_client_comes_back_with_its_password(make_home, snapshot_bytes):
+def test_a_client_resumes_with_its_password(make_home, snapshot_bytes):
     home = make_home(snapshot_bytes=snapshot_bytes)
     home.keep_sessions = True
     session = home.engine.open(Remote(), Grant(3_600_000, b"secret"))
@@ -209,11 +209,11 @@ def test_a_client_comes_back_with_its_password(make_home, snapshot_bytes):
     assert [event.path for event in second.events] == ["/me", "/me", "/"]
 
 
-def test_a_process_session_is_nobody_elses(home):
+def test_a_process_session_cannot_be_resumed(home):
     assert home.engine.resume(home.store.id, b"", Remote()) is None
 
 
-def test_the_session_of_a_dead_process_is_ended_at_once(home):
+def test_the_session_of_a_dead_process_expires_at_once(home):
     remote = Remote()
     session = home.engine.open(remote, Grant(18_000, b"secret"))
     home.engine.commit([Op("ephemeral", "/me")], session)
@@ -224,14 +224,14 @@ def test_the_session_of_a_dead_process_is_ended_at_once(home):
     assert remote.told == ["expired"]
 
 
-def test_a_full_disk_puts_the_end_of_a_session_off(home, caplog):
+def test_a_full_disk_delays_the_expiry_of_a_session(home, caplog):
     remote = Remote()
     session = home.engine.open(remote, Grant(2000, b"secret"))
     home.settle()
     home.drive.capacity = home.drive.used_bytes()
     home.process.turn(home.engine.expire_due)
     home.settle()
-    assert "cannot be written" in caplog.text
+    assert "could not expire session" in caplog.text
     assert remote.told == []
     home.drive.capacity = 1 << 40
     home.process.turn(home.engine.expire_due)
@@ -249,7 +249,7 @@ def test_a_watch_on_children_of_an_absent_node_fires_when_it_is_created(home):
     assert home.told == [("node", "/a")]
 
 
-def test_ephemeral_and_sequential_at_once(home):
+def test_nodes_may_be_ephemeral_and_sequential(home):
     home.submit(Op("create", "/election"))
     ((path, _),) = home.submit(Op("ephemeral_sequential", "/election/n-"))
     assert path == "/election/n-0000000000"

@@ -1,4 +1,4 @@
-"""The embedded store: the laws of the seam, and what crashes leave.
+"""The embedded store: the rules of the seam, and its state after crashes.
 
 Zone: real.
 """
@@ -57,7 +57,7 @@ def test_a_condition_that_does_not_hold_is_a_conflict(home):
         assert failure.value.kind is Kind.CONFLICT
 
 
-def test_all_or_nothing(home):
+def test_a_multi_is_applied_as_a_whole_or_not(home):
     with pytest.raises(Failure):
         home.submit(Op("create", "/a"), Op("create", "/b/c"))
     assert home.get("/a") is None
@@ -65,7 +65,7 @@ def test_all_or_nothing(home):
     assert home.get("/a") is None
 
 
-def test_a_failure_takes_its_lane_along(home):
+def test_a_failure_fails_the_rest_of_its_lane(home):
     told = []
     home.store.submit("x", [Op("create", "/a/b")], lambda outcome: told.append(("1", outcome)))
     home.store.submit("x", [Op("create", "/c")], lambda outcome: told.append(("2", outcome)))
@@ -79,7 +79,7 @@ def test_a_failure_takes_its_lane_along(home):
     assert home.submit(Op("create", "/c"), lane="x") == [("/c", 0)]
 
 
-def test_one_at_a_time_and_in_order_per_lane(home):
+def test_multis_of_a_lane_run_one_at_a_time_in_order(home):
     told = []
     for number in range(5):
         home.store.submit("x", [Op("create", f"/{number}")], lambda _, number=number: told.append(number))
@@ -89,7 +89,7 @@ def test_one_at_a_time_and_in_order_per_lane(home):
     assert czxids == sorted(czxids)
 
 
-def test_nothing_is_told_before_it_is_on_the_disk(home):
+def test_completions_wait_for_the_sync(home):
     told = []
     home.store.submit("x", [Op("create", "/a", b"1")], told.append)
     home.store.get("/a", False, told.append)
@@ -123,7 +123,7 @@ def test_sequential_names_count_the_changes_of_children(home):
     assert home.submit(Op("sequential", "/q/n-"))[0][0] == "/q/n-0000000002"
 
 
-def test_a_bad_path_is_not_done(home):
+def test_a_bad_path_is_refused(home):
     with pytest.raises(Failure) as failure:
         home.submit(Op("create", "/a/../b"))
     assert failure.value.kind is Kind.NOT_DONE
@@ -135,7 +135,7 @@ def test_a_bad_path_is_not_done(home):
 @pytest.mark.parametrize("pages", list(LossPattern))
 @pytest.mark.parametrize("names", list(JournalLoss))
 @pytest.mark.parametrize("snapshot_bytes", [600, 1 << 22])
-def test_power_loss_keeps_all_that_was_told(make_home, pages, names, snapshot_bytes):
+def test_a_power_loss_keeps_everything_confirmed(make_home, pages, names, snapshot_bytes):
     for seed in range(3):
         home = make_home(seed, snapshot_bytes)
         told = {}
@@ -182,7 +182,7 @@ def test_a_torn_tail_is_cut_and_overwritten(home):
         home.machine.end(Death.KILL)
 
 
-def test_a_flipped_bit_in_the_tail_is_not_believed(home):
+def test_a_flipped_bit_in_the_tail_is_cut(home):
     home.submit(Op("create", "/a"))
     (name,) = home.names()
     size = len(home.drive.file(f"{DIRECTORY}/{name}").data)
@@ -266,7 +266,7 @@ def test_a_failed_sync_leaves_the_outcome_unknown_and_ends_the_store(home):
     assert failure.value.kind is Kind.IO
 
 
-def test_a_session_that_is_closed_takes_its_nodes_along_and_refuses(home):
+def test_a_closed_session_loses_its_nodes_and_refuses_requests(home):
     home.submit(Op("ephemeral", "/me"))
     other = LocalSession(home.engine, lambda path: home.told.append(("other", path)), lambda *_: None).begin_session()
     home.settle()
@@ -280,7 +280,7 @@ def test_a_session_that_is_closed_takes_its_nodes_along_and_refuses(home):
     assert failure.value.kind is Kind.EXPIRED
 
 
-def test_close_tells_when_everything_is_on_the_disk(home):
+def test_close_waits_for_the_last_sync(home):
     told = []
     home.store.submit("x", [Op("create", "/a")], lambda _: told.append("submit"))
     home.engine.close(lambda outcome: told.append(("closed", outcome)))
@@ -288,5 +288,5 @@ def test_close_tells_when_everything_is_on_the_disk(home):
     assert told == ["submit", ("closed", None)]
 
 
-def test_the_log_manager_leaves_the_directory_alone():
+def test_the_log_manager_ignores_the_directory():
     assert parse_log_dir(DIRECTORY) is None

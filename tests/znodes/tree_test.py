@@ -29,7 +29,7 @@ OPS = st.builds(
 
 
 class Model:
-    """ZooKeeper as its documentation has it, without a thought for speed."""
+    """A simple and slow model of ZooKeeper by its documentation."""
 
     def __init__(self) -> None:
         self.nodes = {"/": {"data": b"", "version": 0, "made": 0, "owner": 0}}
@@ -82,7 +82,7 @@ def new_tree() -> Tree:
 
 @pytest.mark.slow
 @given(st.lists(st.lists(OPS, min_size=1, max_size=4), max_size=20))
-def test_multis_do_what_the_model_does(multis):
+def test_multis_equal_the_model(multis):
     tree, model, zxid = new_tree(), Model(), 2
     for ops in multis:
         expected = model.multi(ops, SESSION)
@@ -111,7 +111,7 @@ def test_a_draft_changes_nothing(ops):
     assert before == {path: (node.data, node.version, dict(node.children)) for path, node in tree.nodes.items()}
 
 
-def test_a_session_takes_its_ephemeral_nodes_along():
+def test_the_end_of_a_session_removes_its_ephemeral_nodes():
     tree = new_tree()
     tree.apply(tree.draft([Op("create", "/ids"), Op("ephemeral", "/ids/1", b"x")], SESSION)[0], 2, 0)
     assert tree.get("/ids/1").owner == SESSION
@@ -136,7 +136,7 @@ def test_stat_fields_count_as_in_zookeeper():
 @pytest.mark.parametrize(
     "path", ["", "a", "/a/", "//", "/a//b", "/.", "/a/../b", "/a\x00b", "/\ud800", "/" + "x" * 5000]
 )
-def test_paths_that_name_nothing(path):
+def test_invalid_paths_are_refused(path):
     with pytest.raises(BadPath):
         check_path(path)
     with pytest.raises(BadPath):
@@ -148,7 +148,7 @@ def test_data_has_a_limit():
         new_tree().draft([Op("create", "/a", bytes(2**20))], SESSION)
 
 
-def test_names_of_children_stay_sorted_without_being_sorted_again(monkeypatch):
+def test_children_stay_sorted_without_another_sort(monkeypatch):
     made = Tree()
     path = "/topics"
 

@@ -101,6 +101,9 @@ def register(
     """
     path = broker_path(node_id)
     for _ in range(_TRIES):
+        # 1. The number is free: create the node. 2. This session has created it, and the response was lost.
+        # 3. An earlier session of this process has: replace it in one multi, so that no other broker takes the number.
+        # 4. Another process has.
         node = yield from get(path, on_gone)
         if node is None:
             yield from _won([Op("ephemeral", path, content)])

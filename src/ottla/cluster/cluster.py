@@ -126,6 +126,7 @@ class Cluster:
         """Replace a topic's own settings."""
         self._overrides[name] = overrides
         present = self.image.topics.get(name)
+        # A topic that the image lacks gets its settings when UpdateMetadata adds it.
         if present is not None and present.overrides != overrides:
             after = present._replace(overrides=overrides, config=resolve(overrides, self.topic_defaults))
             self._change_image(self.image.with_topics(after), Delta(configured=(name,)))
@@ -133,11 +134,13 @@ class Cluster:
     @changes_state
     def take_broker_settings(self, shared: Mapping[str, str], own: Mapping[str, str]) -> None:
         """Replace the dynamic settings of all brokers and of this one. Leaves out those that cannot be used."""
+        # Ignored settings must not cause deletions: those that extend retention are replaced by "keep all".
         if self._static.ottla_ignore_dynamic_configs and (shared or own):
             names = sorted({*shared, *own})
             logger.warning("ignoring stored dynamic settings (ottla.ignore.dynamic.configs): %s", ", ".join(names))
             shared, own = {}, keeping_records(names)
         layers = self.layers
+        # Invalid settings are left out, so that another version's keys do not prevent this broker from running.
         usable, lines = usable_layers(Layers(own, shared, layers.static))
         for line in lines:
             logger.error("ignoring a stored dynamic setting of brokers: %s; delete it or set it again", line)
@@ -179,6 +182,7 @@ class Cluster:
         image, delta = updated(self.image, request, self.me, self._topic)
         for name in delta.deleted:
             self._overrides.pop(name, None)
+        # Brokers that have just disappeared are listed for a while, see LINGER_MS.
         for broker in self.image.brokers.values():
             if broker.node_id not in image.brokers:
                 self._gone[broker.node_id] = broker

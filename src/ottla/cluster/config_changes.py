@@ -72,6 +72,7 @@ class ConfigChanges:
 
     def read_all(self) -> Workflow[None]:
         """Read all settings and begin to watch. Raises Failure; invalid settings are logged and left out."""
+        # 1. The watch first: a change after this read causes a notification. 2. Then the settings themselves.
         for name in (yield from children(CONFIG_CHANGES, self._on_note)):
             self._seen.setdefault(name, self._clock.now().mono_ns)
         yield from self._read_brokers()
@@ -101,7 +102,7 @@ class ConfigChanges:
             self._purgatory.look_after(AGAIN_MS, lambda: self.prepare_topics(topics, then))
 
     def _read_topics(self, names: Sequence[str]) -> Workflow[None]:
-        # A write first: this session's server may lag behind the controller's, and has caught up after a write.
+        # A write first: this session's server may lag, and has caught up with the controller's after a write.
         yield from submit(_LANE, [Op("check", TOPIC_CONFIGS)])
         nodes = yield from get_all([topic_config_path(name) for name in names])
         for name, node in zip(names, nodes, strict=True):
@@ -159,6 +160,7 @@ class ConfigChanges:
         entities = [_entity(name, node) for name, node in zip(fresh, nodes, strict=True)]
         for entity in dict.fromkeys(entities):
             yield from self._reload(entity)
+        # The time of the first read counts, not the time of creation, whose clock is another broker's.
         now_ns = self._clock.now().mono_ns
         self._seen = {name: self._seen.get(name, now_ns) for name in names}
         yield from self._sweep(now_ns)
@@ -190,6 +192,7 @@ def _entity(name: str, node: Node | None) -> str:
         return ""
     try:
         content = json.loads(node.data)
+        # Version 2 has a path. Version 1, of older Kafka tools, has type and name.
         if "entity_path" in content:
             return str(content["entity_path"])
         return f"{content['entity_type']}/{content['entity_name']}"

@@ -77,6 +77,7 @@ class ConfigWriter:
         try:
             if topic is None:
                 raise _no_topic(name)
+            # Checked against the image first: most errors cost no request to the store.
             self._topic_after(change, topic.overrides)
         except ApiError as error:
             done(error.as_value())
@@ -99,8 +100,10 @@ class ConfigWriter:
             if topic is None:
                 raise _no_topic(name)
             after = self._topic_after(change, _decoded(path, node))
+            # The topic must still exist, so that no settings remain for a later topic of that name.
             exists = Op("check", topic_path(name))
             if (yield from _written([exists, _config_op(path, node, after), note_op(f"topics/{name}")])):
+                # This broker does not wait for its own notification: the client may describe the topic next.
                 self._cluster.take_topic_settings(name, after)
                 return
         raise _others()

@@ -80,6 +80,7 @@ class Layers(NamedTuple):
 
         As in Kafka, the list does not begin with a default of another name than the first: it has another unit.
         """
+        # Only defaults are restricted: a value that was set counts under any of the names.
         first = names[:1]
         for synonym in self._all_behind(names):
             if synonym.source is not ConfigSource.DEFAULT_CONFIG or synonym.name in first:
@@ -257,6 +258,7 @@ def check_broker(before: Layers, after: Layers) -> None:
 def _checked(before: Mapping[str, str], used: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
     """The usable settings after a change. Raises ApiError for a changed key that cannot be set."""
     for name in sorted(after):
+        # Unchanged settings are not checked: one invalid setting must not block changes of the others.
         if before.get(name) != after[name]:
             _check_dynamic(name)
             _check_value(name, after[name])

@@ -49,6 +49,7 @@ class ControlledShutdown:
         request = ControlledShutdownRequest(broker_id=self._cluster.node_id, broker_epoch=self._fence.broker_epoch)
 
         def on_response(answer: ControlledShutdownResponse | Failure) -> None:
+            # 1. Done. 2. Not done, with attempts left. 3. Not done: the broker stops, and the controller will notice.
             problem = _problem(answer)
             if problem is None:
                 logger.info("controlled shutdown: other brokers lead this broker's partitions")

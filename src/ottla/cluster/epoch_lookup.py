@@ -40,7 +40,7 @@ class EpochLookup:
         run(self._store, self._read(), self._finish)
 
     def _read(self) -> Workflow[int]:
-        # A write first: this session's server may lag behind the controller's, and has caught up after a write.
+        # A write first: this session's server may lag, and has caught up with the controller's after a write.
         yield from submit(_LANE, [Op("check", CONTROLLER_EPOCH)])
         node = yield from get(CONTROLLER_EPOCH)
         try:

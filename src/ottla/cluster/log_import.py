@@ -64,6 +64,7 @@ def _skip_producer_ids(largest: int, node_id: int) -> Workflow[None]:
 def _topics(found: Sequence[FoundLog], config: BrokerConfig, new_id: Callable[[], bytes]) -> Iterator[TopicImage]:
     for name, group in groupby(found, key=lambda log: log.tp.topic):
         logs = {log.tp.partition: log for log in group}
+        # Logs of old versions have no id. All others must agree, or the directories mix two topics of one name.
         ids = {log.topic_id for log in logs.values()} - {ZERO_UUID}
         if len(ids) > 1:
             raise ApiError(ErrorCode.INCONSISTENT_TOPIC_ID, f"the logs of {name} are of {len(ids)} different topics")

@@ -131,6 +131,7 @@ class Membership:
             self._on_expired(session_id)
 
     def _on_opened(self, session_id: int) -> None:
+        # An OPEN of the same session only lost its watches; the registration still exists.
         if session_id != self._session:
             self._drop_registration()
         self._session = session_id
@@ -183,6 +184,7 @@ class Membership:
     def _register(self) -> Workflow[int]:
         config = self._cluster.config
         incomplete, is_blank = (yield from self._incomplete()), self._steps.is_blank()
+        # Too many to list: the broker registers as one with new directories, and leaves all ISRs.
         if len(incomplete) > INCOMPLETE_MAX:
             incomplete, is_blank = (), True
         node = BrokerNode(self._endpoints, config.broker_rack, config.ottla_host, is_blank, incomplete)
@@ -192,6 +194,7 @@ class Membership:
             epoch = yield from register(self._cluster.node_id, content, session, _do_nothing, self._former)
             if epoch is not None:
                 return epoch
+            # Registering again in another session is the next join's work.
             if life != self._life:
                 raise Failure(Kind.EXPIRED, "the session changed while the broker registered")
             self._check_patience()

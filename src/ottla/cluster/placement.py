@@ -54,6 +54,7 @@ def assign(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"replication factor {replication_factor} needs as many brokers, {len(racks)} are alive",
         )
+    # 1. Machines, if they matter. 2. Racks, if all brokers have one. 3. Plain.
     if hosts is not None and 1 < len(set(hosts.values())) < len(hosts):
         return _with_hosts(partitions, replication_factor, racks, hosts, start, first_partition)
     known = {broker: rack for broker, rack in racks.items() if rack is not None}
@@ -104,6 +105,7 @@ def _spread_order(
     while len(chosen) < factor:
         broker = order[_follower(first, shift * rack_count, j, len(order))]
         j += 1
+        # A rack is used twice only after every rack was used once; the broker itself never.
         if broker not in chosen and (racks[broker] not in used or len(used) == rack_count):
             chosen.append(broker)
             used.add(racks[broker])
@@ -156,6 +158,7 @@ def _apart(
     chosen = [first]
     left = list(others)
     while len(chosen) < factor:
+        # Counted again for each replica, because every choice changes the balance. `min` keeps the order of candidates.
         on_hosts = Counter(hosts[broker] for broker in chosen)
         in_racks = Counter(racks[broker] for broker in chosen if racks[broker] is not None)
         best = min(left, key=lambda broker: (on_hosts[hosts[broker]], in_racks[racks[broker]]))

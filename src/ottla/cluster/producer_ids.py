@@ -36,6 +36,7 @@ class ProducerIds:
             done(self._next - 1)
             return
         self._waiting.append(done)
+        # Later requests wait for the same block.
         if len(self._waiting) == 1:
             run(self._store, self._claim(), self._claimed)
 
@@ -70,6 +71,7 @@ class ProducerIds:
         waiting, self._waiting = self._waiting, deque()
         if isinstance(outcome, BlockNode):
             self._next, self._end = outcome.start, outcome.end
+        # More requests than the block has ids queue again, and the first of them allocates the next block.
         for done in waiting:
             if isinstance(outcome, BlockNode):
                 self.take_producer_id(done)

@@ -48,6 +48,7 @@ class KeptTopics:
 
     def form(self, version: int, listener: str, operations: int, brokers: Mapping[int, BrokerImage]) -> TopicForm:
         """The form of topics for requests of this version that came through this listener."""
+        # The identity of the mapping decides first, because it changes rarely and comparing it costs more.
         if brokers is not self._brokers:
             if brokers != self._brokers:
                 self._drop_all()
@@ -143,6 +144,7 @@ class TopicForm:
         pack = _PACK_EPOCH if self._version >= _EPOCHS_SINCE else _pack_old
         found = []
         for number, leader, epoch, replicas, isr, _, _, _, offline in partitions:
+            # Many partitions share their lists of replicas, so their encodings are shared as well.
             key = (replicas, isr, offline)
             short, tail = tails.get(key) or self._add_tail(key)
             code, told = leaders.get(leader, absent)

@@ -164,6 +164,7 @@ class TopicRequests:
         node = self._cluster.image.controller_id
         if node not in self._cluster.image.brokers:
             return ()
+        # Names beyond the limit are created when a client repeats its request.
         new = [name for name in names if name not in self._begun and name not in self._wanted]
         new = new[: MAX_BEGUN - len(self._begun)]
         if new:
@@ -184,6 +185,7 @@ class TopicRequests:
             logger.warning("creating %d topics for Metadata failed: %s; clients will retry", len(names), answer)
 
     def _want(self, spec: TopicSpec) -> None:
+        # 1. This broker is the controller. 2. Another broker is. 3. No controller is known: clients retry.
         office = self._seat.controller
         if office is not None:
             office.create_topic(spec, False, CREATE_MS, lambda outcome: self._made(spec.name, _error(outcome)))
@@ -197,6 +199,7 @@ class TopicRequests:
         )
 
     def _made(self, name: str, error: ApiError | None) -> None:
+        # A topic that exists already is a success: another broker created it for another client.
         if error is not None and error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             self._answer_waiters(name, error)
         else:

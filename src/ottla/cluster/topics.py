@@ -73,6 +73,7 @@ def check_collision(name: str, others: Collection[str]) -> None:
     pieces = re.split(r"[._]", name)
     if len(pieces) == 1:
         return
+    # The cheaper of two ways: compare with every topic, or look up every spelling.
     if len(others) < 1 << (len(pieces) - 1):
         plain = name.replace(".", "_")
         found = [other for other in others if other.replace(".", "_") == plain]
@@ -110,6 +111,7 @@ def place(
 ) -> Assignment:
     """The replicas of every partition. Raises ApiError for invalid counts, factors or manual assignments."""
     if spec.assignments:
+        # As in Kafka, a manual assignment excludes counts, even if they agree with it.
         if spec.partitions != -1 or spec.replication_factor != -1:
             raise ApiError(
                 ErrorCode.INVALID_REQUEST, "give partitions and replication factor, or replica assignments, not both"

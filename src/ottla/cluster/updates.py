@@ -62,6 +62,7 @@ def updated(
                 deleted.append(state.topic_name)
             continue
         if present is not None and present.topic_id != state.topic_id:
+            # The topic was deleted and created again, and this broker missed the deletion.
             del ids[present.topic_id]
             present = None
         topics[state.topic_name] = _merged(state, present, make)

@@ -1,4 +1,4 @@
-"""One row per config key: name, type, default, scope, doc, synonyms.
+"""Configuration: one row per key with its name, type, default, scope, documentation and synonyms.
 
 Zone: pure.
 """

@@ -1,7 +1,7 @@
-"""Configuration of a broker: all rows, reading them from text, and what follows from several keys together.
+"""Configuration of a broker: all rows, their parsing, and values that follow from several keys.
 
-Zone: pure. The rows stand in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`. Where text comes
-from (files, environment, flags) stands in `sources`.
+Zone: pure. The rows are in `broker_server`, `broker_log`, `broker_cluster`, `broker_coordinators`. `sources` reads text
+from files, the environment and flags.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ottla.types import Endpoint
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SERVED_PROTOCOLS: Final = ("PLAINTEXT",)
 CLEANER_BUFFER_MIN: Final = 1 << 20
-"""Bytes of the map of keys that a thread of compaction needs, as in Kafka."""
+"""Minimum size in bytes of the map of keys of a compaction thread, as in Kafka."""
 _ADDRESS: Final = re.compile(r"[0-9A-Za-z._%-]+|[0-9A-Fa-f:.%]+")
 _RETENTION: Final = ("log.retention.ms", "log.retention.minutes", "log.retention.hours")
 _ROLL: Final = ("log.roll.ms", "log.roll.hours")
@@ -32,16 +32,16 @@ _FLUSH: Final = ("log.flush.interval.ms", "log.flush.scheduler.interval.ms")
 class BrokerConfig(CoordinatorConfig):
     """Settings of one broker. `BrokerConfig()` is valid: every key at its default.
 
-    `given` holds the text of the keys that were set (current names), so that a value's source can be told.
+    `given` has the text of the keys that were set, by their current names, so that the source of a value is known.
     """
 
     given: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> tuple[BrokerConfig, list[str]]:
-        """Read key = text pairs. Returns the configuration and one line per key that needs a word.
+        """Parse texts by key. Returns the configuration, and a warning for each key that needs one.
 
-        Raises ConfigError naming the key when a value cannot be used, alone or together with others.
+        Raises ConfigError with the key if a value is invalid, alone or together with others.
         """
         warnings: list[str] = []
         given = _recognized(properties, warnings)
@@ -51,13 +51,13 @@ class BrokerConfig(CoordinatorConfig):
         return config, warnings
 
     def value(self, row: Row) -> Value:
-        """The value of one of BROKER_ROWS."""
+        """The value of a row of BROKER_ROWS."""
         found: Value = getattr(self, row.attribute)
         return found
 
     @property
     def topic_defaults(self) -> TopicConfig:
-        """What a topic without settings of its own gets from this broker."""
+        """The settings of a topic that has none of its own on this broker."""
         values: dict[str, Any] = {}
         for row in TOPIC_ROWS.values():
             value = self._topic_default(row)
@@ -72,12 +72,12 @@ class BrokerConfig(CoordinatorConfig):
 
     @property
     def endpoints(self) -> tuple[Endpoint, ...]:
-        """Where to listen, from `listeners`. An empty host means every interface; port 0 takes a free one."""
+        """The endpoints of `listeners`. An empty host means every interface; port 0 means a free port."""
         return parse_listeners("listeners", self.listeners, self.listener_security_protocol_map)
 
     @property
     def advertised_endpoints(self) -> tuple[Endpoint, ...] | None:
-        """What clients are told, where it was configured. Port -1 (written `*`) stands for the bound port."""
+        """The endpoints that clients receive, None if not configured. Port -1 (written `*`) means the bound port."""
         if self.advertised_listeners is None:
             return None
         return parse_listeners("advertised.listeners", self.advertised_listeners, self.listener_security_protocol_map)
@@ -89,7 +89,7 @@ class BrokerConfig(CoordinatorConfig):
 
     @property
     def inter_broker_listener(self) -> str:
-        """Name of the listener that brokers use among each other: the named one, else the first of the protocol."""
+        """The name of the listener between brokers: the configured one, else the first with the configured protocol."""
         if self.inter_broker_listener_name is not None:
             return self.inter_broker_listener_name
         for endpoint in self.endpoints:
@@ -106,10 +106,11 @@ _CURRENT_NAMES: Final = frozenset(BROKER_ROWS) | frozenset(_ALIASES)
 
 
 def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str, str]:
-    """The keys that have a row, under their current names; a word about each of the others."""
+    """The keys that have a row, under their current names. Adds a warning about each of the others."""
     given: dict[str, str] = {}
     for name in sorted(properties):
         text = properties[name]
+        # 1. An old name, unless the current one is also set. 2. A key. 3. An alias. 4. Unknown, unsupported or ignored.
         if name in OLD_BROKER_NAMES:
             current = OLD_BROKER_NAMES[name]
             warnings.append(f"{name} is an old name of {current}")
@@ -125,7 +126,12 @@ def _recognized(properties: Mapping[str, str], warnings: list[str]) -> dict[str,
 
 
 def _take_alias(name: str, properties: Mapping[str, str], given: dict[str, str]) -> None:
-    """Two keys for one thing: the current one wins; broker.id=-1 asks for a generated number, so it says nothing."""
+    """Use an alias of a key.
+
+    1. broker.id=-1 requests a generated number and is ignored.
+    2. Without the current key the alias has its meaning.
+    3. If both are set the current key wins; two different broker numbers raise ConfigError.
+    """
     current = _ALIASES[name]
     text = properties[name].strip()
     if name == "broker.id" and text == "-1":
@@ -144,7 +150,7 @@ def _word_about(name: str) -> list[str]:
 
 
 def _parsed(given: Mapping[str, str]) -> dict[str, Any]:
-    """Field values; an empty text of a key that may be absent means absent."""
+    """The values by field. An empty text means absent if the key may be absent."""
     values: dict[str, Any] = {}
     for name, text in given.items():
         row = BROKER_ROWS[name]
@@ -160,7 +166,7 @@ def _check_together(config: BrokerConfig) -> None:
         if endpoint.listener not in names:
             raise ConfigError("advertised.listeners", f"{endpoint.listener} is not one of the listeners")
         if endpoint.host == "0.0.0.0":  # noqa: S104 - refused here
-            raise ConfigError("advertised.listeners", "0.0.0.0 cannot be reached by anyone; name a host")
+            raise ConfigError("advertised.listeners", "clients cannot connect to 0.0.0.0; name a host")
     if config.inter_broker_listener not in names:
         raise ConfigError("inter.broker.listener.name", f"{config.inter_broker_listener} is not one of the listeners")
     if len(set(config.log_dirs)) != len(config.log_dirs):
@@ -170,14 +176,14 @@ def _check_together(config: BrokerConfig) -> None:
     if config.zookeeper_connect is not None:
         parse_zookeeper(config.zookeeper_connect)
     if config.zookeeper_set_acl and config.ottla_zookeeper_digest is None:
-        raise ConfigError("zookeeper.set.acl", "needs somebody to own the nodes: set ottla.zookeeper.digest")
+        raise ConfigError("zookeeper.set.acl", "needs an owner of the nodes: set ottla.zookeeper.digest")
     if config.ottla_zookeeper_digest is not None and ":" not in config.ottla_zookeeper_digest:
         raise ConfigError("ottla.zookeeper.digest", "is not user:password")
     _check_limits(config)
 
 
 def _check_limits(config: BrokerConfig) -> None:
-    """What has to fit together of the keys of which some change while the broker runs."""
+    """Check the conditions between keys, some of which may change while the broker runs."""
     if config.group_min_session_timeout_ms > config.group_max_session_timeout_ms:
         raise ConfigError("group.min.session.timeout.ms", "must not be above group.max.session.timeout.ms")
     if not config.connections_by_address and config.max_connections_per_ip == 0:
@@ -185,6 +191,7 @@ def _check_limits(config: BrokerConfig) -> None:
             "max.connections.per.ip",
             "0 is not allowed; it must be at least 1 while max.connections.per.ip.overrides is empty",
         )
+    # As in Kafka: the buffer is divided among the threads, and a thread needs room for at least some keys.
     share = config.log_cleaner_dedupe_buffer_size // max(1, config.log_cleaner_threads)
     if share <= CLEANER_BUFFER_MIN:
         raise ConfigError(
@@ -197,7 +204,7 @@ def _check_limits(config: BrokerConfig) -> None:
 
 
 def _connection_override(entry: str) -> tuple[str, int]:
-    """`address:number`. Raises ConfigError."""
+    """Parse `address:number`. Raises ConfigError."""
     address, _, number = entry.rpartition(":")
     address = address.strip().strip("[]")
     fits = number.strip().isascii() and number.strip().isdigit() and len(number) <= 10 and int(number) <= INT_MAX
@@ -211,7 +218,7 @@ def _connection_override(entry: str) -> tuple[str, int]:
 
 
 def parse_listeners(key: str, entries: tuple[str, ...], protocol_map: tuple[str, ...]) -> tuple[Endpoint, ...]:
-    """`NAME://host:port` entries with their protocols. Raises ConfigError naming `key`."""
+    """Parse `NAME://host:port` entries, and find their protocols. Raises ConfigError with `key`."""
     protocols = _protocols(protocol_map)
     found = tuple(_endpoint(key, entry, protocols) for entry in entries)
     if not found:
@@ -225,7 +232,7 @@ def parse_listeners(key: str, entries: tuple[str, ...], protocol_map: tuple[str,
 
 
 def parse_zookeeper(text: str) -> tuple[tuple[str, ...], str]:
-    """`host:port,host:port/chroot` as the servers, each with its port, and the chroot; nothing for the root.
+    """Parse `host:port,host:port/chroot`. Returns the servers, each with a port, and the chroot, which may be empty.
 
     Raises ConfigError.
     """
@@ -237,7 +244,7 @@ def parse_zookeeper(text: str) -> tuple[tuple[str, ...], str]:
 
 
 def _server(entry: str) -> str:
-    """`host:port`; without a port ZooKeeper's own, and an IPv6 address in brackets."""
+    """`host:port`, with ZooKeeper's default port if there is none. IPv6 addresses are in brackets."""
     has_port = re.search(r"(?:^[^:]+|\]):[^:]*$", entry) is not None
     host, _, port = entry.rpartition(":") if has_port else (entry, "", "2181")
     if not host or re.search(r"[\s/@]", host) or (":" in host and not (host.startswith("[") and host.endswith("]"))):
@@ -246,7 +253,7 @@ def _server(entry: str) -> str:
 
 
 def _protocols(entries: tuple[str, ...]) -> dict[str, str]:
-    """NAME → protocol, out of the map's entries and the protocols' own names."""
+    """Protocols by listener name: the entries of the map, and the names of the protocols themselves."""
     found = {protocol: protocol for protocol in PROTOCOLS}
     for entry in entries:
         name, colon, protocol = (part.strip() for part in entry.partition(":"))
@@ -265,7 +272,7 @@ def _endpoint(key: str, entry: str, protocols: Mapping[str, str]) -> Endpoint:
     if name not in protocols:
         raise ConfigError(key, f"{name} has no security protocol; add it to listener.security.protocol.map")
     if protocols[name] not in SERVED_PROTOCOLS:
-        raise ConfigError(key, f"{name} asks for {protocols[name]}; served is {', '.join(SERVED_PROTOCOLS)}")
+        raise ConfigError(key, f"{name} uses {protocols[name]}; supported is {', '.join(SERVED_PROTOCOLS)}")
     return Endpoint(name, host.strip("[]"), _port(key, entry, port), protocols[name])
 
 
@@ -278,5 +285,5 @@ def _port(key: str, entry: str, text: str) -> int:
 
 
 def shown(config: BrokerConfig) -> dict[str, str | None]:
-    """Every key with its value as text, passwords left out."""
+    """Every key with its value as text, without passwords."""
     return {name: None if row.sensitive else render(config.value(row)) for name, row in sorted(BROKER_ROWS.items())}

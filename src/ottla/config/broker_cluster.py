@@ -1,7 +1,7 @@
 """Keys of replication, controller and metadata store: one row per key.
 
 Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
-Replication works with them; what a topic can set for itself stands in `topic`.
+`topic` has the keys that a topic can override.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReplicationConfig(LogConfig):
         "unclean.leader.election.interval.ms",
         Type.LONG,
         300_000,
-        "How often partitions without a leader are looked at for an unclean election.",
+        "How often partitions without a leader are checked for an unclean election.",
         at_least(1),
     )
     replica_lag_time_max_ms: int = key(
@@ -65,7 +65,7 @@ class ReplicationConfig(LogConfig):
         unused="the system sizes the buffer of connections between brokers",
     )
     replica_fetch_max_bytes: int = key(
-        "replica.fetch.max.bytes", Type.INT, 1_048_576, "Bytes of one partition that a follower asks for.", at_least(0)
+        "replica.fetch.max.bytes", Type.INT, 1_048_576, "Bytes of one partition that a follower requests.", at_least(0)
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms",
@@ -76,7 +76,7 @@ class ReplicationConfig(LogConfig):
         check=at_least(0),
     )
     replica_fetch_backoff_ms: int = key(
-        "replica.fetch.backoff.ms", Type.INT, 1000, "Wait of a follower after a failed fetch.", at_least(0)
+        "replica.fetch.backoff.ms", Type.INT, 1000, "Delay of a follower after a failed fetch.", at_least(0)
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes",
@@ -90,7 +90,7 @@ class ReplicationConfig(LogConfig):
         "replica.fetch.response.max.bytes",
         Type.INT,
         10_485_760,
-        "Bytes of a whole answer that a follower asks for.",
+        "Bytes of a whole response that a follower requests.",
         at_least(0),
     )
     num_replica_fetchers: int = key(
@@ -182,14 +182,14 @@ class ReplicationConfig(LogConfig):
         "zookeeper.connection.timeout.ms",
         Type.INT,
         None,
-        "After how long without a connection the log says so, again and again; unset, the session time-out.",
+        "Time without a connection after which the broker logs a warning, repeatedly; unset, the session time-out.",
         importance=HIGH,
     )
     zookeeper_max_in_flight_requests: int = key(
         "zookeeper.max.in.flight.requests",
         Type.INT,
         10,
-        "Requests to ZooKeeper on their way at one time.",
+        "Requests to ZooKeeper that are in flight at one time.",
         between(1, 10_000),
         importance=HIGH,
     )
@@ -210,25 +210,25 @@ class ReplicationConfig(LogConfig):
         "ottla.inter.broker.secret.file",
         Type.STRING,
         None,
-        "File with a secret that all brokers share; a connection that does not prove to know it is a client's.",
+        "File with a secret that all brokers share; connections that do not prove to know it count as clients.",
     )
     ottla_adopt_logs: bool = key(
         "ottla.adopt.logs",
         Type.BOOLEAN,
         False,
-        "Whether an embedded metadata store that knows no cluster takes in the topics of the logs that are there.",
+        "Whether an empty embedded metadata store imports the topics of the logs in the log directories.",
     )
     ottla_ignore_dynamic_configs: bool = key(
         "ottla.ignore.dynamic.configs",
         Type.BOOLEAN,
         False,
-        "Whether the stored dynamic settings of brokers are left out, to start with the static ones alone.",
+        "Whether the stored dynamic settings of brokers are ignored, so that only the static ones are used.",
     )
     reserved_broker_max_id: int = key(
         "reserved.broker.max.id",
         Type.INT,
         1000,
-        "Largest number an operator may give a broker while numbers are also generated.",
+        "Largest number that an operator may give a broker while numbers are also generated.",
         at_least(0),
         unused="a broker's number is given or 1, none is generated",
     )

@@ -1,7 +1,6 @@
 """Keys of the coordinators of groups and transactions: one row per key.
 
 Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
-The coordinators work with them.
 """
 
 from __future__ import annotations
@@ -80,7 +79,7 @@ class CoordinatorConfig(ReplicationConfig):
         "offsets.commit.required.acks",
         Type.SHORT,
         -1,
-        "Acknowledgements a commit needs; -1 is all in-sync replicas.",
+        "Acknowledgements that a commit needs; -1 is all in-sync replicas.",
         importance=HIGH,
         unused="a commit waits for all in-sync replicas",
     )
@@ -104,7 +103,7 @@ class CoordinatorConfig(ReplicationConfig):
         "offsets.retention.check.interval.ms",
         Type.LONG,
         600_000,
-        "How often expired offsets are looked for.",
+        "Interval of the check for expired offsets.",
         at_least(1),
         importance=HIGH,
     )
@@ -112,14 +111,14 @@ class CoordinatorConfig(ReplicationConfig):
         "group.min.session.timeout.ms",
         Type.INT,
         6000,
-        "Smallest session time-out a member may ask for.",
+        "Smallest session time-out that a member may request.",
         check=at_least(1),
     )
     group_max_session_timeout_ms: int = key(
         "group.max.session.timeout.ms",
         Type.INT,
         1_800_000,
-        "Largest session time-out a member may ask for.",
+        "Largest session time-out that a member may request.",
         check=at_least(1),
     )
     group_initial_rebalance_delay_ms: int = key(
@@ -129,7 +128,7 @@ class CoordinatorConfig(ReplicationConfig):
         "Wait for more members before a new group's first rebalance.",
         check=at_least(0),
     )
-    group_max_size: int = key("group.max.size", Type.INT, INT_MAX, "Most members of a group.", at_least(1))
+    group_max_size: int = key("group.max.size", Type.INT, INT_MAX, "Largest number of members of a group.", at_least(1))
     group_coordinator_rebalance_protocols: tuple[str, ...] = key(
         "group.coordinator.rebalance.protocols",
         Type.LIST,
@@ -151,7 +150,7 @@ class CoordinatorConfig(ReplicationConfig):
         "group.coordinator.append.linger.ms",
         Type.INT,
         -1,
-        "Time a coordinator gathers records before an append; -1 chooses by itself.",
+        "Time in which a coordinator collects records before an append; -1 chooses automatically.",
         at_least(-1),
         unused="a coordinator appends at the end of a turn",
     )
@@ -207,7 +206,7 @@ class CoordinatorConfig(ReplicationConfig):
         "group.consumer.max.size",
         Type.INT,
         INT_MAX,
-        "Most members of a group of the consumer protocol.",
+        "Largest number of members of a group of the consumer protocol.",
         at_least(1),
         unused="groups of the consumer protocol are not served",
     )
@@ -222,7 +221,7 @@ class CoordinatorConfig(ReplicationConfig):
         "group.consumer.migration.policy",
         Type.STRING,
         "bidirectional",
-        "Which way groups may change between the classic and the consumer protocol.",
+        "Directions in which groups may change between the classic and the consumer protocol.",
         one_of("disabled", "downgrade", "upgrade", "bidirectional"),
         unused="groups of the consumer protocol are not served",
     )
@@ -270,7 +269,7 @@ class CoordinatorConfig(ReplicationConfig):
         "transaction.max.timeout.ms",
         Type.INT,
         900_000,
-        "Largest time-out a transactional producer may ask for.",
+        "Largest time-out that a transactional producer may request.",
         at_least(1),
         importance=HIGH,
     )
@@ -286,7 +285,7 @@ class CoordinatorConfig(ReplicationConfig):
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         Type.INT,
         10_000,
-        "How often timed-out transactions are looked for.",
+        "Interval of the check for transactions that have timed out.",
         at_least(1),
         importance=LOW,
     )
@@ -294,7 +293,7 @@ class CoordinatorConfig(ReplicationConfig):
         "transaction.remove.expired.transaction.cleanup.interval.ms",
         Type.INT,
         3_600_000,
-        "How often expired transactional ids are looked for.",
+        "Interval of the check for expired transactional ids.",
         at_least(1),
         importance=LOW,
     )
@@ -302,7 +301,7 @@ class CoordinatorConfig(ReplicationConfig):
         "transaction.partition.verification.enable",
         Type.BOOLEAN,
         True,
-        "Whether the broker asks the coordinator before it takes a first transactional batch.",
+        "Whether the broker verifies a transaction with its coordinator before it appends the first batch.",
         importance=LOW,
         dynamic=CLUSTER_WIDE,
     )
@@ -318,7 +317,7 @@ class CoordinatorConfig(ReplicationConfig):
         "add.partitions.to.txn.retry.backoff.ms",
         Type.INT,
         20,
-        "First wait before the broker repeats a refused verification.",
+        "First delay before the broker repeats a refused verification.",
         at_least(1),
         importance=HIGH,
     )
@@ -326,7 +325,7 @@ class CoordinatorConfig(ReplicationConfig):
         "add.partitions.to.txn.retry.backoff.max.ms",
         Type.INT,
         100,
-        "Longest wait before the broker repeats a refused verification.",
+        "Longest delay before the broker repeats a refused verification.",
         at_least(0),
         importance=HIGH,
     )

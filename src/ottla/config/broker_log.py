@@ -1,7 +1,7 @@
 """Keys of the log on disk: one row per key.
 
 Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
-They are defaults of topic keys where a topic has a key of that meaning.
+Those that correspond to a topic key are its defaults.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class LogConfig(ServerConfig):
         "ottla.log.dir.reserve.bytes",
         Type.LONG,
         33_554_432,
-        "Room in a log directory that clients' records do not get: with less left they are refused with "
-        "KAFKA_STORAGE_ERROR, while checkpoints, offsets, the ends of transactions and deletions go on. 0: none. "
+        "Free space in a log directory that is not for clients' records: with less they are refused with "
+        "KAFKA_STORAGE_ERROR, while checkpoints, offsets, the ends of transactions and deletions continue. 0: none. "
         "Not a key of Kafka.",
         at_least(0),
     )
@@ -119,14 +119,14 @@ class LogConfig(ServerConfig):
         "log.retention.check.interval.ms",
         Type.LONG,
         300_000,
-        "How often retention looks for segments to drop.",
+        "Interval of the check for segments that retention deletes.",
         at_least(1),
     )
     log_cleanup_policy: tuple[str, ...] = key(
         "log.cleanup.policy",
         Type.LIST,
         ("delete",),
-        "What happens to old data by default: delete, compact, both, or with an empty value nothing: all is kept.",
+        "Treatment of old data by default: delete, compact, both, or none (an empty value), which keeps all.",
         subset_of("compact", "delete"),
         dynamic=CLUSTER_WIDE,
     )
@@ -159,7 +159,7 @@ class LogConfig(ServerConfig):
         "log.flush.interval.ms",
         Type.LONG,
         None,
-        "Longest time a record stays unsynced; unset, the scheduler interval stands in.",
+        "Longest time that a record stays unsynced; unset, the scheduler interval is used.",
         at_least(0),
         importance=HIGH,
         dynamic=CLUSTER_WIDE,
@@ -208,7 +208,7 @@ class LogConfig(ServerConfig):
         "log.message.timestamp.type",
         Type.STRING,
         "CreateTime",
-        "Whose time records carry by default: CreateTime or LogAppendTime.",
+        "Source of the timestamps of records by default: CreateTime or LogAppendTime.",
         one_of("CreateTime", "LogAppendTime"),
         dynamic=CLUSTER_WIDE,
     )
@@ -216,7 +216,7 @@ class LogConfig(ServerConfig):
         "log.message.timestamp.before.max.ms",
         Type.LONG,
         LONG_MAX,
-        "How far a CreateTime stamp may lie behind the broker's clock.",
+        "How much earlier than the broker's clock a CreateTime timestamp may be.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -224,7 +224,7 @@ class LogConfig(ServerConfig):
         "log.message.timestamp.after.max.ms",
         Type.LONG,
         3_600_000,
-        "How far a CreateTime stamp may lie ahead of the broker's clock.",
+        "How much later than the broker's clock a CreateTime timestamp may be.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -232,7 +232,7 @@ class LogConfig(ServerConfig):
         "log.message.timestamp.difference.max.ms",
         Type.LONG,
         LONG_MAX,
-        "Older key that bounds the stamp on both sides.",
+        "Older key that limits the timestamp on both sides.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -310,7 +310,7 @@ class LogConfig(ServerConfig):
         "log.cleaner.backoff.ms",
         Type.LONG,
         15_000,
-        "Sleep when nothing is to be compacted.",
+        "Pause when no log has to be compacted.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -334,7 +334,7 @@ class LogConfig(ServerConfig):
         "log.cleaner.min.compaction.lag.ms",
         Type.LONG,
         0,
-        "Time a record stays uncompacted at least.",
+        "Shortest time that a record stays uncompacted.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -342,7 +342,7 @@ class LogConfig(ServerConfig):
         "log.cleaner.max.compaction.lag.ms",
         Type.LONG,
         LONG_MAX,
-        "Longest time a record may stay uncompacted.",
+        "Longest time that a record may stay uncompacted.",
         at_least(1),
         dynamic=CLUSTER_WIDE,
     )
@@ -360,7 +360,7 @@ class LogConfig(ServerConfig):
         "log.dir.failure.timeout.ms",
         Type.LONG,
         30_000,
-        "In this time a controller must hear of a failed log directory; else the broker stops.",
+        "Time in which the broker has to report a failed log directory to the controller; else it stops.",
         at_least(1),
         importance=LOW,
     )
@@ -368,7 +368,7 @@ class LogConfig(ServerConfig):
         "log.initial.task.delay.ms",
         Type.LONG,
         30_000,
-        "Wait after the start before the first check of retention.",
+        "Delay after the start before the first check of retention.",
         at_least(0),
         importance=LOW,
     )
@@ -384,7 +384,7 @@ class LogConfig(ServerConfig):
         "producer.id.expiration.ms",
         Type.INT,
         86_400_000,
-        "Idle time after which the state of an idempotent producer is forgotten.",
+        "Idle time after which the state of an idempotent producer is removed.",
         at_least(1),
         importance=LOW,
         dynamic=CLUSTER_WIDE,
@@ -393,7 +393,7 @@ class LogConfig(ServerConfig):
         "producer.id.expiration.check.interval.ms",
         Type.INT,
         600_000,
-        "How often idle producers are looked for.",
+        "Interval of the check for idle producers.",
         at_least(1),
         importance=LOW,
     )

@@ -1,7 +1,7 @@
 """Network, identity and general keys of a broker: one row per key.
 
 Zone: pure. Rows only: names, types, defaults and checks are Kafka's.
-How lists such as the listeners become endpoints stands in `broker`.
+`broker` parses lists such as the listeners.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from ottla.config.rows import (
 )
 from ottla.config.topic import CODECS, GZIP_LEVEL
 
-_AT_ONCE: Final = "what is completed leaves the purgatory at once"
+_AT_ONCE: Final = "completed requests leave the purgatory at once"
 _COUNTERS: Final = "metrics are counters; the reader computes the rates"
-_NO_QUOTAS: Final = "there are no quotas of clients"
+_NO_QUOTAS: Final = "there are no client quotas"
 _OPEN: Final = "this version has no authentication"
-_SESSION: Final = "the session with the metadata store is the sign of life; see zookeeper.session.timeout.ms"
+_SESSION: Final = "sessions with the metadata store replace heartbeats; see zookeeper.session.timeout.ms"
 
 
 @dataclass(init=False, repr=False, eq=False, frozen=True, slots=True)
@@ -54,20 +54,20 @@ class ServerConfig:
         "ottla.host",
         Type.STRING,
         None,
-        "Machine of this broker, where its advertised address does not tell: replicas are spread over machines first.",
+        "Machine of this broker, if its advertised address does not name it: replicas are spread over machines first.",
     )
     listeners: tuple[str, ...] = key(
         "listeners",
         Type.LIST,
         ("PLAINTEXT://:9092",),
-        "Where to listen: a list of NAME://host:port; an empty host means every interface.",
+        "Addresses to listen on, as NAME://host:port; an empty host means every interface.",
         importance=HIGH,
     )
     advertised_listeners: tuple[str, ...] | None = key(
         "advertised.listeners",
         Type.LIST,
         None,
-        "The addresses told to clients, where they differ from the listeners; * as a port repeats the bound one.",
+        "Addresses that clients receive, if they differ from the listeners; the port * means the bound one.",
         importance=HIGH,
     )
     listener_security_protocol_map: tuple[str, ...] = key(
@@ -78,13 +78,13 @@ class ServerConfig:
         importance=LOW,
     )
     inter_broker_listener_name: str | None = key(
-        "inter.broker.listener.name", Type.STRING, None, "Listener over which brokers talk to each other."
+        "inter.broker.listener.name", Type.STRING, None, "Listener for connections between brokers."
     )
     security_inter_broker_protocol: str = key(
         "security.inter.broker.protocol",
         Type.STRING,
         "PLAINTEXT",
-        "Security protocol between brokers, where no listener is named for it.",
+        "Security protocol between brokers, if no listener is named for that.",
         one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     )
     control_plane_listener_name: str | None = key(
@@ -107,7 +107,7 @@ class ServerConfig:
         "socket.receive.buffer.bytes",
         Type.INT,
         102_400,
-        "Receive buffer of a client socket (SO_RCVBUF); -1 leaves it to the system, and so does not setting it.",
+        "Receive buffer of a client socket (SO_RCVBUF); -1, or no value, leaves it to the system.",
         importance=HIGH,
         check=at_least(-1),
     )
@@ -123,14 +123,14 @@ class ServerConfig:
         "socket.listen.backlog.size",
         Type.INT,
         50,
-        "Connections the system queues before they are accepted.",
+        "Connections that the system queues before they are accepted.",
         at_least(1),
     )
     max_connections: int = key(
         "max.connections",
         Type.INT,
         INT_MAX,
-        "Connections at one time, over all listeners; ten of this machine are admitted beyond it.",
+        "Limit of connections over all listeners; ten more from this machine are accepted.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -138,7 +138,7 @@ class ServerConfig:
         "max.connections.per.ip",
         Type.INT,
         INT_MAX,
-        "Connections at one time from one address.",
+        "Limit of connections from one address.",
         at_least(0),
         dynamic=CLUSTER_WIDE,
     )
@@ -181,7 +181,7 @@ class ServerConfig:
         "queued.max.requests",
         Type.INT,
         500,
-        "Requests waiting at one time before no more are read.",
+        "Waiting requests at which no more are read.",
         at_least(1),
         importance=HIGH,
         unused="queued requests are bounded by their bytes, queued.max.request.bytes",
@@ -190,7 +190,7 @@ class ServerConfig:
         "queued.max.request.bytes",
         Type.LONG,
         -1,
-        "Bytes of waiting requests before no more are read; -1 sets no limit of its own.",
+        "Bytes of waiting requests at which no more are read; -1 is no limit.",
         check=Check("-1 or at least 1", lambda value: value == -1 or value >= 1),
     )
     num_network_threads: int = key(
@@ -263,27 +263,27 @@ class ServerConfig:
         dynamic=CLUSTER_WIDE,
     )
     fetch_max_bytes: int = key(
-        "fetch.max.bytes", Type.INT, 57_671_680, "Most bytes answered to one Fetch.", at_least(1024)
+        "fetch.max.bytes", Type.INT, 57_671_680, "Largest response to one Fetch in bytes.", at_least(1024)
     )
     max_incremental_fetch_session_cache_slots: int = key(
         "max.incremental.fetch.session.cache.slots",
         Type.INT,
         1000,
-        "Incremental fetch sessions kept.",
+        "Number of incremental fetch sessions that are kept.",
         between(0, 1_000_000),
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit",
         Type.INT,
         2000,
-        "Most partitions described in one answer of DescribeTopicPartitions.",
+        "Limit of partitions in one response of DescribeTopicPartitions.",
         between(1, PARTITIONS_MAX),
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable",
         Type.BOOLEAN,
         True,
-        "Whether asking for a missing topic may create it.",
+        "Whether a metadata request for a missing topic may create it.",
         importance=HIGH,
     )
     num_partitions: int = key(
@@ -340,38 +340,38 @@ class ServerConfig:
         "fetch.purgatory.purge.interval.requests",
         Type.INT,
         1000,
-        "Completed fetches kept in the purgatory before they are swept.",
+        "Completed fetches that are kept in the purgatory before a purge.",
         unused=_AT_ONCE,
     )
     producer_purgatory_purge_interval_requests: int = key(
         "producer.purgatory.purge.interval.requests",
         Type.INT,
         1000,
-        "Completed produces kept in the purgatory before they are swept.",
+        "Completed produces that are kept in the purgatory before a purge.",
         unused=_AT_ONCE,
     )
     delete_records_purgatory_purge_interval_requests: int = key(
         "delete.records.purgatory.purge.interval.requests",
         Type.INT,
         1,
-        "Completed DeleteRecords kept in the purgatory before they are swept.",
+        "Completed DeleteRecords that are kept in the purgatory before a purge.",
         unused=_AT_ONCE,
     )
     controlled_shutdown_enable: bool = key(
-        "controlled.shutdown.enable", Type.BOOLEAN, True, "Whether leadership is handed over before a stop."
+        "controlled.shutdown.enable", Type.BOOLEAN, True, "Whether leaderships move to other brokers before a stop."
     )
     controlled_shutdown_max_retries: int = key(
-        "controlled.shutdown.max.retries", Type.INT, 3, "Tries of handing leadership over.", check=between(0, 10_000)
+        "controlled.shutdown.max.retries", Type.INT, 3, "Retries of that move.", check=between(0, 10_000)
     )
     controlled_shutdown_retry_backoff_ms: int = key(
         "controlled.shutdown.retry.backoff.ms",
         Type.LONG,
         5000,
-        "Wait between two tries of handing leadership over.",
+        "Delay between two attempts to move leaderships.",
         check=at_least(0),
     )
     broker_heartbeat_interval_ms: int = key(
-        "broker.heartbeat.interval.ms", Type.INT, 2000, "Interval of the broker's sign of life.", unused=_SESSION
+        "broker.heartbeat.interval.ms", Type.INT, 2000, "Interval of the broker's heartbeats.", unused=_SESSION
     )
     broker_session_timeout_ms: int = key(
         "broker.session.timeout.ms", Type.INT, 9000, "Silence after which a broker counts as dead.", unused=_SESSION

@@ -1,6 +1,6 @@
-"""Keys that are not rows: old names, keys of things that are not built, keys without an effect.
+"""Keys that have no row: old names, keys of features that Ottla does not have, keys without effect.
 
-Zone: pure. Tables and look-ups; what is said about a key is one line for the log.
+Zone: pure. Tables and look-ups. The text about a key is one line for the log.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ OLD_BROKER_NAMES: Final = {
     "max.transaction.timeout.ms": "transaction.max.timeout.ms",
     "max.message.size": "message.max.bytes",
 }
-"""Names of earlier days, still accepted with a warning."""
+"""Old names that are accepted with a warning."""
 
 OLD_CLIENT_NAMES: Final = {
     "request.required.acks": "acks",
@@ -44,7 +44,7 @@ RETIRED_BROKER_NAMES: Final = {
     "zk.connectiontimeout.ms": "zookeeper.connection.timeout.ms",
     "zk.sessiontimeout.ms": "zookeeper.session.timeout.ms",
 }
-"""Names of Apache Kafka's first versions, and what is set today instead."""
+"""Names of Apache Kafka's first versions, and their replacements."""
 
 RETIRED_CLIENT_NAMES: Final = {
     "auto.commit.enable": "enable.auto.commit",
@@ -78,7 +78,7 @@ RETIRED_CLIENT_NAMES: Final = {
     "zookeeper.connect": "bootstrap.servers",
     **OLD_CLIENT_NAMES,
 }
-"""Names of the settings of Apache Kafka's first clients, and what takes their place."""
+"""Names of the settings of Apache Kafka's first clients, and their replacements."""
 
 _NO_QUORUM = "there is no KRaft quorum here, the metadata store takes its place; ignored"
 _NO_TIER = "there is no remote tier; ignored"
@@ -87,7 +87,7 @@ _NOT_YET_SECURE = "this version has no authentication, encryption or authorizati
 _USE_LISTENERS = "give the address in listeners or advertised.listeners instead; ignored"
 
 UNSUPPORTED: Final = {
-    "replica.lag.max.messages": "a burst of messages threw every follower out; replica.lag.time.max.ms decides",
+    "replica.lag.max.messages": "it removed followers from the ISR at every burst; use replica.lag.time.max.ms",
     "process.roles": _NO_QUORUM,
     "controller.listener.names": _NO_QUORUM,
     "host.name": _USE_LISTENERS,
@@ -101,7 +101,7 @@ UNSUPPORTED: Final = {
     "create.topic.policy.class.name": _NO_CLASSES,
     "alter.config.policy.class.name": _NO_CLASSES,
     "client.quota.callback.class": _NO_CLASSES,
-    "config.providers": "values are taken as they stand, no provider is asked; ignored",
+    "config.providers": "values are used literally, without config providers; ignored",
     "early.start.listeners": _NO_QUORUM,
     "initial.broker.registration.timeout.ms": _NO_QUORUM,
     "eligible.leader.replicas.enable": _NO_QUORUM,
@@ -110,7 +110,7 @@ UNSUPPORTED: Final = {
     "unstable.api.versions.enable": "unstable versions are never offered; ignored",
     "unstable.feature.versions.enable": "unstable versions are never offered; ignored",
 }
-"""Keys of Kafka that mean something which is not here, with the line to say about each."""
+"""Keys of Kafka for features that Ottla does not have, with the reason."""
 
 UNSUPPORTED_PREFIXES: Final = (
     ("controller.quorum.", _NO_QUORUM),
@@ -133,16 +133,16 @@ UNSUPPORTED_PREFIXES: Final = (
     ("share.", "share groups are not served yet; ignored"),
     ("errors.deadletterqueue.", "share groups are not served yet; ignored"),
     ("group.streams.", "streams groups are not served; ignored"),
-    ("config.providers.", "values are taken as they stand, no provider is asked; ignored"),
+    ("config.providers.", "values are used literally, without config providers; ignored"),
 )
 
 HARMLESS: Final = ("auto.include.jmx.reporter", "zookeeper.clientCnxnSocket", "server.max.startup.time.ms")
 HARMLESS_PREFIXES: Final = ("kafka.metrics.", "confluent.", "internal.")
-"""Settings of the Java virtual machine's surroundings: nothing is lost by passing over them."""
+"""Prefixes of settings of the Java virtual machine and of tools, which are ignored without a warning."""
 
 
 def unsupported(name: str) -> str | None:
-    """Why a known key has no effect, or None when it is not such a key."""
+    """The reason why a known key has no effect; None for other keys."""
     if name in UNSUPPORTED:
         return UNSUPPORTED[name]
     if name in RETIRED_BROKER_NAMES:
@@ -154,17 +154,17 @@ def unsupported(name: str) -> str | None:
 
 
 def harmless(name: str) -> bool:
-    """Whether a key can be passed over in silence."""
+    """Whether a key is ignored without a warning."""
     return name in HARMLESS or name.startswith(HARMLESS_PREFIXES)
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    """The warning for a key nobody knows, with the nearest one that exists."""
+    """The warning for an unknown key, with the most similar known one."""
     shown = name if len(name) <= 100 else name[:100] + "…"
     return f"unknown configuration {shown!r}" + (nearest(name, known) or "; ignored")
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a key nobody knows: the one that was probably meant, or nothing."""
+    """The end of a message about an unknown key: the one that was probably meant, or nothing."""
     near = get_close_matches(name[:100], list(known), n=1, cutoff=0.75)
     return f"; did you mean {near[0]!r}?" if near else ""

@@ -1,6 +1,6 @@
-"""A configuration key as one row: name, type, default, check, importance, who may change it at run time, and prose.
+"""A configuration key as one row: name, type, default, check, importance, scope of changes, documentation.
 
-Zone: pure. Rows, their parsing and their rendering live here; which keys exist stands in `topic` and `broker`.
+Zone: pure. Rows, their parsing and their rendering. `topic` and `broker` have the keys.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any, NamedTuple, TypeVar, cast
 T = TypeVar("T")
 
 Value = bool | int | float | str | tuple[str, ...] | None
-"""What a key can hold after parsing; None: not set (the key has no default, or another key stands in for it)."""
+"""The parsed value of a key. None: not set, because the key has no default or another key replaces it."""
 
 LONG_MAX = 2**63 - 1
 INT_MAX = 2**31 - 1
 THREADS_MAX = 256
-"""Most of what runs beside each other: each one takes memory and a turn of the loop."""
+"""Limit of everything that runs concurrently: each one takes memory and turns of the loop."""
 PARTITIONS_MAX = 10_000
-"""Most partitions of a topic that the broker makes by itself, as of one CreateTopics."""
+"""Limit of partitions of a topic that the broker creates by itself, as in one CreateTopics."""
 
 
 class ConfigError(Exception):
-    """A value that the configuration refuses. `key` names the row, `message` the cause and what is allowed."""
+    """An invalid value. `key` is the name of the row, `message` has the cause and the allowed values."""
 
     def __init__(self, key: str, message: str) -> None:
         super().__init__(f"{key}: {message}")
@@ -49,7 +49,7 @@ class Type(IntEnum):
 
 
 class Importance(Enum):
-    """How likely it is that an operator has to think about the key."""
+    """How likely an operator has to set the key."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -57,7 +57,7 @@ class Importance(Enum):
 
 
 class Dynamic(Enum):
-    """Who may change the key while the broker runs (KIP-226). A key of which only a start takes notice is read-only."""
+    """Whether the key may change while the broker runs (KIP-226). Keys that only the start reads are read-only."""
 
     READ_ONLY = "read-only"
     CLUSTER_WIDE = "cluster-wide"
@@ -71,7 +71,7 @@ class Check(NamedTuple):
 
 
 class Row(NamedTuple):
-    """One key. `synonyms`: keys of the broker that stand in for it, strongest first (topic keys and aliases)."""
+    """One key. `synonyms`: keys of the broker that provide its default, or aliases, strongest first."""
 
     name: str
     type: Type
@@ -82,11 +82,11 @@ class Row(NamedTuple):
     dynamic: Dynamic
     synonyms: tuple[str, ...]
     unused: str = ""
-    """Why the key has no effect; empty for one that has."""
+    """The reason why the key has no effect; empty if it has one."""
 
     @property
     def attribute(self) -> str:
-        """Name of the field that holds the value."""
+        """The name of the field with the value."""
         return self.name.replace(".", "_")
 
     @property
@@ -110,7 +110,7 @@ def key(
     synonyms: tuple[str, ...] = (),
     unused: str = "",
 ) -> T:
-    """A dataclass field that carries its row."""
+    """Define a dataclass field with its row."""
     row = Row(name, type_, cast("Value", default), doc, check, importance, dynamic, synonyms, unused)
     return field(default=default, metadata={"row": row})
 
@@ -123,22 +123,22 @@ def rows_of(owner: type[object]) -> Iterator[Row]:
 
 
 def at_least(low: float) -> Check:
-    """Numbers from `low` upwards."""
+    """A check for numbers from `low` on."""
     return Check(f"at least {low}", lambda value: value is None or value >= low)
 
 
 def between(low: float, high: float) -> Check:
-    """Numbers from `low` to `high`, both included."""
+    """A check for numbers from `low` to `high`, both included."""
     return Check(f"between {low} and {high}", lambda value: value is None or low <= value <= high)
 
 
 def one_of(*allowed: str) -> Check:
-    """One of the words."""
+    """A check for one of these words."""
     return Check(f"one of {', '.join(allowed)}", lambda value: value in allowed)
 
 
 def subset_of(*allowed: str) -> Check:
-    """A list of distinct words out of these; it may be empty."""
+    """A check for a list of distinct words out of these, which may be empty."""
 
     def holds(value: tuple[str, ...]) -> bool:
         return len(set(value)) == len(value) and all(word in allowed for word in value)
@@ -155,13 +155,13 @@ _BOUNDS = {
 }
 _SHOWN = 80
 _PIECE = re.compile(r"\\[\\,\s]|.", re.DOTALL)
-"""One letter of a comma list, or a backslash with what it keeps."""
+"""One character of a comma list, or a backslash with the character that it escapes."""
 _TO_KEEP = re.compile(r",|\\(?=[\\,\s]|\Z)|\A\s|\s\Z")
-"""What is written with a backslash before it."""
+"""The characters that need a backslash."""
 
 
 def parse(row: Row, text: str) -> Value:
-    """The value that `text` means for this key, checked. Raises ConfigError naming the key."""
+    """Parse and check the text of this key. Raises ConfigError with the key."""
     value = split_list(text) if row.type is Type.LIST else _parse_type(row, text.strip())
     if row.check is not None and not row.check.holds(value):
         raise ConfigError(row.name, f"{quoted(row, text)} is not allowed; it must be {row.check.text}")
@@ -181,7 +181,7 @@ def _parse_type(row: Row, text: str) -> Value:
 
 
 def split_list(text: str) -> tuple[str, ...]:
-    """The words of a comma list without the blanks around them; a backslash keeps a comma, a blank or a backslash."""
+    """The words of a comma list without blanks around them; a backslash escapes a comma, a blank or a backslash."""
     if "\\" not in text:
         return tuple(word.strip() for word in text.split(",")) if text.strip() else ()
     pieces = _PIECE.findall(text)
@@ -203,7 +203,7 @@ def _word(pieces: list[str]) -> str:
 
 
 def list_word(word: str) -> str:
-    """A word as it has to be written in a comma list, so that `split_list` reads it back."""
+    """A word as it is written in a comma list, so that `split_list` returns it unchanged."""
     return _TO_KEEP.sub(r"\\\g<0>", word)
 
 
@@ -232,14 +232,14 @@ def _allowed(row: Row) -> str:
 
 
 def quoted(row: Row, text: str) -> str:
-    """A value as a message quotes it: cut, and nothing of a password."""
+    """A value as it appears in a message: shortened, and without passwords."""
     if row.sensitive:
         return "the given value"
     return repr(text if len(text) <= _SHOWN else text[:_SHOWN] + "…")
 
 
 def render(value: Value) -> str | None:
-    """The text form, as DescribeConfigs shows it and `parse` reads it back; None stays None."""
+    """The text of a value, as in DescribeConfigs; `parse` reverses it. None stays None."""
     if value is None:
         return None
     if isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""Where configuration text comes from: Java properties, TOML, environment variables; and which one wins.
+"""Reads configuration text from Java properties, TOML and environment variables, and merges it.
 
-Zone: pure. Takes the text of a file, never a file.
+Zone: pure. The input is the text of a file, never a file.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ _UNDERSCORES: Final = re.compile(r"_+")
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """A Java .properties file: comments, continued lines, escapes, `=` or `:` or blanks between key and value.
+    """Parse a Java .properties file: comments, continued lines, escapes, `=`, `:` or blanks between key and value.
 
-    A key that stands twice keeps its last value. Raises ConfigError for a broken \\uXXXX.
+    A repeated key has its last value. Raises ConfigError for a broken \\uXXXX.
     """
     pairs: dict[str, str] = {}
     for line in _logical_lines(text):
@@ -47,12 +47,13 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks, continued ones joined: an odd number of backslashes at the end continues."""
+    """Lines without comments and blank ones. An odd number of backslashes at the end of a line continues it."""
     pending = ""
     for raw in re.split(r"\r\n|\n|\r", text):
         line = raw.lstrip(" \t\f")
         if not pending and (not line or line[0] in "#!"):
             continue
+        # An even number of backslashes is escaped backslashes, and the line ends.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             pending += line[:-1]
             continue
@@ -87,7 +88,7 @@ def _unescape_one(match: re.Match[str]) -> str:
 
 
 def parse_toml(text: str) -> dict[str, str]:
-    """A TOML file with Kafka's dotted keys; tables and dotted keys mean the same, a list becomes a comma list.
+    """Parse a TOML file with Kafka's dotted keys. Tables and dotted keys are equivalent; a list becomes a comma list.
 
     Raises ConfigError when it is not TOML, or a value has no text form (a date, a list of tables).
     """
@@ -119,7 +120,7 @@ def _text_of(name: str, value: object) -> str:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Keys out of KAFKA_… variables: `_` stands for a dot, `__` for an underscore, `___` for a dash."""
+    """Read keys from KAFKA_… variables: `_` means a dot, `__` an underscore, `___` a dash."""
     pairs: dict[str, str] = {}
     for variable in sorted(environment):
         if not variable.startswith(ENVIRONMENT_PREFIX) or variable == ENVIRONMENT_PREFIX:
@@ -137,7 +138,7 @@ def _separators(match: re.Match[str]) -> str:
 
 
 def parse_assignment(text: str) -> tuple[str, str]:
-    """`key=value` as a flag gives it. Raises ConfigError when there is no `=` or no key."""
+    """Parse the `key=value` of a flag. Raises ConfigError if the `=` or the key is missing."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
         raise ConfigError(text[:80], "is not key=value")
@@ -145,7 +146,7 @@ def parse_assignment(text: str) -> tuple[str, str]:
 
 
 def layered(*layers: Mapping[str, str]) -> dict[str, str]:
-    """One mapping out of several, the strongest first: flags, environment, file."""
+    """Merge several mappings, the strongest first: flags, environment, file."""
     merged: dict[str, str] = {}
     for layer in reversed(layers):
         merged.update(layer)

@@ -1,7 +1,7 @@
 """Configuration of a topic: one row per key, with Kafka's names and defaults.
 
-Zone: pure. `TopicConfig()` is what an unconfigured broker gives a topic. How the broker's own keys become defaults of a
-topic stands in `broker.topic_defaults`; where a value of one topic came from is a matter of `ottla.cluster.configs`.
+Zone: pure. `TopicConfig()` has the defaults of a broker without configuration. `BrokerConfig.topic_defaults` derives
+defaults from the broker's keys; `ottla.cluster.configs` finds the source of a topic's values.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class TopicConfig:
         "cleanup.policy",
         Type.LIST,
         ("delete",),
-        "What happens to old data: delete drops segments by age and size, compact keeps each key's last value, "
+        "Treatment of old data: delete removes segments by age and size, compact keeps each key's last value, "
         "an empty value keeps all (KIP-1161).",
         subset_of("compact", "delete"),
         synonyms=("log.cleanup.policy",),
@@ -64,7 +64,7 @@ class TopicConfig:
         "compression.type",
         Type.STRING,
         "producer",
-        "Codec of the batches on disk; producer keeps whatever the batch arrived with.",
+        "Codec of the batches on disk; producer keeps the codec of the producer.",
         one_of(*CODECS),
         synonyms=("compression.type",),
     )
@@ -120,7 +120,7 @@ class TopicConfig:
         "flush.ms",
         Type.LONG,
         LONG_MAX,
-        "Longest time a record stays unsynced.",
+        "Longest time that a record stays unsynced.",
         at_least(0),
         synonyms=("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
     )
@@ -143,7 +143,7 @@ class TopicConfig:
         "leader.replication.throttled.replicas",
         Type.LIST,
         (),
-        "Replicas (partition:broker, or *) whose leader throttles what it sends them.",
+        "Replicas (partition:broker, or *) to which the leader sends with the throttled rate.",
         THROTTLED,
     )
     local_retention_bytes: int = key(
@@ -168,7 +168,7 @@ class TopicConfig:
         "max.compaction.lag.ms",
         Type.LONG,
         LONG_MAX,
-        "Longest time a record may stay uncompacted.",
+        "Longest time that a record may stay uncompacted.",
         at_least(1),
         synonyms=("log.cleaner.max.compaction.lag.ms",),
     )
@@ -208,7 +208,7 @@ class TopicConfig:
         "message.timestamp.after.max.ms",
         Type.LONG,
         3_600_000,
-        "How far a CreateTime stamp may lie ahead of the broker's clock.",
+        "How much later than the broker's clock a CreateTime timestamp may be.",
         at_least(0),
         synonyms=("log.message.timestamp.after.max.ms",),
     )
@@ -216,7 +216,7 @@ class TopicConfig:
         "message.timestamp.before.max.ms",
         Type.LONG,
         LONG_MAX,
-        "How far a CreateTime stamp may lie behind the broker's clock.",
+        "How much earlier than the broker's clock a CreateTime timestamp may be.",
         at_least(0),
         synonyms=("log.message.timestamp.before.max.ms",),
     )
@@ -224,7 +224,7 @@ class TopicConfig:
         "message.timestamp.difference.max.ms",
         Type.LONG,
         LONG_MAX,
-        "Older key that bounds the stamp on both sides; the before and after keys win where they are not the default.",
+        "Older key that limits the timestamp on both sides; the before and after keys win if changed.",
         at_least(0),
         synonyms=("log.message.timestamp.difference.max.ms",),
     )
@@ -232,7 +232,7 @@ class TopicConfig:
         "message.timestamp.type",
         Type.STRING,
         "CreateTime",
-        "Whose time a record carries: the producer's (CreateTime) or the leader's at the append (LogAppendTime).",
+        "Source of a record's timestamp: the producer (CreateTime), or the leader at the append (LogAppendTime).",
         one_of("CreateTime", "LogAppendTime"),
         synonyms=("log.message.timestamp.type",),
     )
@@ -248,7 +248,7 @@ class TopicConfig:
         "min.compaction.lag.ms",
         Type.LONG,
         0,
-        "Time a record stays uncompacted at least.",
+        "Shortest time that a record stays uncompacted.",
         at_least(0),
         synonyms=("log.cleaner.min.compaction.lag.ms",),
     )
@@ -256,7 +256,8 @@ class TopicConfig:
         "min.insync.replicas",
         Type.INT,
         1,
-        "In-sync replicas (all, if a topic has fewer) without which acks=all is refused and the high watermark stands.",
+        "In-sync replicas (at most all of the topic's) without which acks=all is refused, and the high watermark does "
+        "not advance.",
         at_least(1),
         synonyms=("min.insync.replicas",),
     )
@@ -280,7 +281,7 @@ class TopicConfig:
         "retention.bytes",
         Type.LONG,
         -1,
-        "Size of a partition beyond which its oldest segments go; -1 is no limit.",
+        "Size of a partition beyond which its oldest segments are deleted; -1 is no limit.",
         at_least(-1),
         synonyms=("log.retention.bytes",),
     )
@@ -288,7 +289,7 @@ class TopicConfig:
         "retention.ms",
         Type.LONG,
         604_800_000,
-        "Age (by the largest timestamp in it) at which a segment goes; -1 is no limit.",
+        "Age (by the largest timestamp in it) at which a segment is deleted; -1 is no limit.",
         at_least(-1),
         synonyms=("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
     )
@@ -353,7 +354,7 @@ class TopicConfig:
 
     @property
     def timestamp_bounds(self) -> tuple[int, int]:
-        """How far before and after now a CreateTime stamp may be, ms (KIP-937: the older key counts for a default)."""
+        """How far before and after now a CreateTime stamp may be, in ms; the older key replaces defaults (KIP-937)."""
         default, difference = TopicConfig(), self.message_timestamp_difference_max_ms
         before, after = self.message_timestamp_before_max_ms, self.message_timestamp_after_max_ms
         if difference == default.message_timestamp_difference_max_ms:
@@ -365,11 +366,11 @@ class TopicConfig:
 
     @property
     def roll_ms(self) -> int:
-        """Age at which a segment is closed; what must be compacted by a time has to be closed by then."""
+        """The age at which a segment is closed. Records that must be compacted by a time have to be closed by then."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compact else self.segment_ms
 
     def with_overrides(self, overrides: Mapping[str, str]) -> TopicConfig:
-        """This configuration with the topic's own settings on top. Raises ConfigError (unknown key, bad value)."""
+        """This configuration with the topic's own settings. Raises ConfigError (unknown key, invalid value)."""
         values: dict[str, Any] = {}
         for name in overrides:
             if name not in TOPIC_ROWS:
@@ -380,7 +381,7 @@ class TopicConfig:
         return config
 
     def check_together(self) -> None:
-        """Raises ConfigError where two settings contradict each other."""
+        """Raise ConfigError if two settings contradict each other."""
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
             raise ConfigError(
                 "min.compaction.lag.ms",

@@ -1,4 +1,4 @@
-"""The embedded metadata store: ZooKeeper's data model, journaled.
+"""The embedded metadata store: ZooKeeper's data model with a journal on disk.
 
 Zone: deterministic.
 """

@@ -1,10 +1,10 @@
-"""The journal of the embedded metadata store: transactions in a log, the whole tree in snapshots.
+"""The journal of the embedded metadata store: a log of transactions, and snapshots of the whole tree.
 
-Zone: deterministic. Files of `__znodes-0/` live here: `<first zxid>.log` and `<next zxid>.snapshot`, 20 digits each.
-Nothing is told to anyone here; when a transaction counts is the business of `store`.
+Zone: deterministic. Manages the files of `__znodes-0/`: `<first zxid>.log` and `<next zxid>.snapshot`, 20 digits each.
+`store` decides when a transaction is durable, and informs the clients.
 
-A new log begins only after the one before is wholly on the disk, so only the last log can have a torn tail, and its
-end is cut at the start. The two newest snapshots stay, with the logs that the older one needs.
+A new log begins only after the whole log before is synced. So only the last log can have a torn tail, which is cut at
+the start. The two newest snapshots are kept, with the logs that the older one needs.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from ottla.znodes.tree import Tree
 logger = logging.getLogger(__name__)
 
 DIRECTORY: Final = "__znodes-0"
-"""Looks like a partition of an internal topic, as Kafka's own metadata log does; the log manager leaves it alone."""
+"""Named like a partition of an internal topic, as Kafka's metadata log is. The log manager ignores it."""
 SNAPSHOT_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of log after which a snapshot is worth its cost; at least twice the last snapshot's size."""
+"""Minimum size of the log for a new snapshot; the log must also have twice the size of the last snapshot."""
 _KEPT_SNAPSHOTS: Final = 2
 
 
 def _do_nothing(_: object) -> None:
-    """For deletions that nobody waits for: what is left is deleted after the next snapshot."""
+    """Ignore the outcome of a deletion: files that are left are deleted after the next snapshot."""
 
 
 def check_files(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str, bool]]:
-    """What is wrong with the files of a journal, by their names: name, what, and whether a start puts it right."""
+    """Check the files of a journal by their names. Yields name, defect, and whether a start repairs it."""
     logs = sorted(int(name[:20]) for name in contents if name[20:] == ".log" and name[:20].isdecimal())
     for name, content in sorted(contents.items()):
         if name[20:] == ".snapshot" and name[:20].isdecimal():
@@ -43,7 +43,7 @@ def check_files(contents: Mapping[str, bytes]) -> Iterator[tuple[str, str, bool]
         good = max((end for _, end in transactions_in(memoryview(contents[f"{first:020d}.log"]), first)), default=0)
         size = len(contents[f"{first:020d}.log"])
         if good < size:
-            text = f"byte {good}: {size - good} bytes are no whole transactions"
+            text = f"byte {good}: {size - good} bytes are not complete transactions"
             yield f"{first:020d}.log", text, first == logs[-1]
 
 
@@ -59,27 +59,33 @@ class Journal:
 
     @property
     def file(self) -> File:
-        """The log that takes appends."""
+        """The current log, which receives appends."""
         assert self._file is not None, "the journal is not loaded"
         return self._file
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether enough was written since the last one."""
+        """Whether the log is large enough for a new snapshot."""
         return self.file.size >= self._snapshot_at and not self._writing_snapshot
 
-    # -- at the start ----------------------------------------------------------------------------------------------
+    # -- loading ---------------------------------------------------------------------------------------------------
 
     def load(self) -> tuple[Tree, int]:
-        """Read everything, blocking: the tree and the next zxid. Raises CorruptStore, or Failure of the disk."""
+        """Read all files, blocking. Returns the tree and the next zxid. Raises CorruptStore, or Failure of the disk.
+
+        1. The newest readable snapshot, or an empty tree.
+        2. All logs that can hold later transactions, in order. Only the last one may end within a transaction.
+        3. A new log, if there is none to append to.
+        """
         if not self._disk.exists(DIRECTORY):
             self._disk.make_dir(DIRECTORY)
             self._disk.sync_now("")
         tree, zxid = self._newest_snapshot()
         logs = self._numbers(".log")
         needed = _needed(logs, zxid)
+        # All logs begin after the snapshot: transactions in between are missing.
         if logs and not needed:
-            raise CorruptStore(f"{DIRECTORY} has no log from zxid {zxid} on; restore the directory from a copy")
+            raise CorruptStore(f"{DIRECTORY} has no log from zxid {zxid} on; restore the directory from a backup")
         for first in needed:
             zxid = self._replay(tree, zxid, first, is_last=first == needed[-1])
         if not needed:
@@ -88,7 +94,7 @@ class Journal:
         return tree, zxid
 
     def _newest_snapshot(self) -> tuple[Tree, int]:
-        """The newest snapshot that can be read, or an empty tree when there is none at all."""
+        """The newest readable snapshot, or an empty tree if there is none. Raises CorruptStore if all are damaged."""
         numbers = self._numbers(".snapshot")
         for number in reversed(numbers):
             try:
@@ -98,9 +104,9 @@ class Journal:
                 self._snapshot_written(len(content))
                 return decode_snapshot(memoryview(content))
             except CorruptStore as reason:
-                logger.warning("%s: %s", _name(number, ".snapshot"), reason)
+                logger.warning("metadata store: ignoring %s: %s", _name(number, ".snapshot"), reason)
         if numbers:
-            raise CorruptStore(f"no snapshot in {DIRECTORY} can be read; restore the directory from a copy")
+            raise CorruptStore(f"no snapshot in {DIRECTORY} can be read; restore the directory from a backup")
         return Tree(), 1
 
     def _content(self, file: File) -> bytearray:
@@ -110,7 +116,7 @@ class Journal:
         return content[:got]
 
     def _replay(self, tree: Tree, zxid: int, first: int, is_last: bool) -> int:
-        """Apply the transactions of one log that are not in the tree yet; the next zxid after it."""
+        """Apply the transactions of one log that the tree lacks. Returns the next zxid."""
         file = self._disk.open(_name(first, ".log"), create=False)
         good = 0
         for transaction, end in transactions_in(memoryview(self._content(file)), first):
@@ -119,8 +125,9 @@ class Journal:
                 zxid = transaction.zxid + len(transaction.changes)
             good = end
         if not is_last:
+            # A log before the last one was synced as a whole, so damage in it is not a torn tail.
             if good != file.size:
-                raise CorruptStore(f"{_name(first, '.log')} is damaged at byte {good}; restore it from a copy")
+                raise CorruptStore(f"{_name(first, '.log')} is damaged at byte {good}; restore it from a backup")
             file.close()
             return zxid
         self._cut_tail(file, first, good)
@@ -130,7 +137,7 @@ class Journal:
     def _cut_tail(self, file: File, first: int, good: int) -> None:
         if good < file.size:
             logger.warning(
-                "%s: cut at byte %d, %d bytes after it were never confirmed",
+                "metadata store: cut %s at byte %d; the %d bytes after it were never confirmed",
                 _name(first, ".log"),
                 good,
                 file.size - good,
@@ -142,20 +149,21 @@ class Journal:
         names = self._disk.list(DIRECTORY)
         return sorted(int(name[:20]) for name in names if name[20:] == suffix and name[:20].isdecimal())
 
-    # -- while it runs ---------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------------
 
     def roll(self, next_zxid: int, done: Callable[[Failure | None], None]) -> None:
-        """Begin a new log; nothing may be appended before `done`, and the old log is wholly synced already.
+        """Begin a new log. Requires that the old log is synced, and that nothing is appended before `done`.
 
-        `done` gets a Failure when the device failed. Without room for a new file the old log simply goes on.
+        `done` receives a Failure if the device failed. If the disk is full the old log stays in use.
         """
         old = self.file
-        assert old.durable == old.size, "a log is followed by another one before it is on the disk"
+        assert old.durable == old.size, "a new log begins before the old one is synced"
         path = _name(next_zxid, ".log")
         try:
             self._file = self._disk.open(path, create=True)
         except Failure as failure:
-            logger.warning("%s cannot be created, the log before it goes on: %s", path, failure)
+            logger.warning("metadata store: could not create %s: %s; the old log stays in use", path, failure)
+            # The next attempt waits until the log has grown as much again.
             self._snapshot_at = old.size + self._snapshot_bytes
             self._disk.unlink_now(path)
             done(failure.as_value() if failure.kind is Kind.IO else None)
@@ -164,14 +172,16 @@ class Journal:
         self._disk.sync_dir(DIRECTORY, lambda outcome: done(outcome if isinstance(outcome, Failure) else None))
 
     def write_snapshot(self, tree: Tree, next_zxid: int) -> None:
-        """Write the tree as it is now, and drop what is no longer needed once that is on the disk."""
+        """Write a snapshot of the tree. Deletes the files that are no longer needed once it is on the disk."""
         content = encode_snapshot(tree, next_zxid)
         self._writing_snapshot = True
 
         def written(outcome: Failure | None) -> None:
             self._writing_snapshot = False
             if isinstance(outcome, Failure):
-                logger.warning("no snapshot of the metadata store: %s", outcome)
+                logger.warning(
+                    "metadata store: could not write a snapshot: %s; retrying when the log has grown", outcome
+                )
                 return
             self._snapshot_written(len(content))
             self._drop_old()
@@ -193,16 +203,17 @@ class Journal:
         for number in snapshots[:-_KEPT_SNAPSHOTS]:
             yield f"{number:020d}.snapshot"
         for number in self._numbers(".log"):
+            # Logs that the older of the two snapshots needs stay, in case the newer one is damaged.
             if number < _needed(self._numbers(".log"), oldest)[0]:
                 yield f"{number:020d}.log"
 
     def close(self) -> None:
-        """Give the file back."""
+        """Close the current log."""
         self.file.close()
 
 
 def _needed(logs: list[int], zxid: int) -> list[int]:
-    """The logs that can hold transactions from `zxid` on: the last one that begins at or before it, and all later."""
+    """The logs that can hold transactions from `zxid` on: the last that begins at or before it, and all later ones."""
     before = [first for first in logs if first <= zxid]
     return [first for first in logs if first >= before[-1]] if before else []
 

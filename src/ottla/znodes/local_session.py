@@ -1,6 +1,6 @@
-"""A session with the embedded store from within the same process: lanes, reads, watches.
+"""A session of the same process with the embedded store: lanes, reads, watches.
 
-Zone: deterministic. Implements `ottla.seams.MetadataStore`; what is told comes from the store's one queue.
+Zone: deterministic. Implements `ottla.seams.MetadataStore`. Completions and watches come from the store's queue.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ottla.znodes.tree import BadPath, Event, Refused
 
 
 class _Waiting(NamedTuple):
-    """A submit that waits for the one before it on its lane."""
+    """A multi that waits for the one before it on its lane."""
 
     ops: Sequence[Op]
     done: Done[Results]
 
 
 class LocalSession:
-    """The store as one client in this process sees it; it implements `ottla.znodes.store.Client`, too."""
+    """One client of the store in this process. It also implements `ottla.znodes.store.Client`."""
 
     def __init__(
         self, store: EmbeddedStore, on_node: Callable[[str], None], on_session: Callable[[Session, int], None]
@@ -39,7 +39,7 @@ class LocalSession:
     def begin_session(self, timeout_ms: int = 0) -> LocalSession:
         """Open the session; `on_session(OPEN, id)` follows once that is durable. Raises Failure (FULL, IO).
 
-        With a time-out in ms the session is over after that much silence; without one it lives as long as the process.
+        With a time-out the session expires after that time without a `touch`; without one it ends with the process.
         """
         self.id = self._store.open(self, Grant(timeout_ms))
         self._open = True
@@ -47,14 +47,15 @@ class LocalSession:
         return self
 
     def touch(self) -> None:
-        """A sign of life, for a session with a time-out."""
+        """Restart the time-out of the session."""
         self._store.touch_session(self.id)
 
     # -- MetadataStore -----------------------------------------------------------------------------------------
 
     def submit(self, lane: str, ops: Sequence[Op], done: Done[Results]) -> None:
-        """Apply all ops or none, after what came before on the lane."""
+        """Apply all operations or none, after the earlier multis of the lane."""
         waiting = _Waiting(tuple(ops), done)
+        # One multi per lane is in progress, so that a failure can fail the later ones, which may depend on it.
         queue = self._lanes.get(lane)
         if queue is not None:
             queue.append(waiting)
@@ -63,21 +64,22 @@ class LocalSession:
         self._store.run(lambda: self._begin_submit(lane, waiting))
 
     def get(self, path: str, watch: bool, done: Done[Node | None]) -> None:
-        """The node as it is now, told in order."""
+        """Read the node now; `done` is called in the order of the store's queue."""
         self._store.run(lambda: self._read(path, watch, self._watches.data, self._store.tree.get, done))
 
     def children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
-        """The children's names as they are now, told in order. A watch on an absent node fires when it is created."""
+        """Read the children's names, like `get`. A watch on an absent node fires when the node is created."""
         self._store.run(lambda: self._children(path, watch, done))
 
     def close(self) -> None:
-        """End the session; its ephemeral nodes go. Raises Failure (FULL, IO)."""
+        """End the session and delete its ephemeral nodes. Raises Failure (FULL, IO)."""
         self._open = False
         self._store.run(lambda: self._store.end_session(self.id))
 
-    # -- inside --------------------------------------------------------------------------------------------------
+    # -- helpers -------------------------------------------------------------------------------------------------
 
     def _children(self, path: str, watch: bool, done: Done[Sequence[str]]) -> None:
+        # As in ZooKeeper, a watch on the children of an absent node becomes a watch on its creation.
         watches = self._watches.children if path in self._store.tree.nodes else self._watches.data
         self._read(path, watch, watches, self._store.tree.children, done)
 
@@ -113,7 +115,7 @@ class LocalSession:
             return failure.as_value()
 
     def _deliver(self, lane: str, done: Done[Results], outcome: Results | Failure) -> None:
-        """Tell the outcome; the next one of the lane begins, or all that wait on it fail."""
+        """Begin the lane's next multi, or fail all of them after a Failure, and pass on the outcome."""
         queue = self._lanes[lane]
         if isinstance(outcome, Failure):
             del self._lanes[lane]
@@ -129,7 +131,7 @@ class LocalSession:
     # -- Client ------------------------------------------------------------------------------------------------
 
     def collect(self, events: Sequence[Event]) -> None:
-        """Tell the watches that these changes fire, each path once."""
+        """Queue the watches that these changes fire, each path once."""
         if not self._open:
             return
         for path in dict.fromkeys(event.path for event in self._watches.fire(events)):
@@ -140,17 +142,17 @@ class LocalSession:
             self._on_node(path)
 
     def _on_opened(self, failure: Failure | None) -> None:
-        """The session is durable, or can never be."""
+        """Report the session once it is durable; `expired` follows a Failure."""
         if failure is None:
             self._on_session(Session.OPEN, self.id)
 
     def expired(self) -> None:
-        """The session is over, or the store itself is gone."""
+        """Handle the end of the session, or of the store itself."""
         self._open = False
         self._on_session(Session.EXPIRED, self.id)
 
     def displaced(self) -> None:
-        """Somebody else speaks for the session; no client in this process gives its password away."""
+        """Cannot happen: only another client with the password could take the session over, and there is none."""
         raise AssertionError(f"session {self.id:#x} was taken over")
 
 

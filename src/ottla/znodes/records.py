@@ -1,13 +1,13 @@
-"""Transactions and snapshots of the tree as record batches.
+"""Encodes transactions and snapshots of the tree as record batches.
 
-Zone: pure. Bytes only; which files they go to stands in `journal`.
+Zone: pure. Bytes only; `journal` manages the files.
 
 A transaction is one v2 batch whose base offset is its zxid and whose records are its changes, so that zxids rise by
 the number of changes. A record's key is the path, its value `verb i8 · owner i64 · data`, its timestamp wall time.
 
-A snapshot is a row of batches with offsets from 0. The first record has no key and holds
+A snapshot is a sequence of batches with offsets from 0. The first record has no key and holds
 `format i16 = 2 · next zxid i64 · nodes i64 · sessions i32` and per session `id i64 · length i8 · its grant` (format 1:
-the ids alone, no grants); every other one is a node:
+only the ids, without grants). Every other record is a node:
 key path, value `version i32 · cversion i32 · czxid i64 · mzxid i64 · pzxid i64 · ctime i64 · mtime i64 · owner i64` and
 its data.
 """
@@ -31,11 +31,11 @@ _SESSION_ID: Final = Struct(">q")
 _BATCH_NODES: Final = 256
 """Nodes per batch of a snapshot."""
 _BATCH_BYTES: Final = 2**30
-"""No limit on what an uncompressed batch holds: its length is checked against the file."""
+"""Effectively no limit for the records of an uncompressed batch: its length is checked against the file."""
 
 
 class CorruptStore(Exception):
-    """Files of the metadata store that cannot be what was written. Says which, and what can be done."""
+    """A file of the metadata store is damaged. The message names it and the next step."""
 
 
 class Transaction(NamedTuple):
@@ -47,7 +47,7 @@ class Transaction(NamedTuple):
 
 
 def encode_transaction(transaction: Transaction) -> bytearray:
-    """The batch of a transaction with at least one change."""
+    """Encode a transaction, which must have at least one change."""
     assert transaction.changes, "a transaction without changes is not journaled"
     return encode_batch(
         (
@@ -64,10 +64,11 @@ def encode_transaction(transaction: Transaction) -> bytearray:
 
 
 def transactions_in(view: memoryview, zxid: int) -> Iterator[tuple[Transaction, int]]:
-    """Transactions with the position of their end, as long as they are whole, intact and in sequence from `zxid`."""
+    """Decode transactions with their end positions, as long as they are whole, intact and in sequence from `zxid`."""
     try:
         for pos, header in batches_of(view):
             end = pos + header.size
+            # A batch out of sequence is not part of the journal, even if it is intact.
             if header.base_offset != zxid or not crc_ok(view, pos, end):
                 return
             changes = [_change_of(record) for record in records_of(view, pos, max_bytes=_BATCH_BYTES)]
@@ -84,7 +85,7 @@ def _change_of(record: Record) -> Change:
 
 
 def encode_snapshot(tree: Tree, next_zxid: int) -> bytes:
-    """The whole tree. `next_zxid`: the first transaction that is not in it."""
+    """Encode the whole tree. `next_zxid`: the first transaction that it does not contain."""
     sessions = sorted(tree.grants.items())
     head = _HEAD.pack(SNAPSHOT_FORMAT, next_zxid, len(tree.nodes), len(sessions))
     head += b"".join(_SESSION.pack(session, len(grant)) + grant for session, grant in sessions)
@@ -106,7 +107,7 @@ def _node_records(tree: Tree, paths: Iterable[str], offset: int) -> Iterator[Rec
 
 
 def decode_snapshot(view: memoryview) -> tuple[Tree, int]:
-    """The tree and its next zxid. Raises CorruptStore when anything is missing or damaged."""
+    """Decode the tree and its next zxid. Raises CorruptStore when anything is missing or damaged."""
     try:
         records = _intact_records(view)
         tree, next_zxid, nodes = _head_of(next(records))
@@ -134,7 +135,7 @@ def _head_of(record: Record) -> tuple[Tree, int, int]:
     value = record.value or b""
     layout, next_zxid, nodes, sessions = _HEAD.unpack_from(value)
     if record.key is not None or layout not in (1, SNAPSHOT_FORMAT):
-        raise CorruptRecord(f"format {layout} is not known")
+        raise CorruptRecord(f"unknown format {layout}")
     tree = Tree()
     pos = _HEAD.size
     for _ in range(sessions):
@@ -155,7 +156,7 @@ def _session_at(value: bytes, pos: int, has_grant: bool) -> tuple[int, bytes, in
 
 
 def _add_node(tree: Tree, record: Record) -> None:
-    """Nodes come in the order of their paths, so a parent stands before its children."""
+    """Add a node. Nodes are in the order of their paths, so a parent is before its children."""
     path, value = (record.key or b"").decode(), record.value or b""
     version, cversion, czxid, mzxid, pzxid, ctime, mtime, owner = _NODE.unpack_from(value)
     node = Znode(value[_NODE.size :], czxid, ctime, owner)

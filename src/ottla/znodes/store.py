@@ -1,13 +1,19 @@
-"""The embedded metadata store: the tree behind its journal, and the sessions of its clients.
+"""The embedded metadata store: a tree with a journal, and the sessions of its clients.
 
-Zone: deterministic. A transaction is drafted against the tree, appended to the journal, applied, and told once the
-journal is on the disk: completions and watches leave in one queue, each in a turn of its own (`later`). Reads queue
-behind the writes they saw, so nobody learns what could vanish. Who speaks for a session stands elsewhere: in this
-process `local_session`, over ZooKeeper's protocol the supervisor's server.
+Zone: deterministic. A transaction takes four steps:
 
-A session is part of the tree and ends by a journaled change, together with its ephemeral nodes: closed by its client,
-or expired by whoever hosts the store (`expire_due`). A host that keeps the sessions when it loads gives each its whole
-time-out to come back.
+1. it is drafted against the tree, which checks its conditions;
+2. it is appended to the journal;
+3. it is applied to the tree, where later transactions and reads see it;
+4. once the journal is synced, its completion and the watches that it fires are delivered.
+
+Completions and watches are in one queue, and each is delivered in a turn of its own (`later`). Reads queue after the
+writes that they saw, so that no client sees a change that a crash could undo. The clients of sessions are
+`local_session` in this process, and the supervisor's server over ZooKeeper's protocol.
+
+A session is part of the tree. Its end is a journaled change, together with the deletion of its ephemeral nodes: its
+client closes it, or the host of the store expires it (`expire_due`). A host that keeps the sessions when it loads
+gives each its whole time-out to resume.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ Results = Sequence[tuple[str, int]]
 
 
 class _Entry(NamedTuple):
-    """Something to tell, in order: not before the first `end_session` bytes of the journal's log are durable."""
+    """A callback in the queue; it is due once the first `end` bytes of the log are durable."""
 
     end: int
     tell: Callable[[Failure | None], None]
@@ -39,25 +45,25 @@ class _Entry(NamedTuple):
 
 
 class Client(Protocol):
-    """Whoever speaks for a session at present."""
+    """The present client of a session."""
 
     def collect(self, events: Sequence[Event]) -> None:
-        """These changes are made: queue (`EmbeddedStore.enqueue`) what watches are told. Called within the change."""
+        """Queue (`EmbeddedStore.enqueue`) the watches that these changes fire. Called within the change."""
         ...
 
     def expired(self) -> None:
-        """The session is over, and not by the client's own wish. A turn of its own, after all that was told before."""
+        """Handle the expiry of the session. Called in a turn of its own, after all earlier callbacks."""
         ...
 
     def displaced(self) -> None:
-        """Another client speaks for the session now. Called within that client's `resume`."""
+        """Handle that another client has taken the session over. Called within that client's `resume`."""
         ...
 
 
 class EmbeddedStore:
-    """One store with its files. `load` before anything else.
+    """One store with its files. Call `load` first.
 
-    `open`, `resume`, `commit`, `end_session` and reads of `tree` belong into an action given to `run`.
+    Call `open`, `resume`, `commit` and `end_session`, and read `tree`, only within an action passed to `run`.
     """
 
     def __init__(self, disk: Disk, clock: Clock, later: Later, snapshot_bytes: int = SNAPSHOT_BYTES) -> None:
@@ -77,11 +83,12 @@ class EmbeddedStore:
     def load(self, keep_sessions: bool = False) -> None:
         """Read the files, blocking. Raises CorruptStore, Failure.
 
-        Sessions of the process before end; with `keep_sessions` those that have a time-out go on and count anew.
+        Ends the sessions of the last process. With `keep_sessions` those with a time-out continue, and it starts again.
         """
         self.tree, self._next_zxid = self._journal.load()
         for session in sorted(self.tree.grants):
             timeout_ms = Grant.unpack(self.tree.grants[session]).timeout_ms
+            # Sessions without time-out belong to the process that died, and end with it.
             if keep_sessions and timeout_ms:
                 self._deadlines.begin_session(session, timeout_ms, self._clock.now().mono_ns)
             else:
@@ -90,7 +97,7 @@ class EmbeddedStore:
     # -- sessions --------------------------------------------------------------------------------------------------
 
     def open(self, client: Client, grant: Grant) -> int:
-        """Begin a session; it counts once the journal is on the disk (`enqueue`). Raises Failure (FULL, IO)."""
+        """Begin a session; it is durable once the journal is synced (`enqueue`). Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         session = self._next_zxid
         self._write_changes([Change(Verb.OPEN, "", grant.pack(), session)])
@@ -99,11 +106,12 @@ class EmbeddedStore:
         return session
 
     def resume(self, session: int, password: bytes, client: Client) -> Grant | None:
-        """Speak for a session from now on; whoever did so before does not any more. None: it is not there for you."""
+        """Make this client the session's present one. None: no such session, another password, or no time-out."""
         packed = self.tree.grants.get(session)
         grant = None if packed is None else Grant.unpack(packed)
         if grant is None or grant.password != password or not grant.timeout_ms:
             return None
+        # A client may reconnect before the loss of its old connection is noticed.
         before = self._clients.pop(session, None)
         if before is not None:
             before.displaced()
@@ -112,28 +120,28 @@ class EmbeddedStore:
         return grant
 
     def leave(self, session: int, client: Client) -> None:
-        """The client's connection is gone; its session stays for the rest of its time. Fine when it was displaced."""
+        """Remove a client whose connection is gone; the session stays until its deadline. Ignores displaced clients."""
         if self._clients.get(session) is client:
             del self._clients[session]
 
     def touch_session(self, session: int) -> None:
-        """A sign of life."""
+        """Extend the session's deadline."""
         self._deadlines.touch_session(session, self._clock.now().mono_ns)
 
     @property
     def next_expiry_ns(self) -> int | None:
-        """When to call `expire_due` next, monotonic; None: no session can expire."""
+        """When to call `expire_due` next, in monotonic time; None: no session can expire."""
         return self._deadlines.next_ns
 
     def expire_due(self) -> None:
-        """End the sessions whose time is over, and tell their clients."""
+        """End the sessions whose deadline has passed, and inform their clients."""
         if self._rolling or self._failure is not None:
             return
         for session in self._deadlines.due(self._clock.now().mono_ns):
             self._expire_session(session)
 
     def expire_session(self, session: int) -> None:
-        """End a session whose process is known to be dead; fine if it is over already."""
+        """End a session whose process is known to be dead; no effect if it has ended already."""
         self.run(lambda: self._expire_session(session))
 
     def _expire_session(self, session: int) -> None:
@@ -141,15 +149,17 @@ class EmbeddedStore:
         try:
             self.end_session(session)
         except Failure as failure:
-            logger.warning("session %#x should be over, but that cannot be written: %s", session, failure)
+            logger.warning(
+                "metadata store: could not expire session %#x: %s; retrying after its time-out", session, failure
+            )
             self.touch_session(session)
             return
-        logger.info("session %#x has expired", session)
+        logger.info("metadata store: session %#x has expired", session)
         if client is not None:
             self.enqueue(lambda _: client.expired())
 
     def end_session(self, session: int) -> None:
-        """Remove the session and what it owns; fine if it is over already. Raises Failure (FULL, IO)."""
+        """Remove the session and its nodes; no effect if it has ended already. Raises Failure (FULL, IO)."""
         self._raise_if_failed()
         if session in self.tree.ephemerals:
             self._write_changes(self.tree.closing(session))
@@ -160,23 +170,23 @@ class EmbeddedStore:
 
     @property
     def failure(self) -> Failure | None:
-        """Why nothing is written any more; None while the device works."""
+        """The failure after which nothing is written any more; None while the device works."""
         return self._failure
 
     @property
     def last_zxid(self) -> int:
-        """Number of the last change; it may not be on the disk yet."""
+        """The zxid of the last change, which may not be durable yet."""
         return self._next_zxid - 1
 
     def run(self, action: Callable[[], None]) -> None:
-        """Act now, or after the log that is just being changed, in the order of the calls."""
+        """Run an action now, or, while a new log begins, after that, in the order of the calls."""
         if self._rolling:
             self._held.append(action)
         else:
             action()
 
     def commit(self, ops: Sequence[Op], session: int) -> Results:
-        """Apply all or nothing. Raises Refused, BadPath, or Failure: EXPIRED, FULL, IO."""
+        """Apply all operations or none. Raises Refused, BadPath, or Failure: EXPIRED, FULL, IO."""
         self._raise_if_failed()
         if session not in self.tree.ephemerals:
             raise Failure(Kind.EXPIRED, f"session {session:#x} is over")
@@ -186,9 +196,9 @@ class EmbeddedStore:
         return results
 
     def enqueue(self, tell: Callable[[Failure | None], None], wrote: bool = False) -> None:
-        """Tell in a later turn, after everything before it: None when the journal so far is on the disk.
+        """Call `tell` with None in a later turn, after all earlier callbacks, once the present journal is synced.
 
-        A Failure instead: UNKNOWN for what was written but not confirmed (`wrote`), IO for everything else.
+        If the journal fails, `tell` receives a Failure: UNKNOWN for a write that is not confirmed (`wrote`), else IO.
         """
         if self._failure is not None:
             failure = self._failure
@@ -200,7 +210,7 @@ class EmbeddedStore:
     # -- the journal -------------------------------------------------------------------------------------------
 
     def _write_changes(self, changes: Sequence[Change]) -> None:
-        """Append, then apply: a refused append leaves nothing to take back."""
+        """Append changes, then apply them: a failed append leaves nothing to undo."""
         transaction = Transaction(self._next_zxid, self._clock.now().wall_ms, changes)
         try:
             self._journal.file.append([encode_transaction(transaction)])
@@ -214,7 +224,7 @@ class EmbeddedStore:
             client.collect(events)
 
     def _advance(self) -> None:
-        """Tell what is durable; ask for a sync of the rest."""
+        """Deliver the callbacks that are durable, and sync the journal for the others."""
         durable = self._journal.file.durable
         while self._queue and self._queue[0].end <= durable:
             tell = self._queue.popleft().tell
@@ -231,6 +241,7 @@ class EmbeddedStore:
         if self._failure is not None:
             return
         self._advance()
+        # A snapshot needs a synced log. From now on actions are held, until the queue is empty and the new log exists.
         if self._journal.wants_snapshot and not self._rolling:
             self._rolling = True
         if self._rolling and not self._queue and not self._syncing:
@@ -253,6 +264,7 @@ class EmbeddedStore:
         else:
             self._journal.write_snapshot(self.tree, zxid)
         self._rolling = False
+        # A held action may start the next roll, which holds the rest again.
         while self._held and not self._rolling:
             self._held.popleft()()
 
@@ -261,11 +273,12 @@ class EmbeddedStore:
             raise self._failure
 
     def _fail(self, failure: Failure) -> None:
-        """The device failed: what was written is unknown, all else is refused from now on."""
+        """Stop the store after its device failed: unconfirmed writes have an unknown outcome, all else is refused."""
         if self._failure is not None:
             return
-        logger.error("the metadata store stops: %s", failure)
+        logger.error("metadata store: its log failed: %s; restart after the disk is repaired", failure)
         self._failure = Failure(Kind.IO, f"the metadata store's log failed: {failure.message}")
+        # The bytes of unconfirmed writes may be on the disk, or not: the next start decides.
         unknown = Failure(Kind.UNKNOWN, self._failure.message)
         for entry in self._queue:
             outcome = unknown if entry.wrote else self._failure
@@ -275,7 +288,7 @@ class EmbeddedStore:
             self._later(client.expired)
 
     def close(self, done: Done[None]) -> None:
-        """End after everything so far is told; `done` gets the Failure if that could not be made durable."""
+        """Close after all callbacks so far. `done` receives the Failure if the journal could not be synced."""
 
         def closed(failure: Failure | None) -> None:
             self._journal.close()

@@ -1,7 +1,7 @@
-"""ZooKeeper's data model: a tree of nodes with versions, owned by sessions, changed by atomic multis.
+"""ZooKeeper's data model: a tree of versioned nodes and the sessions that own some of them, changed by atomic multis.
 
-Zone: pure. `draft` decides what a multi would change and mutates nothing; `apply` is the only mutator, live and when a
-journal is replayed. Who journals, and who is told, stands in `store`.
+Zone: pure. `draft` computes the changes of a multi without mutating anything. `apply` is the only mutator, in service
+and when a journal is replayed. `store` writes the journal and informs clients.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Final, NamedTuple
 from ottla.seams import Kind, Node, Op
 
 MAX_REQUEST: Final = 1024 * 1024 - 1
-"""Bytes of one multi, counted with _OP_BYTES for what each operation has besides path and data: ZooKeeper's own default
-limit (jute.maxbuffer)."""
+"""Limit in bytes of one multi, with _OP_BYTES per operation besides path and data. It is ZooKeeper's default limit
+(jute.maxbuffer)."""
 MAX_PATH: Final = 4096
 _FORBIDDEN: Final = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\uf8ff]")
 _OP_BYTES: Final = 64
@@ -26,15 +26,15 @@ _CREATES: Final = ("create", *_OWNED, "sequential")
 
 
 class Verb(IntEnum):
-    """What a change does; the numbers are written to the journal."""
+    """The kind of a change; the numbers are written to the journal."""
 
     CREATE = 1
     PUT = 2
     DELETE = 3
     OPEN = 4
-    """A session begins; `owner` is its id, `data` what it was granted (`ottla.znodes.sessions.Grant`)."""
+    """A session begins; `owner` is its id, `data` its grant (`ottla.znodes.sessions.Grant`)."""
     CLOSE = 5
-    """A session ends; the deletions of its ephemeral nodes stand before this in the same transaction."""
+    """A session ends; the deletions of its ephemeral nodes are before this in the same transaction."""
 
 
 class Change(NamedTuple):
@@ -47,7 +47,7 @@ class Change(NamedTuple):
 
 
 class EventKind(IntEnum):
-    """What happened, as ZooKeeper numbers it."""
+    """The kind of an event, by ZooKeeper's number."""
 
     CREATED = 1
     DELETED = 2
@@ -56,7 +56,7 @@ class EventKind(IntEnum):
 
 
 class Event(NamedTuple):
-    """What a watch can be told. `children`: it goes to those who watch the list of children, else the node itself."""
+    """An event that fires watches. `children`: watches on the list of children, else those on the node."""
 
     path: str
     children: bool
@@ -64,7 +64,7 @@ class Event(NamedTuple):
 
 
 class Reason(Enum):
-    """Why a multi is refused."""
+    """The reason for refusing a multi."""
 
     ABSENT = "does not exist"
     EXISTS = "exists already"
@@ -76,7 +76,7 @@ class Reason(Enum):
 
 
 class Refused(Exception):
-    """A multi whose condition does not hold; nothing of it happens. `index` is the operation that failed."""
+    """A multi whose condition does not hold. It has no effect. `index` is the operation that failed."""
 
     def __init__(self, index: int, path: str, reason: Reason, details: str = "") -> None:
         super().__init__(f"{path}: {details or reason.value}")
@@ -86,16 +86,16 @@ class Refused(Exception):
 
     @property
     def kind(self) -> Kind:
-        """What it is to those who asked over the seam."""
+        """The kind of the Failure that clients of the seam receive."""
         return Kind.NOT_DONE if self.reason is Reason.TOO_LARGE else Kind.CONFLICT
 
 
 class BadPath(Exception):
-    """A path that can name no node."""
+    """A path that cannot name a node."""
 
 
 class Znode:
-    """A node with ZooKeeper's bookkeeping. czxid/mzxid/pzxid: transaction of creation, last data, last child change."""
+    """A node with ZooKeeper's metadata. czxid, mzxid, pzxid: zxids of its creation, last data and last child change."""
 
     __slots__ = (
         "_sorted",
@@ -119,18 +119,18 @@ class Znode:
         self.ctime = self.mtime = wall_ms
         self.owner = owner
         self.children: dict[str, None] = {}
-        """Changed by `add_child` and `remove_child` only, once the node is in use."""
+        """Changed only by `add_child` and `remove_child` once the node is in use."""
         self._sorted: list[str] | None = None
-        """Their names, sorted, once they were asked for: a node may have ten thousand, and one comes at a time."""
+        """The sorted names, from their first use: a node may have ten thousand children, which change one by one."""
 
     def add_child(self, name: str) -> None:
-        """A node below this one was created."""
+        """Add a child that was created."""
         self.children[name] = None
         if self._sorted is not None:
             insort(self._sorted, name)
 
     def remove_child(self, name: str) -> None:
-        """A node below this one was deleted."""
+        """Remove a child that was deleted."""
         del self.children[name]
         if self._sorted is not None:
             del self._sorted[bisect_left(self._sorted, name)]
@@ -143,7 +143,7 @@ class Znode:
 
 
 class _Face(NamedTuple):
-    """A node as it would be after the operations drafted so far; version -1: absent."""
+    """The state of a node after the operations drafted so far; version -1: absent."""
 
     version: int
     cversion: int
@@ -160,35 +160,35 @@ class Tree:
     def __init__(self) -> None:
         self.nodes: dict[str, Znode] = {"/": Znode(b"", 0, 0, 0)}
         self.ephemerals: dict[int, dict[str, None]] = {}
-        """Open sessions and the nodes that go when they end."""
+        """Open sessions and their ephemeral nodes."""
         self.grants: dict[int, bytes] = {}
-        """Open sessions and what they were granted when they began."""
+        """Open sessions and their grants."""
 
     def get(self, path: str) -> Node | None:
-        """The node, as the store's contract shows it."""
+        """The node in the form of the seam, None if it does not exist."""
         found = self.nodes.get(path)
         return None if found is None else Node(found.data, found.version, found.czxid, found.owner, found.mzxid)
 
     def children(self, path: str) -> Sequence[str]:
-        """Names of the children, sorted; of an absent node none."""
+        """The sorted names of the children; empty for an absent node."""
         found = self.nodes.get(path)
         return [] if found is None else found.sorted_children()
 
     def draft(self, ops: Sequence[Op], session: int) -> tuple[list[Change], list[tuple[str, int]]]:
-        """What the multi would change, and its answer: (path, version) per operation.
+        """The changes of a multi, and its results: (path, version) per operation.
 
-        The version is the one a put leaves (create: 0), the one that check asked for, -1 for a delete.
+        The version is the new one for a put (create: 0), the expected one for a check, -1 for a delete.
         Raises Refused (a condition does not hold) or BadPath.
         """
         return _Draft(self, session).run(ops)
 
     def closing(self, session: int) -> list[Change]:
-        """The changes that end a session: its ephemeral nodes go, in the order of their paths."""
+        """The changes that end a session: the deletions of its ephemeral nodes, ordered by path, and the end."""
         owned = sorted(self.ephemerals.get(session, ()))
         return [Change(Verb.DELETE, path) for path in owned] + [Change(Verb.CLOSE, "", owner=session)]
 
     def apply(self, changes: Sequence[Change], zxid: int, wall_ms: int) -> list[Event]:
-        """Change the tree. The changes come from `draft` of this very state, or from the journal that kept them."""
+        """Apply changes. They come from `draft` in the same state, or from the journal."""
         events: list[Event] = []
         for change in changes:
             if change.verb is Verb.CREATE:
@@ -244,7 +244,7 @@ class Tree:
 
 
 class _Draft:
-    """One multi on its way: the faces of the nodes that it has touched so far."""
+    """The draft of one multi: the states of the nodes that it has changed so far."""
 
     def __init__(self, tree: Tree, session: int) -> None:
         self._tree = tree
@@ -260,6 +260,7 @@ class _Draft:
     def _apply_op(self, index: int, op: Op) -> tuple[str, int]:
         if op.verb in _CREATES:
             return self._create(index, op)
+        # Conditions are checked against the draft, so that later operations of a multi see the earlier ones.
         face = self._face(op.path)
         if face.version < 0:
             raise Refused(index, op.path, Reason.ABSENT)
@@ -280,6 +281,7 @@ class _Draft:
             raise Refused(index, op.path, Reason.ABSENT, f"its parent {parent} does not exist")
         if above.owner:
             raise Refused(index, op.path, Reason.EPHEMERAL_PARENT)
+        # ZooKeeper numbers sequential nodes by the parent's counter of child changes, not by the children that exist.
         path = f"{op.path}{above.cversion:010d}" if op.verb in _NUMBERED else op.path
         if self._face(path).version >= 0:
             raise Refused(index, path, Reason.EXISTS)
@@ -312,9 +314,10 @@ class _Draft:
 
 
 def check_ops(ops: Sequence[Op]) -> None:
-    """Raise BadPath or Refused (TOO_LARGE) for a multi that no store takes, whatever is in it.
+    """Raise BadPath or Refused (TOO_LARGE) for a multi that every store would refuse in any state.
 
-    ZooKeeper closes the connection of whoever sends more, which looks like a loss, again and again.
+    ZooKeeper closes the connection after a request that is too large. The client would take that for a lost connection
+    and send the request again and again.
     """
     size = 0
     for op in ops:
@@ -325,18 +328,18 @@ def check_ops(ops: Sequence[Op]) -> None:
 
 
 def split(path: str) -> tuple[str, str]:
-    """Parent path and own name."""
+    """The path of the parent, and the name of the node."""
     parent, _, name = path.rpartition("/")
     return parent or "/", name
 
 
 def next_version(version: int) -> int:
-    """Versions are int32; after the largest comes 0, never -1, which would match any."""
+    """The next version. Versions are int32; 0 follows the largest, because -1 would match any version."""
     return 0 if version == 2**31 - 1 else version + 1
 
 
 def check_path(path: str, sequential: bool = False) -> None:
-    """Raise BadPath unless `path` can name a node. A sequential path may end in `/`: the number is the name then."""
+    """Raise BadPath unless `path` can name a node. A sequential path may end in `/`: its number is the name."""
     if sequential and path.endswith("/"):
         path += "0"
     if path == "/":

@@ -1,4 +1,4 @@
-"""Brokers that die, return, restart unnoticed, stop in order, lose a log directory: who leads then.
+"""The leaders after brokers die, return, restart unnoticed, shut down, or lose a log directory.
 
 Zone: real.
 """
@@ -27,7 +27,7 @@ def leaders(house, topic="t"):
 
 
 def grow_isr(house, controller, topic, partition, isr):
-    """The leader finds all of these in sync."""
+    """Have the leader propose all of these as in sync."""
     from tests.cluster.controller.proposals_test import alter, request
 
     leader = house.state(topic, partition).leader
@@ -35,8 +35,8 @@ def grow_isr(house, controller, topic, partition, isr):
     assert response.topics[0].partitions[0].error_code == 0
 
 
-def test_leader_walk(house):
-    """Brokers 1005, 1011, 1012, 1013: the walk of the source, where Kafka's rules agree with it."""
+def test_leaders_over_deaths_and_returns(house):
+    """Brokers 1005, 1011, 1012, 1013: the published example, as far as Kafka's rules agree with it."""
     controller = house.cluster(1005, 1011, 1012, 1013)
     everybody = (1005, 1011, 1012, 1013)
     controller.create("t", {0: (1005, 1011, 1012, 1013), 1: (1011, 1012, 1013, 1005), 2: (1012, 1013, 1005, 1011)})
@@ -52,7 +52,7 @@ def test_leader_walk(house):
     house.brokers[1011].up()
     house.settle()
     in_sync()
-    assert leaders(house) == [1005, 1012, 1012], "who returns changes nothing"
+    assert leaders(house) == [1005, 1012, 1012], "a broker that returns changes nothing"
     assert controller.ask(lambda c, done: c.controlled_shutdown(1013, None, done)) == []
     house.brokers[1013].down()
     house.brokers[1013].up()
@@ -98,7 +98,7 @@ def test_followers_that_die_leave_the_isr_at_once(house):
     assert house.brokers[1].live == [1, 2]
 
 
-def test_the_last_in_sync_replica_is_remembered(house):
+def test_the_last_in_sync_replica_stays_in_the_isr(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     house.brokers[3].down()
@@ -113,7 +113,7 @@ def test_the_last_in_sync_replica_is_remembered(house):
     house.check_agreement(controller)
 
 
-def test_two_that_die_together_are_both_remembered(house):
+def test_two_replicas_that_die_together_stay_in_the_isr(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     house.brokers[2].down(settle=False)
@@ -128,7 +128,7 @@ def test_two_that_die_together_are_both_remembered(house):
 
 
 def test_without_last_isr_kept_a_replica_out_of_sync_leads(house):
-    """Ablation: what the safeguard keeps from happening, end to end."""
+    """Ablation: the fault that the safeguard prevents, end to end."""
     controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(last_isr_kept=False))
     controller.create("t", {0: (2, 3)})
     house.brokers[3].down()
@@ -139,7 +139,7 @@ def test_without_last_isr_kept_a_replica_out_of_sync_leads(house):
 
 
 @pytest.mark.parametrize("where", ["topic", "broker", "later"])
-def test_unclean_elections_only_where_they_are_allowed(house, where):
+def test_unclean_elections_only_if_allowed(house, where):
     properties = {"unclean.leader.election.enable": "true"} if where == "broker" else {}
     controller = house.cluster(1, 2, 3, properties=properties)
     settings = {"unclean_leader_election_enable": "true"} if where == "topic" else {}
@@ -160,7 +160,7 @@ def test_unclean_elections_only_where_they_are_allowed(house, where):
     house.check_agreement(controller)
 
 
-def test_a_topic_that_says_no_is_not_led_uncleanly(house):
+def test_a_topic_can_forbid_unclean_elections(house):
     controller = house.cluster(1, 2, 3, properties={"unclean.leader.election.enable": "true"})
     controller.create("t", {0: (2, 3)}, configs={"unclean_leader_election_enable": "false"})
     house.brokers[3].down()
@@ -173,8 +173,8 @@ def test_a_topic_that_says_no_is_not_led_uncleanly(house):
 # -- bounced ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_bounced_broker_was_dead(house):
-    """It registered anew before anybody looked: its log may be empty now, so it is not in sync any more."""
+def test_a_bounced_broker_counts_as_dead(house):
+    """It registered again before its death was noticed. Its log may be empty now, so it leaves the ISR."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1), 1: (1, 2, 3)})
     before = house.brokers[2].epoch
@@ -183,12 +183,14 @@ def test_a_bounced_broker_was_dead(house):
     assert house.brokers[2].epoch > before
     assert house.state("t", 0) == StateNode(3, 1, (3, 1), 1)
     assert house.state("t", 1) == StateNode(1, 1, (1, 3), 1)
-    assert house.brokers[2].partitions[TopicPartition("t", 0)].leader == 3, "and it is told what it hosts"
+    assert house.brokers[2].partitions[TopicPartition("t", 0)].leader == 3, (
+        "and it receives the partitions that it hosts"
+    )
     assert house.brokers[2].live == [1, 2, 3]
     house.check_agreement(controller)
 
 
-def test_without_the_safeguard_a_bounced_broker_leads_on(house):
+def test_without_the_safeguard_a_bounced_broker_stays_leader(house):
     controller = house.cluster(1, 2, 3, safeguards=ControllerSafeguards(bounced_brokers=False))
     controller.create("t", {0: (2, 3, 1)})
     house.brokers[2].bounce()
@@ -197,7 +199,7 @@ def test_without_the_safeguard_a_bounced_broker_leads_on(house):
 
 
 def test_requests_carry_the_epoch_of_the_registration(house):
-    """Item 6 of the known holes: what was meant for an earlier life is refused by the later one."""
+    """A broker refuses requests that were meant for its earlier registration."""
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     broker = house.brokers[2]
@@ -213,7 +215,7 @@ def test_requests_carry_the_epoch_of_the_registration(house):
     assert broker.requests[-1].broker_epoch == broker.epoch
 
 
-def test_a_broker_is_reached_elsewhere(house):
+def test_a_new_endpoint_of_a_broker_is_used(house):
     controller = house.cluster(1, 2)
     content = house.data("/brokers/ids/2").replace(b"host2", b"other")
     house.write(Op("put", "/brokers/ids/2", content))
@@ -223,7 +225,7 @@ def test_a_broker_is_reached_elsewhere(house):
     assert {each.id: each.endpoints[0].host for each in update.live_brokers} == {1: "host1", 2: "other"}
 
 
-def test_a_registration_that_means_nothing_is_not_seen(house, caplog):
+def test_an_invalid_registration_is_ignored(house, caplog):
     controller = house.cluster(1)
     house.write(Op("ephemeral", "/brokers/ids/7", b"{}"), Op("ephemeral", "/brokers/ids/x", b"{}"))
     house.settle()
@@ -234,14 +236,14 @@ def test_a_registration_that_means_nothing_is_not_seen(house, caplog):
 # -- controlled shutdown ---------------------------------------------------------------------------------------------
 
 
-def test_controlled_shutdown_moves_what_can_be_moved(house):
+def test_controlled_shutdown_moves_leaderships_if_possible(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1), 1: (1, 2, 3), 2: (2, 1, 3)})
     controller.create("alone", {0: (2,)})
     controller.create("pair", {0: (2, 3)})
     grow_isr(house, controller, "pair", 0, (2,))
     left = controller.ask(lambda c, done: c.controlled_shutdown(2, house.brokers[2].epoch, done))
-    assert left == [TopicPartition("pair", 0)], "nobody else is in sync"
+    assert left == [TopicPartition("pair", 0)], "no other replica is in sync"
     assert leaders(house) == [3, 1, 1]
     assert house.state("t", 1).isr == (1, 3), "as a follower it leaves the in-sync replicas"
     assert house.state("alone").leader == 2
@@ -255,7 +257,7 @@ def test_controlled_shutdown_moves_what_can_be_moved(house):
     house.check_agreement(controller)
 
 
-def test_controlled_shutdown_of_who_is_not_there(house):
+def test_controlled_shutdown_of_an_unknown_broker_is_refused(house):
     controller = house.cluster(1, 2)
     for broker, epoch, code in (
         (9, -1, ErrorCode.BROKER_NOT_AVAILABLE),
@@ -279,7 +281,7 @@ def test_a_stopping_broker_neither_leads_nor_joins(house):
 # -- log directories -------------------------------------------------------------------------------------------------
 
 
-def test_a_log_directory_goes_and_its_replicas_with_it(house):
+def test_replicas_in_a_failed_log_directory_are_offline(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1), 1: (2, 1, 3)})
     tp = TopicPartition("t", 0)
@@ -298,7 +300,7 @@ def test_a_log_directory_goes_and_its_replicas_with_it(house):
     house.check_agreement(controller)
 
 
-def test_a_replica_that_is_offline_when_it_is_made(house):
+def test_a_new_replica_in_a_failed_log_directory(house):
     controller = house.cluster(1, 2)
     house.brokers[1].bad_replicas[TopicPartition("t", 0)] = ErrorCode.KAFKA_STORAGE_ERROR
     controller.create("t", {0: (1, 2)})
@@ -310,7 +312,7 @@ def test_a_replica_that_is_offline_when_it_is_made(house):
 
 
 def stray(house, controller):
-    """Partition 0 of t prefers 2 and is led by 3."""
+    """Partition 0 of t has the preferred leader 2 and is led by 3."""
     controller.create("t", {0: (2, 3), 1: (3, 1)})
     house.brokers[2].down()
     house.brokers[2].up()
@@ -332,18 +334,18 @@ def test_preferred_election_by_request(house):
     house.check_agreement(controller)
 
 
-def test_outcomes_of_an_election_are_let_go_when_they_are_answered(house):
-    """They are as many as the request names, and the longest wait for brokers is not over yet."""
+def test_outcomes_of_an_election_are_freed_with_the_answer(house):
+    """There is one outcome per partition, while the longest wait for brokers is not over yet."""
     controller = house.cluster(1, 2)
     outcome = controller.ask(lambda c, done: c.elect_leaders(PREFERRED, [TopicPartition("t", n) for n in (7, 8)], done))
     first, second = outcome.values()
-    assert first is second, "one object says it for all partitions"
+    assert first is second, "all partitions share one object"
     alive = weakref.ref(first)
     del outcome, first, second
     assert alive() is None
 
 
-def test_preferred_election_that_cannot_be(house):
+def test_impossible_preferred_elections_are_refused(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     house.brokers[2].down()
@@ -367,7 +369,7 @@ def test_unclean_election_by_request(house):
     assert outcome[tp].code is ErrorCode.ELECTION_NOT_NEEDED
 
 
-def test_preferred_election_by_hand(house):
+def test_a_preferred_election_that_an_operator_wrote(house):
     controller = house.cluster(1, 2, 3)
     stray(house, controller)
     path = "/admin/preferred_replica_election"
@@ -378,13 +380,13 @@ def test_preferred_election_by_hand(house):
     assert house.node(path) is None
     house.write(Op("create", path, b"nonsense"))
     house.settle()
-    assert house.data(path) == b"nonsense", "left for whoever wrote it"
+    assert house.data(path) == b"nonsense", "left for the operator"
     house.write(Op("put", path, b'{"version":1,"partitions":[]}'))
     house.settle()
     assert house.node(path) is None
 
 
-def test_leadership_returns_by_itself(house):
+def test_automatic_rebalance_returns_leadership(house):
     properties = {"auto.leader.rebalance.enable": "true", "leader.imbalance.check.interval.seconds": "60"}
     controller = house.cluster(1, 2, 3, properties=properties)
     stray(house, controller)
@@ -393,7 +395,7 @@ def test_leadership_returns_by_itself(house):
     house.check_agreement(controller)
 
 
-def test_a_little_imbalance_is_left_alone(house):
+def test_automatic_rebalance_tolerates_a_little_imbalance(house):
     controller = house.cluster(1, 2, 3)
     controller.create("more", {0: (2, 1), 1: (2, 1), 2: (2, 1)})
     stray(house, controller)
@@ -411,4 +413,4 @@ def test_a_little_imbalance_is_left_alone(house):
     assert leaders(house) == [2, 3]
 
 
-# -- restarted while nobody looked -----------------------------------------------------------------------------------
+# -- restarts that no controller noticed -----------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Channels: batched, in order, again until answered, and bounded however long a broker stands still.
+"""Channels: requests are batched, in order, repeated until answered, and bounded while a broker hangs.
 
 Zone: real.
 """
@@ -19,7 +19,7 @@ def tps(count: int, topic: str = "t") -> list[TopicPartition]:
     return [TopicPartition(topic, number) for number in range(count)]
 
 
-def test_a_new_broker_hears_of_the_others_before_anything_else(house):
+def test_a_new_broker_receives_the_list_of_brokers_first(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     house.broker(3)
@@ -51,7 +51,7 @@ def test_leaders_come_before_metadata_and_in_batches(house):
     assert house.brokers[2].requests[0].live_leaders[0].host_name == "host2"
 
 
-def test_one_request_at_a_time(house):
+def test_a_channel_sends_one_request_at_a_time(house):
     controller = house.cluster(1, 2)
     house.brokers[2].silent = True
     house.brokers[2].requests.clear()
@@ -68,8 +68,8 @@ def _spec(name):
     return TopicSpec(name, assignments={0: (2, 1)})
 
 
-def test_a_broker_that_stands_still_hears_the_newest_only(house):
-    """However much happens meanwhile, one entry per partition is kept."""
+def test_a_broker_that_hung_receives_only_the_newest_state(house):
+    """Any number of changes keeps one entry per partition."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 3, 2)})
     broker = house.brokers[2]
@@ -103,11 +103,11 @@ def test_a_request_that_failed_is_sent_again(house):
     controller.create("t", {0: (2, 1)})
     assert len(tries) >= 4
     assert [type(each) for each in tries[:4]] == [LeaderAndIsrRequest] * 4
-    assert broker.partitions[TopicPartition("t", 0)].is_new, "still new: it was never told"
+    assert broker.partitions[TopicPartition("t", 0)].is_new, "still new: the broker never received it"
     house.check_agreement(controller)
 
 
-def test_an_answer_to_an_earlier_registration_is_nobodys(house):
+def test_a_response_to_an_earlier_registration_is_ignored(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     broker = house.brokers[2]
@@ -122,13 +122,13 @@ def test_an_answer_to_an_earlier_registration_is_nobodys(house):
     assert {each.broker_epoch for each in broker.requests[-2:]} == {broker.epoch}
 
 
-def test_a_deletion_stands_before_the_replica_that_comes_after_it(house):
-    """A replica is removed and wanted again before its broker heard of the removal: both are told, in that order."""
+def test_a_deletion_is_sent_before_a_later_replica(house):
+    """A replica is removed and added again before its broker received the removal: both are sent, in that order."""
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     broker = house.brokers[2]
     broker.silent = True
-    controller.begin(lambda c, done: c.create_topic(_spec("u"), False, 1, done))  # something is on its way
+    controller.begin(lambda c, done: c.create_topic(_spec("u"), False, 1, done))  # a request is in flight
     house.settle()
     controller.begin(lambda c, done: c.alter_reassignments({TopicPartition("t", 0): (1,)}, True, done))
     house.settle()
@@ -147,7 +147,7 @@ def test_a_deletion_stands_before_the_replica_that_comes_after_it(house):
     assert broker.partitions[TopicPartition("t", 0)].is_new
 
 
-def test_codes_that_nobody_knows_are_errors_too(house):
+def test_unknown_codes_are_errors(house):
     controller = house.cluster(1, 2)
     house.brokers[2].bad_replicas[TopicPartition("t", 0)] = 31_000
     controller.create("t", {0: (1, 2)})

@@ -1,4 +1,4 @@
-"""Controllers on a real embedded store and on simulated time; brokers that only obey.
+"""Controllers with a real embedded store and simulated time; fake brokers that only obey.
 
 Zone: real.
 """
@@ -69,18 +69,18 @@ class Submission(NamedTuple):
 
 
 class StoreLink:
-    """A process's way to the store: every call and every answer is a turn. Implements MetadataStore."""
+    """A process's connection to the store: every call and every answer is a turn. Implements MetadataStore."""
 
     def __init__(self, house: House, process, node: int, on_node=lambda _: None) -> None:
         self.house = house
         self.process = process
         self.node = node
         self.cut: Kind | None = None
-        """Everything fails so without reaching the store."""
+        """All requests fail with this kind and do not reach the store."""
         self.delay_ns = 0
-        """Of every call and every answer."""
+        """The delay of every call and every answer."""
         self.lose_answers = 0
-        """So many multis are done, and their answers lost."""
+        """The number of next multis that are carried out while their answers are lost."""
         self.session = LocalSession(
             house.engine, lambda path: process.post(0, "watch", self._tell, on_node, path), lambda *_: None
         )
@@ -116,21 +116,21 @@ class StoreLink:
 
 
 class FakeBroker:
-    """A broker that obeys: it keeps what it was told, and answers as it should, or as the test says."""
+    """A broker that obeys: it stores its updates, and answers correctly, or as the test configures it."""
 
     def __init__(self, house: House, node: int, **registration) -> None:
         self.house = house
         self.node = node
         self.registration = registration
         self.silent = False
-        """Takes requests and never answers."""
+        """Whether it accepts requests and never answers."""
         self.bad_replicas: dict[TopicPartition, int] = {}
         """Partitions with an error code for LeaderAndIsr and StopReplica."""
         self.requests: list = []
         self.partitions: dict[TopicPartition, object] = {}
-        """LeaderAndIsr states in force."""
+        """The last states of LeaderAndIsr."""
         self.known: dict[TopicPartition, object] = {}
-        """UpdateMetadata states in force."""
+        """The last states of UpdateMetadata."""
         self.live: list[int] = []
         self.deleted: list[TopicPartition] = []
         self.stopped: list[TopicPartition] = []
@@ -160,7 +160,7 @@ class FakeBroker:
             self.house.settle()
 
     def bounce(self) -> None:
-        """Register anew before anybody noticed the loss."""
+        """Register again before the loss of the session is noticed."""
         self.house.in_store(self.link.session.close)
         self.up()
 
@@ -240,7 +240,7 @@ class FakeBroker:
 
 
 class FakeNetwork:
-    """Calls of one process to fake brokers. Implements the seam as far as a controller needs it."""
+    """Calls of one process to fake brokers. Implements the part of the seam that a controller needs."""
 
     def __init__(self, house: House, process) -> None:
         self.house = house
@@ -251,13 +251,13 @@ class FakeNetwork:
         self.located[node] = (host, port)
 
     def call(self, node, frame, deadline_ns, done, lane="") -> None:
-        assert node in self.located, f"nobody said where broker {node} is"
+        assert node in self.located, f"the address of broker {node} is unknown"
         broker = self.house.brokers.get(node)
         self.house.timeline.after(MS // 2, "call", self._arrive, broker, frame, deadline_ns, done)
 
     def _arrive(self, broker, frame, deadline_ns, done) -> None:
         if broker is None or broker.link is None or broker.link.session.id not in self.house.engine.tree.grants:
-            self._answer(done, Failure(Kind.NOT_DONE, "nobody is there"))
+            self._answer(done, Failure(Kind.NOT_DONE, "the broker is down"))
             return
         answer = broker.take(frame)
         if answer is not None:
@@ -271,7 +271,7 @@ class FakeNetwork:
 
 
 class Candidate:
-    """A broker's controller seat, in a process of its own."""
+    """A broker's ControllerElector, in a process of its own."""
 
     def __init__(self, house: House, node: int, properties=None, safeguards=None) -> None:
         self.house = house
@@ -305,7 +305,7 @@ class Candidate:
         self.store = WatchedStore(self.link)
 
     def turn(self, action) -> None:
-        """Do something in a turn of this process."""
+        """Run an action in a turn of this process."""
 
         def run() -> None:
             action()
@@ -324,13 +324,13 @@ class Candidate:
         return self.seat.controller
 
     def begin(self, ask):
-        """Ask the controller for something; the box gets the outcome."""
+        """Send a request to the controller; the box receives the outcome."""
         box: list = []
         self.turn(lambda: ask(self.controller, box.append))
         return box
 
     def ask(self, ask):
-        """Ask, let everything run, return the outcome; an ApiError is raised."""
+        """Send a request, run everything, return the outcome; raises an ApiError."""
         box = self.begin(ask)
         self.house.settle()
         assert len(box) == 1, f"{len(box)} answers"
@@ -345,7 +345,7 @@ class Candidate:
 
 
 class House:
-    """A store, brokers, and candidates for the seat, on one timeline."""
+    """A store, brokers, and candidates for controller, on one timeline."""
 
     def __init__(self) -> None:
         self.timeline = Timeline()
@@ -373,7 +373,7 @@ class House:
         self.process.post(delay_ns, "store turn", run)
 
     def settle(self, seconds: float = 3) -> None:
-        """Let everything run."""
+        """Run all events."""
         self.timeline.run_until(self.timeline.now_ns + int(seconds * SECOND))
         for machine in [self.machine, *(each.machine for each in self.candidates)]:
             assert not machine.crashes, machine.crashes[0]
@@ -381,7 +381,7 @@ class House:
     # -- the store, by hand ----------------------------------------------------------------------------------------
 
     def write(self, *ops: Op, link: StoreLink | None = None):
-        """A multi by hand."""
+        """Submit a multi as an operator would."""
         box: list = []
         (link or self.hand).submit("hand", ops, box.append)
         self.settle(1)
@@ -390,7 +390,7 @@ class House:
         return box[0]
 
     def node(self, path: str):
-        """A node as it is."""
+        """Read a node."""
         return self.engine.tree.get(path)
 
     def data(self, path: str) -> bytes:
@@ -406,21 +406,21 @@ class House:
         path = layout.topic_path(name)
         return layout.decode_topic(path, self.data(path))
 
-    # -- who is there ----------------------------------------------------------------------------------------------
+    # -- members ---------------------------------------------------------------------------------------------------
 
     def broker(self, node: int, **registration) -> FakeBroker:
-        """A live broker."""
+        """Start a live broker."""
         self.brokers[node] = FakeBroker(self, node, **registration)
         return self.brokers[node].up()
 
     def candidate(self, node: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
-        """Somebody who competes for the seat."""
+        """Start a candidate for controller."""
         made = Candidate(self, node, properties, safeguards)
         self.candidates.append(made)
         return made.start()
 
     def cluster(self, *nodes: int, properties=None, safeguards: ControllerSafeguards | None = None) -> Candidate:
-        """Brokers, and a controller on the first of them."""
+        """Start brokers, and a controller on the first of them."""
         for node in nodes:
             self.broker(node)
         controller = self.candidate(nodes[0], properties, safeguards)
@@ -428,7 +428,7 @@ class House:
         return controller
 
     def check_agreement(self, controller: Candidate) -> None:
-        """What brokers were told last is what the store says."""
+        """Check that the last updates of all brokers equal the store."""
         for name, topic in controller.controller.image.topics.items():
             for partition in topic.partitions:
                 tp = TopicPartition(name, partition.partition)

@@ -1,4 +1,4 @@
-"""The seat: one controller at a time, whatever happens to sessions, answers and nodes.
+"""Elections: at most one controller at a time, for all failures of sessions, answers and nodes.
 
 Zone: real.
 """
@@ -15,7 +15,7 @@ from ottla.errors import ApiError, ErrorCode
 from ottla.seams import Failure, Kind, Op
 
 
-def test_the_first_one_sits_and_the_others_know(house):
+def test_the_first_broker_is_controller_and_the_others_know(house):
     for node in (1, 2, 3):
         house.broker(node)
     first, second, third = (house.candidate(node) for node in (2, 1, 3))
@@ -27,7 +27,7 @@ def test_the_first_one_sits_and_the_others_know(house):
     assert house.node(CONTROLLER_EPOCH).version == 1, "as Kafka: made with 0, then taken"
 
 
-def test_the_session_of_the_controller_ends_and_another_one_takes_over(house):
+def test_another_broker_takes_over_when_the_controllers_session_ends(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     heard = []
@@ -57,7 +57,7 @@ def test_a_broker_comes_back_with_a_new_session(house):
     assert controller.controller.epoch == 2
 
 
-def test_the_seat_is_taken_away_by_hand(house):
+def test_deleting_the_controller_node_forces_an_election(house):
     """Deleting /controller is how an operator forces an election."""
     controller = house.cluster(1, 2)
     other = house.candidate(2)
@@ -69,8 +69,8 @@ def test_the_seat_is_taken_away_by_hand(house):
     assert controller.seat.controller_id == other.seat.controller_id == seated[0].node
 
 
-def test_the_epoch_is_taken_away_by_hand(house):
-    """Somebody writes /controller_epoch: whoever sat does not hold the epoch any more, and takes the next one."""
+def test_a_foreign_write_of_the_epoch_forces_an_election(house):
+    """Another writer changes /controller_epoch: the controller's term ends, and it takes the next epoch."""
     controller = house.cluster(1, 2)
     house.write(Op("put", CONTROLLER_EPOCH, b"40"))
     with pytest.raises(ApiError) as error:
@@ -81,7 +81,7 @@ def test_the_epoch_is_taken_away_by_hand(house):
     controller.create("t", {0: (1, 2)})
 
 
-def test_nonsense_in_the_epoch_node_is_not_believed(house):
+def test_an_invalid_epoch_node_prevents_elections(house):
     house.write(Op("create", CONTROLLER_EPOCH, b"many"))
     house.broker(1)
     seat = house.candidate(1).seat
@@ -114,8 +114,8 @@ def test_a_controller_node_that_names_no_broker_is_replaced_at_the_start(house):
 
 
 @pytest.mark.parametrize("lost", [1, 2])
-def test_the_answer_to_the_claim_is_lost(house, lost):
-    """UNKNOWN is not NO: what was written is compared with what is there."""
+def test_a_lost_answer_to_the_election_is_resolved(house, lost):
+    """UNKNOWN does not mean refused: the broker compares the nodes with what it wrote."""
     first = house.cluster(1)
     other = house.candidate(3)
     other.link.lose_answers = lost
@@ -126,8 +126,8 @@ def test_the_answer_to_the_claim_is_lost(house, lost):
     assert house.data(CONTROLLER_EPOCH) == b"2"
 
 
-def test_a_claim_that_is_not_known_for_long(house):
-    """The answer is lost, and so is the way to look: when it is back, the seat is ours and nobody sits on it."""
+def test_an_election_with_an_unknown_outcome_is_repeated(house):
+    """The answer is lost, and the store is unreachable. When it is back, the node is ours and its term is unknown."""
     first = house.cluster(1)
     other = house.candidate(3)
     other.link.lose_answers = 1
@@ -142,7 +142,7 @@ def test_a_claim_that_is_not_known_for_long(house):
     assert other.controller.epoch == 3
 
 
-def test_a_store_that_does_not_answer_is_asked_again(house):
+def test_a_request_that_the_store_does_not_answer_is_repeated(house):
     house.broker(1)
     candidate = house.candidate(1)
     house.in_store(candidate.link.session.close)
@@ -157,15 +157,15 @@ def test_a_store_that_does_not_answer_is_asked_again(house):
     assert other.seat.controller is not None
 
 
-def test_an_interrupted_session_looks_again(house):
-    """Watches are lost with a connection; at the next OPEN everything watched is looked at."""
+def test_an_interrupted_session_reads_everything_again(house):
+    """Watches are lost with a connection; at the next OPEN everything watched is read again."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     controller.store.forget_watches()
     house.brokers[2].down()
     house.write(Op("create", "/admin/delete_topics/t"))
     house.settle()
-    assert house.state("t").leader == 2, "nobody said anything"
+    assert house.state("t").leader == 2, "no change was reported"
     controller.start(epoch=1)
     assert house.node(state_path("t", 0)).data is not None
     assert controller.controller.image.topics == {}
@@ -176,11 +176,11 @@ def test_an_interrupted_session_looks_again(house):
 
 
 def test_a_zombie_changes_no_node(house):
-    """Item 7 of the known holes: every multi of a controller is void once another one holds the next epoch."""
+    """Every multi of a controller fails once another one has the next epoch."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3), 1: (2, 3, 1)})
     other = house.candidate(2)
-    # Asleep: no watch reaches it any more, while another one takes the next epoch.
+    # It is paused: no watch reaches it, while another broker takes the next epoch.
     controller.store.forget_watches()
     office = controller.controller
     house.write(Op("delete", CONTROLLER))
@@ -256,7 +256,7 @@ def test_every_multi_of_a_controller_begins_with_the_epoch_check(house):
 
 
 @pytest.mark.parametrize("lost", [1, 2, 3, 5])
-def test_a_topic_is_made_once_though_answers_are_lost(house, lost):
+def test_a_topic_is_created_once_though_answers_are_lost(house, lost):
     controller = house.cluster(1, 2)
     controller.link.lose_answers = lost
     made = controller.create("t", {0: (1, 2)})

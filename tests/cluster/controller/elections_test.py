@@ -1,4 +1,4 @@
-"""Every election as a table: who leads next, who is in sync, and when nothing changes.
+"""Every election as a table: the next leader and ISR, and when nothing changes.
 
 Zone: real.
 """
@@ -40,20 +40,20 @@ def outcome(elected):
 @pytest.mark.parametrize(
     ("leader", "isr", "online", "unclean", "expected"),
     [
-        # the leader is there: it stays, and loses those in-sync replicas that are not
+        # the leader is online: it stays, and the ISR loses offline replicas
         (1, (1, 2, 3), (1, 2, 3), CLEAN, None),
         (1, (1, 2, 3), (1, 3), CLEAN, (1, (1, 3), False)),
         (1, (1,), (1, 3), CLEAN, None),
-        # the leader is gone: first in assignment order that is in sync and there
+        # the leader is offline: the first replica in assignment order that is in sync and online leads
         (1, (1, 2, 3), (2, 3), CLEAN, (2, (2, 3), False)),
         (1, (3, 2, 1), (2, 3), CLEAN, (2, (3, 2), False)),
         (1, (1, 3), (2, 3), CLEAN, (3, (3,), False)),
         (2, (1, 2, 3), (1, 3), CLEAN, (1, (1, 3), False)),
-        # nobody in sync is there: nobody leads, the last in-sync replicas are kept
+        # no member of the ISR is online: no leader, and the last ISR is kept
         (1, (1,), (2, 3), CLEAN, (-1, (1,), False)),
         (1, (1, 2), (), CLEAN, (-1, (1, 2), False)),
         (-1, (1,), (2, 3), CLEAN, None),
-        # …unless that is allowed: the first that is there, alone in sync
+        # an unclean election is allowed: the first online replica leads, alone in sync
         (1, (1,), (2, 3), UNCLEAN, (2, (2,), True)),
         (-1, (1,), (3,), UNCLEAN, (3, (3,), True)),
         (1, (1,), (), UNCLEAN, (-1, (1,), False)),
@@ -87,9 +87,9 @@ def test_preferred(leader, isr, online, expected):
     [
         (1, (1, 2, 3), (1,), (2, (2, 3), False)),
         (1, (1, 3), (1,), (3, (3,), False)),
-        (1, (1,), (1,), None),  # nobody else is in sync: it leads until it is really gone
+        (1, (1,), (1,), None),  # no other replica is in sync: it leads until it is gone
         (1, (1, 2), (1, 2), None),
-        (1, (1, 2, 3), (2,), (1, (1, 3), False)),  # a follower that stops leaves the in-sync replicas
+        (1, (1, 2, 3), (2,), (1, (1, 3), False)),  # a follower that stops leaves the ISR
         (1, (1, 3), (2,), None),
         (-1, (1, 2), (1,), None),
     ],
@@ -99,19 +99,19 @@ def test_controlled_shutdown(leader, isr, leaving, expected):
     assert outcome(shutdown_election(partition(leader, isr), online, leaving)) == expected
 
 
-def test_controlled_shutdown_elects_only_who_is_there():
+def test_controlled_shutdown_elects_only_online_replicas():
     assert shutdown_election(partition(1, (1, 2)), (3,), (1,)) is None
 
 
 @pytest.mark.parametrize(
     ("leader", "isr", "target", "online", "expected"),
     [
-        (1, (1, 2, 3, 4), (3, 4), (3, 4), (3, (3, 4), False)),  # the leader goes
+        (1, (1, 2, 3, 4), (3, 4), (3, 4), (3, (3, 4), False)),  # the leader is removed
         (3, (1, 3, 4), (4, 3), (3, 4), (3, (3, 4), False)),  # it stays
-        (3, (1, 3, 4), (3, 4), (4,), (4, (3, 4), False)),  # it stays, and is dead
-        (1, (1, 2), (3, 4), (3, 4), None),  # nobody of the target is in sync
+        (3, (1, 3, 4), (3, 4), (4,), (4, (3, 4), False)),  # it stays in the target, but is dead
+        (1, (1, 2), (3, 4), (3, 4), None),  # no replica of the target is in sync
         (1, (1, 3), (3,), (), None),
-        (1, (1, 2), (1, 2), (1, 2), (1, (1, 2), False)),  # the order alone changes: the leader learns it
+        (1, (1, 2), (1, 2), (1, 2), (1, (1, 2), False)),  # only the order changes: the leader receives it
     ],
 )
 def test_reassigned(leader, isr, target, online, expected):
@@ -137,7 +137,7 @@ def test_without_isr_only_election_a_replica_out_of_sync_leads():
     assert outcome(offline_election(partition(1, (1,)), (2, 3), CLEAN, ALL)) == (-1, (1,), False)
 
 
-def test_without_last_isr_kept_anybody_could_lead_later():
+def test_without_last_isr_kept_any_replica_could_lead_later():
     broken = ControllerSafeguards(last_isr_kept=False)
     lost = offline_election(partition(1, (1,)), (), CLEAN, broken)
     assert lost is not None
@@ -152,19 +152,19 @@ def test_without_last_isr_kept_anybody_could_lead_later():
 @pytest.mark.parametrize(
     ("leader", "isr", "online", "blank", "expected"),
     [
-        # the leader's log is gone: another one that is in sync and there leads, else nobody for now
+        # the leader's log is lost: another replica that is in sync and online leads, else none for now
         (1, (1, 2, 3), (1, 2, 3), (1,), (2, (2, 3), False)),
         (1, (1, 2, 3), (1,), (1,), (-1, (2, 3), False)),
         (-1, (1, 2, 3), (1,), (1,), (-1, (2, 3), False)),
         (-1, (1, 2, 3), (1, 3), (1,), (3, (2, 3), False)),
-        # a follower's: it leaves the in-sync replicas
+        # a follower's log is lost: it leaves the ISR
         (1, (1, 2, 3), (1, 2, 3), (3,), (1, (1, 2), False)),
         (1, (1, 2, 3), (1, 2, 3), (2, 3), (1, (1,), False)),
-        # nobody else is left, or it was not in sync: nothing to do
+        # no other replica is left, or it was not in sync: no change
         (1, (1,), (1, 2), (1,), None),
         (-1, (1, 2), (1, 2), (1, 2), None),
         (1, (1, 2), (1, 2, 3), (3,), None),
     ],
 )
-def test_replicas_whose_logs_are_gone(leader, isr, online, blank, expected):
+def test_replicas_with_lost_logs_leave_the_isr(leader, isr, online, blank, expected):
     assert outcome(distrusting_election(partition(leader, isr), online, blank)) == expected

@@ -1,4 +1,4 @@
-"""The tree that Apache Kafka 3.9.1 left in ZooKeeper, made again by this controller: the same nodes, byte for byte.
+"""The tree that Apache Kafka 3.9.1 wrote to ZooKeeper, written by this controller: the same nodes, byte for byte.
 
 Zone: real.
 """
@@ -33,13 +33,13 @@ def content(golden, path: str) -> bytes:
 
 
 def without_chance(data: bytes) -> bytes:
-    """Ids and times are other ones in every cluster."""
+    """Replace ids and times, which differ in every cluster."""
     data = re.sub(rb'"topic_id":"[^"]{22}"', b'"topic_id":"*"', data)
     return re.sub(rb'"timestamp":"\d+"', b'"timestamp":"*"', data)
 
 
 def made_again(house, golden):
-    """Brokers 1, 2, 3; 2 is the controller; the topics by request; `moving` under way, as when the tree was read."""
+    """Brokers 1, 2, 3; 2 is the controller; topics by request; the move of `moving` is under way, as in the tree."""
     for node in (1, 2, 3):
         house.broker(node, rack=f"rack-{node}", address="127.0.0.1")
     controller = house.candidate(2)
@@ -92,8 +92,8 @@ def test_persistent_nodes_are_the_same(house, golden):
     assert {path for path in ours if path not in golden and not path.startswith("/config")} == set()
 
 
-def test_a_controller_takes_the_golden_tree_over(house, golden):
-    """What Kafka wrote is read: an office is taken over the very tree, and it goes on from there."""
+def test_a_controller_continues_from_the_golden_tree(house, golden):
+    """A controller reads the tree that Kafka wrote, and continues from it."""
     present = set(house.engine.tree.nodes)
     ops = [
         Op("create", path, content(golden, path))
@@ -114,7 +114,7 @@ def test_a_controller_takes_the_golden_tree_over(house, golden):
 
 
 def test_node_json(house):
-    """The examples of the source: the same fields, order, bytes (version 1; our /controller is Kafka's last one)."""
+    """Published examples: the same fields, order and bytes (version 1; /controller has Kafka's last version)."""
     state = b'{"controller_epoch":1272,"leader":0,"version":1,"leader_epoch":4,"isr":[0,2]}'
     assert layout.decode_state("", state) == layout.StateNode(0, 4, (0, 2), 1272)
     assert layout.encode_state(layout.StateNode(0, 4, (0, 2), 1272)) == state

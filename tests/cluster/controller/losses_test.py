@@ -1,4 +1,4 @@
-"""Brokers that come with less than they had, unnoticed or with other disks: who leads then.
+"""The leaders after brokers return with lost records, unnoticed or with other disks.
 
 Zone: real.
 """
@@ -14,7 +14,7 @@ from ottla.types import TopicPartition
 
 
 def without_controller(house, controller, act):
-    """Something happens while there is no controller; then the next one takes office."""
+    """Run an action while there is no controller, then start the next one."""
     house.in_store(controller.link.session.close)
     controller.turn(controller.seat.on_session_lost)
     house.settle()
@@ -23,8 +23,8 @@ def without_controller(house, controller, act):
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_a_leader_that_restarted_without_a_controller(house, guarded):
-    """Its registration is younger than the state that says it leads: what it had, it may have lost."""
+def test_a_leader_that_restarted_without_a_controller_is_replaced(house, guarded):
+    """Its registration is younger than the state in which it leads, so it may have lost records."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3), 1: (3, 2), 2: (2, 1)})
     controller.create("alone", {0: (2,)})
@@ -37,15 +37,15 @@ def test_a_leader_that_restarted_without_a_controller(house, guarded):
     if guarded:
         assert house.state("t", 0) == StateNode(3, 1, (3,), 2)
         assert house.state("t", 1) == StateNode(3, 1, (3,), 2), "a follower that may have lost its log is not in sync"
-        assert house.state("alone") == StateNode(2, 1, (2,), 2), "nobody else is there: it leads, in a new epoch"
+        assert house.state("alone") == StateNode(2, 1, (2,), 2), "no other replica exists: it leads, in a new epoch"
         house.check_agreement(other)
     else:
         assert house.state("t", 0) == StateNode(2, 0, (2, 3), 1)
 
 
-def test_who_was_new_once_is_trusted_with_what_it_joined_since(house):
-    """Every broker of a new cluster came with empty directories; the next controller still reads that of those who
-    stayed."""
+def test_a_broker_with_once_new_directories_keeps_isrs_that_it_joined_since(house):
+    """All brokers of a new cluster register with empty directories; the next controller still reads that mark in the
+    registrations of those that stayed."""
     for node in (1, 2, 3):
         house.broker(node, is_blank=True)
     controller = house.candidate(1)
@@ -61,7 +61,7 @@ def test_who_was_new_once_is_trusted_with_what_it_joined_since(house):
     house.check_agreement(other)
 
 
-def test_who_comes_with_empty_directories_while_there_is_no_controller_is_not_in_sync(house):
+def test_a_broker_with_empty_directories_leaves_the_isr_under_the_next_controller(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3), 1: (3, 2)})
 
@@ -75,8 +75,8 @@ def test_who_comes_with_empty_directories_while_there_is_no_controller_is_not_in
 
 
 @pytest.mark.parametrize("guarded", [True, False])
-def test_who_has_lost_something_of_a_partition_does_not_lead_it(house, guarded):
-    """All brokers were away; the first to come back has lost something of one of its logs."""
+def test_a_broker_that_lost_records_of_a_partition_does_not_lead_it(house, guarded):
+    """All brokers were down; the first to return has lost records of one of its logs."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3), 1: (2, 3)})
     controller.create("alone", {0: (2,)})
@@ -91,9 +91,11 @@ def test_who_has_lost_something_of_a_partition_does_not_lead_it(house, guarded):
     house.settle()
     come_back()
     other = house.candidate(90, safeguards=ControllerSafeguards(blank_brokers=guarded))
-    assert house.state("t", 0).leader == (-1 if guarded else 2), "who has all of it is away, and is waited for"
+    assert house.state("t", 0).leader == (-1 if guarded else 2), (
+        "the broker with all records is down, and the partition waits for it"
+    )
     assert house.state("t", 1).leader == 2
-    assert house.state("alone").leader == 2, "nobody has more"
+    assert house.state("alone").leader == 2, "no replica has more"
     house.brokers[3].up()
     house.settle()
     if guarded:
@@ -104,7 +106,7 @@ def test_who_has_lost_something_of_a_partition_does_not_lead_it(house, guarded):
         assert house.state("t", 0).leader == 2, "it has fetched what it lacked"
 
 
-def test_who_comes_back_incomplete_while_others_are_there_leaves_the_isr(house):
+def test_a_broker_that_returns_with_lost_records_leaves_the_isr(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3), 1: (2, 3)})
     house.brokers[3].down(settle=False)
@@ -119,7 +121,7 @@ def test_who_comes_back_incomplete_while_others_are_there_leaves_the_isr(house):
     house.check_agreement(controller)
 
 
-def test_after_a_restart_of_all_brokers_everybody_keeps_its_place(house):
+def test_a_restart_of_all_brokers_keeps_leaders_and_isrs(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3, 1), 1: (3, 1, 2)})
 

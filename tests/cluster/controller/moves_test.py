@@ -1,4 +1,4 @@
-"""Moves of replicas, end to end: added, in sync, led elsewhere, removed; cancelled, turned, written by hand.
+"""Moves of replicas, end to end: all steps, cancelled, redirected, and written by an operator.
 
 Zone: real.
 """
@@ -29,7 +29,7 @@ def moves(controller):
 
 
 def in_sync(house, controller, isr, partition=0):
-    """The leader takes these into its in-sync replicas."""
+    """Have the leader add these to its ISR."""
     leader = house.state("t", partition).leader
     response = alter(controller, request(house, controller, leader, partition, isr))
     house.settle()
@@ -37,7 +37,7 @@ def in_sync(house, controller, isr, partition=0):
 
 
 def test_the_steps_of_a_move(house):
-    """{1,2,3} → {4,5,6}, the example of Kafka's own description: replicas, leader and ISR after each step."""
+    """{1,2,3} → {4,5,6}, the example of Kafka's description: replicas, leader and ISR after each step."""
     controller = house.cluster(1, 2, 3, 4, 5, 6)
     controller.create("t", {0: (1, 2, 3)})
     assert move(controller, 4, 5, 6) is None
@@ -83,7 +83,7 @@ def test_the_replication_factor_grows_and_shrinks(house):
     house.check_agreement(controller)
 
 
-def test_the_order_alone_changes(house):
+def test_a_move_may_change_only_the_order(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     move(controller, 2, 1)
@@ -108,7 +108,7 @@ def test_a_move_is_cancelled(house):
 
 
 def test_a_move_is_not_cancelled_when_only_its_new_replicas_are_in_sync(house):
-    """The origin has fallen behind: without the new replica everything since would be lost."""
+    """The origin lags: without the new replica, later records would be lost."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     move(controller, 3, 2)
@@ -121,7 +121,7 @@ def test_a_move_is_not_cancelled_when_only_its_new_replicas_are_in_sync(house):
     assert house.topic("t").assignment[0] == (3, 2)
 
 
-def test_a_move_is_turned_while_it_is_under_way(house):
+def test_a_move_is_redirected_while_it_is_under_way(house):
     controller = house.cluster(1, 2, 3, 4)
     controller.create("t", {0: (1, 2)})
     move(controller, 3, 1)
@@ -135,8 +135,8 @@ def test_a_move_is_turned_while_it_is_under_way(house):
     house.check_agreement(controller)
 
 
-def test_a_replica_that_leaves_does_not_come_back_into_the_isr(house):
-    """Between the second step and the third the leader must not take it in again."""
+def test_a_removed_replica_does_not_join_the_isr_again(house):
+    """Between the second and the third step the leader must not add it again."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     house.brokers[2].silent = True
@@ -151,7 +151,7 @@ def test_a_replica_that_leaves_does_not_come_back_into_the_isr(house):
     assert house.topic("t").removing == {}
 
 
-def test_a_move_waits_for_a_broker_and_goes_on(house):
+def test_a_move_waits_for_a_broker_and_continues(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     move(controller, 1, 3)
@@ -163,8 +163,8 @@ def test_a_move_waits_for_a_broker_and_goes_on(house):
     assert house.topic("t").assignment[0] == (1, 3)
 
 
-def test_a_move_without_anybody_to_lead_waits(house):
-    """All target replicas are in sync and down: the old ones keep the partition until one of them returns."""
+def test_a_move_without_an_eligible_leader_waits(house):
+    """All target replicas are in sync and down: the old ones keep the partition until a target returns."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     move(controller, 3)
@@ -178,7 +178,7 @@ def test_a_move_without_anybody_to_lead_waits(house):
 
 
 @pytest.mark.parametrize("moment", ["adding", "removing"])
-def test_the_next_controller_goes_on(house, moment):
+def test_the_next_controller_continues_a_move(house, moment):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     move(controller, 3, 2)
@@ -207,7 +207,7 @@ def test_the_next_controller_goes_on(house, moment):
         ((1, 2, 3), False, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_refused(house, target, factor_change, code):
+def test_invalid_moves_are_refused(house, target, factor_change, code):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2)})
     assert move(controller, *target, factor_change=factor_change).code is code
@@ -215,7 +215,7 @@ def test_refused(house, target, factor_change, code):
     assert house.topic("t").assignment[0] == (1, 2)
 
 
-def test_hundreds_at_once_are_one_write_per_topic(house):
+def test_hundreds_of_moves_are_one_write_per_topic(house):
     controller = house.cluster(1, 2)
     controller.create("t", dict.fromkeys(range(200), (1,)))
     since = len(house.submissions)
@@ -233,7 +233,7 @@ def plan(*entries) -> bytes:
     return layout.encode_reassignment({TopicPartition(topic, number): replicas for topic, number, replicas in entries})
 
 
-def test_a_move_by_hand(house):
+def test_a_move_that_an_operator_wrote(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1,), 1: (1,)})
     house.write(
@@ -254,7 +254,7 @@ def test_a_move_by_hand(house):
     house.check_agreement(controller)
 
 
-def test_a_request_overtakes_a_move_by_hand(house):
+def test_a_request_replaces_a_move_that_an_operator_wrote(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1,)})
     house.write(Op("create", REASSIGN_PARTITIONS, plan(("t", 0, (2,)))))
@@ -264,7 +264,7 @@ def test_a_request_overtakes_a_move_by_hand(house):
     assert house.topic("t").adding == {0: (3,)}
 
 
-def test_a_plan_that_means_nothing_is_named_and_left(house, caplog):
+def test_an_invalid_plan_is_logged_and_ignored(house, caplog):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1,)})
     for content in (b"nonsense", b'{"partitions":[{"topic":"t"}]}', b'{"partitions":[{"topic":"t","partition":0}]}'):
@@ -279,7 +279,7 @@ def test_a_plan_that_means_nothing_is_named_and_left(house, caplog):
     assert house.topic("t").assignment[0] == (1, 2)
 
 
-def test_a_move_by_hand_is_found_by_the_next_controller(house):
+def test_the_next_controller_finds_a_move_that_an_operator_wrote(house):
     house.broker(1)
     house.broker(2)
     house.write(Op("create", "/brokers/topics/t", b'{"version":1,"partitions":{"0":[1]}}'))
@@ -294,7 +294,7 @@ def test_a_move_by_hand_is_found_by_the_next_controller(house):
 
 
 def test_without_waiting_for_the_isr_a_move_loses_its_leader(house):
-    """Ablation: replicas that hold nothing yet would be all that is left."""
+    """Ablation: only replicas without records would be left."""
     controller = house.cluster(1, 2, safeguards=ControllerSafeguards(reassigned_when_in_sync=False))
     controller.create("t", {0: (1,), 1: (1,)})
     with_all = ControllerSafeguards()
@@ -312,7 +312,7 @@ def test_the_same_move_with_the_safeguard_waits(house):
     assert house.topic("t").adding == {0: (2,), 1: (2,)}
 
 
-def test_unknown_cancellations(house):
+def test_cancelling_a_move_of_an_unknown_partition_is_refused(house):
     controller = house.cluster(1)
     controller.create("t", {0: (1,)})
     outcome = controller.ask(lambda c, done: c.alter_reassignments({TopicPartition("x", 0): None}, True, done))

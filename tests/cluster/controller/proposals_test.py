@@ -36,10 +36,10 @@ TABLE = [
     (proposal((1, 2, 3), leader_epoch=6), ErrorCode.FENCED_LEADER_EPOCH),
     (proposal((1, 2, 3), leader=2), ErrorCode.FENCED_LEADER_EPOCH),
     (proposal((1, 2, 3), partition_epoch=10), ErrorCode.INVALID_UPDATE_VERSION),
-    (proposal((2, 1), partition_epoch=10), OK),  # it is so already: asked again, because the answer was lost
+    (proposal((2, 1), partition_epoch=10), OK),  # the present ISR: the request is repeated because the answer was lost
     (proposal((2, 3)), ErrorCode.INVALID_REQUEST),  # without the leader
     (proposal((1, 1, 2, 3)), ErrorCode.INVALID_REQUEST),
-    (proposal((1, 4)), ErrorCode.INVALID_REQUEST),  # no replica
+    (proposal((1, 4)), ErrorCode.INVALID_REQUEST),  # not a replica
     (proposal((1, 2, 3), recovery=1), ErrorCode.INVALID_REQUEST),
     (proposal((1, 2, 3), epochs={3: 99}), ErrorCode.INELIGIBLE_REPLICA),  # it has restarted since
 ]
@@ -69,7 +69,7 @@ def test_a_replica_that_is_down_or_stopping_does_not_join():
         ("live_replicas_in_isr", proposal((1, 2, 3)), {1: 101, 2: 102}),
     ],
 )
-def test_each_safeguard_refuses_something(safeguard, asked, eligible):
+def test_each_safeguard_refuses_a_proposal(safeguard, asked, eligible):
     assert isinstance(judged(PARTITION, asked, eligible, ALL), ErrorCode)
     broken = ControllerSafeguards(**{safeguard: False})
     assert judged(PARTITION, asked, eligible, broken) == PARTITION._replace(isr=(1, 2, 3))
@@ -104,7 +104,7 @@ def alter(controller, asked, version=3):
 
 
 @pytest.mark.parametrize("version", [0, 1, 2, 3])
-def test_an_isr_is_recorded_answered_and_told(house, version):
+def test_an_isr_is_stored_answered_and_sent_to_brokers(house, version):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     response = alter(controller, request(house, controller, 1, 0, (1, 3), version), version)
@@ -113,12 +113,10 @@ def test_an_isr_is_recorded_answered_and_told(house, version):
     assert answer.partition_epoch == 1
     assert house.state("t") == StateNode(1, 0, (1, 3), 1)
     assert house.brokers[2].known[TopicPartition("t", 0)].isr == [1, 3]
-    assert house.brokers[2].partitions[TopicPartition("t", 0)].isr == [1, 2, 3], (
-        "a leader asked, nobody else is bothered"
-    )
+    assert house.brokers[2].partitions[TopicPartition("t", 0)].isr == [1, 2, 3], "only the leader receives the answer"
 
 
-def test_the_same_asked_twice_is_answered_alike(house):
+def test_a_repeated_proposal_has_the_same_answer(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     asked = request(house, controller, 1, 0, (1, 3))
@@ -152,7 +150,7 @@ def test_a_bounced_replica_does_not_join_with_its_old_epoch(house):
     assert alter(controller, asked).topics[0].partitions[0].error_code == 0
 
 
-def test_old_versions_hear_an_error_that_they_know(house):
+def test_old_versions_receive_an_error_that_they_know(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     house.brokers[3].down()
@@ -160,7 +158,7 @@ def test_old_versions_hear_an_error_that_they_know(house):
     assert alter(controller, asked, 1).topics[0].partitions[0].error_code == ErrorCode.OPERATION_NOT_ATTEMPTED
 
 
-def test_topics_that_are_not_there(house):
+def test_proposals_for_missing_topics_are_refused(house):
     controller = house.cluster(1)
     controller.create("t", {0: (1,)})
     asked = request(house, controller, 1, 0, (1,))
@@ -171,8 +169,8 @@ def test_topics_that_are_not_there(house):
     assert alter(controller, asked).topics[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-def test_a_state_that_somebody_else_wrote_is_not_overwritten(house):
-    """Item 5 of the known holes: a leader must not go on with a version that is not the store's."""
+def test_a_state_of_another_writer_is_not_overwritten(house):
+    """A leader must not continue with a version that differs from the store's."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     asked = request(house, controller, 1, 0, (1, 2))
@@ -183,7 +181,7 @@ def test_a_state_that_somebody_else_wrote_is_not_overwritten(house):
     assert house.state("t").isr == (1, 3)
 
 
-def test_an_older_leader_that_wrote_the_state_itself_is_heard(house):
+def test_an_isr_notification_of_an_older_leader_is_applied(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2, 3)})
     note = b'{"version":1,"partitions":[{"topic":"t","partition":0},{"topic":"gone","partition":9}]}'

@@ -1,4 +1,4 @@
-"""Moves on values: what is added, what is removed, and what is refused.
+"""Assignments of moves as values: added and removed replicas, and refused targets.
 
 Zone: real.
 """
@@ -34,13 +34,13 @@ def partition(replicas, adding=(), removing=(), isr=(1,)):
         (partition([1, 2, 3]), (4, 5, 6), ((4, 5, 6, 1, 2, 3), (4, 5, 6), (1, 2, 3))),
         (partition([1, 2, 3]), (1, 2), ((1, 2, 3), (), (3,))),
         (partition([1, 2, 3]), (3, 2, 1), ((3, 2, 1), (), ())),
-        # turned while under way: the origin stays the origin
+        # redirected while under way: the origin stays the same
         (partition([4, 1, 2], [4], [2]), (5, 1), ((5, 1, 2), (5,), (2,))),
         # cancelled
         (partition([4, 1, 2], [4], [2]), (1, 2), ((1, 2), (), ())),
     ],
 )
-def test_moved(before, target, expected):
+def test_assignments_during_a_move(before, target, expected):
     after = moved_to(before, target)
     assert (after.replicas, after.adding, after.removing) == expected
     assert target_of(after) == target
@@ -68,7 +68,7 @@ def test_complete_when_the_whole_target_is_in_sync(isr, complete):
         ((1,), False, ErrorCode.INVALID_REPLICATION_FACTOR),
     ],
 )
-def test_refused(target, factor_change, code):
+def test_invalid_targets_are_refused(target, factor_change, code):
     with pytest.raises(ApiError) as error:
         check_target(partition([1, 2]), target, [1, 2, 3], factor_change)
     assert error.value.code is code
@@ -84,8 +84,10 @@ def test_the_last_in_sync_replicas_are_not_dropped():
     check_in_sync(moving._replace(isr=(3, 2)), (1, 2))
 
 
-def test_allowed():
+def test_valid_targets_are_allowed():
     check_target(partition([1, 2]), (3, 1), [1, 3], allow_factor_change=False)
     check_target(partition([1, 2]), (1, 2, 3), [1, 2, 3], allow_factor_change=True)
-    check_target(partition([1, 2]), (2,), [], allow_factor_change=True)  # who stays need not be alive
-    check_target(partition([3, 1, 2], [3], [2]), (1, 3), [3], allow_factor_change=False)  # the origin counts
+    check_target(partition([1, 2]), (2,), [], allow_factor_change=True)  # replicas that stay may be dead
+    check_target(
+        partition([3, 1, 2], [3], [2]), (1, 3), [3], allow_factor_change=False
+    )  # the size of the origin decides

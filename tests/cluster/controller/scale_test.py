@@ -1,4 +1,4 @@
-"""Large clusters: what a controller does with thousands of partitions, counted in steps rather than in seconds.
+"""Large clusters: the controller's work with thousands of partitions, counted in steps rather than seconds.
 
 Zone: real.
 """
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 
 
 def test_a_controller_of_5100_replicas_is_replaced(house):
-    """1,700 partitions of three replicas: every leader is known again in milliseconds of the simulated clock."""
+    """1,700 partitions of three replicas: all brokers know all leaders after milliseconds of simulated time."""
     controller = house.cluster(1, 2, 3)
     controller.create("t", partitions=1700, replication_factor=3)
     house.brokers[1].down(settle=False)  # the controller's own broker is the one that dies
@@ -36,7 +36,7 @@ def test_a_controller_of_5100_replicas_is_replaced(house):
     house.check_agreement(other)
 
 
-def test_ten_thousand_partitions_come_move_and_go_in_bounded_steps(house):
+def test_ten_thousand_partitions_are_created_moved_and_deleted_in_bounded_steps(house):
     controller = house.cluster(1, 2)
     controller.create("t", partitions=10_000, replication_factor=1)
     house.settle(10)
@@ -73,8 +73,8 @@ def test_metrics_of_a_controller(house):
     assert nobody.value(f"{name}activecontrollercount") == 0
 
 
-def test_an_office_is_taken_with_few_round_trips(house):
-    """1,700 topics of one partition: nodes are asked for together, so a store far away costs little."""
+def test_a_term_begins_with_few_round_trips(house):
+    """1,700 topics of one partition: nodes are read together, so a slow connection to the store costs little."""
     controller = house.cluster(1, 2, 3)
     for start in range(0, 1700, 500):
         specs = [TopicSpec(f"t{number}", 1, 3) for number in range(start, min(start + 500, 1700))]

@@ -1,7 +1,7 @@
-"""Everything at once, from a seed: brokers, controllers and answers come and go; afterwards all agree.
+"""Random faults from a seed: brokers, controllers and answers fail and return; afterwards all agree.
 
-Zone: real. The fake brokers hold no data; what is checked is what a controller promises: states that follow from each
-other, one writer, and nobody forgotten once the storm is over.
+Zone: real. The fake brokers hold no data; the checks are a controller's guarantees: valid successions of
+states, one writer, and no broker without its updates after the storm.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Storm:
         self.ask(lambda c, done: c.controlled_shutdown(node, None, done))
 
     def propose(self) -> None:
-        """A leader finds that some follower is in sync, or is not any more."""
+        """A leader proposes that a follower joins or leaves the ISR."""
         tp = self.partition()
         if tp is None or self.seated is None:
             return
@@ -161,7 +161,7 @@ class Storm:
         self.again(seat)
 
     def again(self, seat) -> None:
-        """The candidate notices, and comes back with a new session."""
+        """The candidate notices the loss of its session, and opens a new one."""
         seat.turn(seat.seat.on_session_lost)
         self.house.timeline.run_until(self.house.timeline.now_ns + MS)
         seat.open_session()
@@ -190,7 +190,7 @@ class Storm:
     # -- what must hold --------------------------------------------------------------------------------------------
 
     def watch_states(self) -> None:
-        """Every state follows from the one before: epochs never go back, the leader is in sync."""
+        """Check that every state follows from the one before: epochs never decrease, the leader is in sync."""
         seen: dict[str, layout.StateNode] = {}
         for path, node in self.house.engine.tree.nodes.items():
             if path.endswith("/state"):
@@ -218,7 +218,7 @@ class Storm:
             if node not in self.live():
                 self.house.brokers[node].up()
             else:
-                self.house.brokers[node].bounce()  # whoever said that it stops has stopped
+                self.house.brokers[node].bounce()  # a broker that asked for a controlled shutdown has stopped
             self.house.settle(2)
         self.house.settle(40)
         self.watch_states()
@@ -255,5 +255,5 @@ def run(house, seed: int, steps: int = 40) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
-def test_after_a_storm_all_agree(house, seed):
+def test_brokers_and_store_agree_after_a_storm(house, seed):
     run(house, seed)

@@ -1,4 +1,4 @@
-"""Topics that come, grow and go: by request, by hand, and over the death of a controller in the middle.
+"""Topics that are created, grown and deleted: by request, by an operator, and across a controller's death.
 
 Zone: real.
 """
@@ -32,7 +32,7 @@ def tp(partition: int = 0, topic: str = "t") -> TopicPartition:
 # -- by request ------------------------------------------------------------------------------------------------------
 
 
-def test_a_topic_is_created_and_everybody_knows(house):
+def test_all_brokers_receive_a_created_topic(house):
     controller = house.cluster(1, 2, 3)
     made = controller.create("t", {0: (1, 2), 1: (2, 3)})
     assert house.state("t", 0) == layout.StateNode(1, 0, (1, 2), 1)
@@ -40,7 +40,7 @@ def test_a_topic_is_created_and_everybody_knows(house):
     house.check_agreement(controller)
     assert house.brokers[1].partitions[tp()].is_new
     assert house.brokers[3].live == [1, 2, 3]
-    assert tp() not in house.brokers[3].partitions, "only replicas are told to make logs"
+    assert tp() not in house.brokers[3].partitions, "only replicas create logs"
 
 
 def test_creation_is_one_multi(house):
@@ -59,12 +59,12 @@ def test_the_answer_waits_for_the_leaders(house):
     assert not box
     house.settle(2)
     assert box[0].code is ErrorCode.REQUEST_TIMED_OUT
-    assert house.state("t").leader == 2, "it is there all the same"
+    assert house.state("t").leader == 2, "the topic exists nevertheless"
     house.settle(60)
     assert len(box) == 1
 
 
-def test_validation_alone_writes_nothing(house):
+def test_validate_only_writes_nothing(house):
     controller = house.cluster(1, 2, 3)
     since = len(house.submissions)
     spec = TopicSpec("t", 3, 2)
@@ -86,7 +86,7 @@ def test_validation_alone_writes_nothing(house):
         (TopicSpec("t", 1, 1, configs={"retention.ms": "soon"}), ErrorCode.INVALID_CONFIG),
     ],
 )
-def test_refused_creations(house, spec, code):
+def test_invalid_creations_are_refused(house, spec, code):
     controller = house.cluster(1, 2, 3)
     controller.create("there", {0: (1,)})
     controller.create("the.re_", {0: (1,)})
@@ -94,7 +94,7 @@ def test_refused_creations(house, spec, code):
     assert len(house.engine.tree.children(layout.TOPICS)) == 2
 
 
-def test_the_same_name_at_the_same_time_is_one_topic(house):
+def test_concurrent_creations_of_one_name_make_one_topic(house):
     controller = house.cluster(1)
     spec = TopicSpec("t", 1, 1)
     boxes = [controller.begin(lambda c, done: c.create_topic(spec, False, 1000, done)) for _ in range(3)]
@@ -107,7 +107,9 @@ def test_partitions_are_added(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (2, 3)})
     grown = controller.ask(lambda c, done: c.add_partitions("t", 3, None, False, 1000, done))
-    assert [each.replicas[0] for each in grown.partitions] == [2, 3, 1], "they go on from the first replica of all"
+    assert [each.replicas[0] for each in grown.partitions] == [2, 3, 1], (
+        "the placement continues from the first replica of partition 0"
+    )
     controller.ask(lambda c, done: c.add_partitions("t", 4, [[3, 1]], False, 1000, done))
     assert house.topic("t").assignment[3] == (3, 1)
     assert house.state("t", 3) == layout.StateNode(3, 0, (3, 1), 1)
@@ -123,7 +125,7 @@ def test_partitions_are_added(house):
         ("moving", 2, ErrorCode.REASSIGNMENT_IN_PROGRESS),
     ],
 )
-def test_refused_growth(house, name, count, code):
+def test_invalid_growth_is_refused(house, name, count, code):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1,)})
     controller.create("moving", {0: (1,)})
@@ -131,7 +133,7 @@ def test_refused_growth(house, name, count, code):
     assert refused(controller, lambda c, done: c.add_partitions(name, count, None, False, 1000, done)) is code
 
 
-def test_producer_ids_are_given_once(house):
+def test_producer_ids_are_allocated_once(house):
     controller = house.cluster(1, 2)
     asked = [
         controller.begin(lambda c, done, node=node: c.allocate_producer_ids(node, house.brokers[node].epoch, done))
@@ -153,7 +155,7 @@ def test_producer_ids_are_given_once(house):
 
 
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_topic_written_by_hand(house, parent):
+def test_a_topic_that_an_operator_wrote(house, parent):
     controller = house.cluster(1, 2, 3)
     ops = [Op("create", "/brokers/topics/t", b'{"version":1,"partitions":{"1":[2,9],"0":[3,1]}}')]
     house.write(*ops, *([Op("create", "/brokers/topics/t/partitions")] if parent else []))
@@ -165,7 +167,7 @@ def test_a_topic_written_by_hand(house, parent):
     house.check_agreement(controller)
 
 
-def test_a_topic_by_hand_without_a_live_replica_waits(house):
+def test_a_topic_of_an_operator_without_a_live_replica_waits(house):
     controller = house.cluster(1)
     house.write(Op("create", "/brokers/topics/t", b'{"version":1,"partitions":{"0":[2]}}'))
     house.settle()
@@ -177,7 +179,7 @@ def test_a_topic_by_hand_without_a_live_replica_waits(house):
     house.check_agreement(controller)
 
 
-def test_a_topic_by_hand_that_means_nothing_is_named_and_left(house, caplog):
+def test_an_invalid_topic_of_an_operator_is_logged_and_ignored(house, caplog):
     controller = house.cluster(1)
     bad = [b"", b"[]", b'{"partitions":{"0":[]}}', b'{"partitions":{"1":[1]}}', b'{"partitions":{"0":[1,1]}}']
     for index, content in enumerate(bad):
@@ -192,7 +194,7 @@ def test_a_topic_by_hand_that_means_nothing_is_named_and_left(house, caplog):
     assert house.state("bad0").leader == 1, "put right by hand"
 
 
-def test_partitions_added_by_hand(house):
+def test_partitions_that_an_operator_added(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     node = house.topic("t")
@@ -203,7 +205,7 @@ def test_partitions_added_by_hand(house):
     house.check_agreement(controller)
 
 
-def test_a_topic_removed_by_hand_is_forgotten(house):
+def test_a_topic_that_an_operator_removed_is_forgotten(house):
     controller = house.cluster(1)
     controller.create("t", {0: (1,)})
     paths = [layout.state_path("t", 0), layout.partition_path("t", 0), layout.partitions_path("t"), "/brokers/topics/t"]
@@ -213,7 +215,7 @@ def test_a_topic_removed_by_hand_is_forgotten(house):
     assert house.brokers[1].known == {}
 
 
-def test_a_state_that_means_nothing_is_left_alone(house, caplog):
+def test_an_invalid_state_is_not_changed(house, caplog):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (2, 1), 1: (2, 1)})
     house.write(Op("put", layout.state_path("t", 0), b"nonsense"))
@@ -223,7 +225,7 @@ def test_a_state_that_means_nothing_is_left_alone(house, caplog):
     assert house.state("t", 1).leader == 1, "the others are elected"
 
 
-def test_a_state_that_was_deleted_by_hand_is_made_anew(house):
+def test_a_state_that_an_operator_deleted_is_written_again(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (2, 1)})
     house.write(Op("delete", layout.state_path("t", 0)))
@@ -241,7 +243,7 @@ def gone(house, name="t") -> bool:
 
 
 @pytest.mark.parametrize("by_hand", [False, True])
-def test_a_topic_is_deleted_with_all_that_belongs_to_it(house, by_hand):
+def test_a_deletion_removes_all_nodes_and_replicas(house, by_hand):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2), 1: (2, 3)})
     controller.create("stays", {0: (1,)})
@@ -264,7 +266,7 @@ def test_a_deletion_waits_for_a_replica_that_is_down(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2), 1: (2, 1)})
     house.brokers[2].down()
-    assert controller.ask(lambda c, done: c.delete_topic("t", 5000, done)) is None, "all who can be reached know"
+    assert controller.ask(lambda c, done: c.delete_topic("t", 5000, done)) is None, "all live brokers know"
     assert sorted(house.brokers[1].deleted) == [tp(0), tp(1)]
     assert house.brokers[1].known == {}
     assert not gone(house)
@@ -279,7 +281,7 @@ def test_a_deletion_waits_for_a_replica_that_is_down(house):
     assert sorted(house.brokers[2].deleted) == [tp(0), tp(1)]
 
 
-def test_a_deletion_goes_on_under_the_next_controller(house):
+def test_the_next_controller_continues_a_deletion(house):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     house.brokers[2].silent = True
@@ -310,7 +312,7 @@ def test_a_broker_that_dies_during_a_deletion(house):
     assert gone(house)
 
 
-def test_a_replica_that_cannot_be_deleted_is_tried_again_at_the_next_start(house, caplog):
+def test_a_failed_deletion_of_a_replica_is_repeated_after_a_restart(house, caplog):
     controller = house.cluster(1, 2)
     controller.create("t", {0: (1, 2)})
     house.brokers[2].bad_replicas[tp()] = ErrorCode.KAFKA_STORAGE_ERROR
@@ -324,7 +326,7 @@ def test_a_replica_that_cannot_be_deleted_is_tried_again_at_the_next_start(house
     assert gone(house)
 
 
-def test_marks_for_topics_that_are_not_there_are_removed(house):
+def test_deletion_marks_for_missing_topics_are_removed(house):
     house.cluster(1)
     house.write(Op("create", f"{MARK}/nothing"))
     house.settle()
@@ -367,8 +369,8 @@ def test_a_broker_that_returns_does_not_revive_a_deleted_topic(house):
 
 
 @pytest.mark.parametrize("steps", range(1, 7))
-def test_a_controller_dies_while_it_makes_a_large_topic(house, steps):
-    """Wherever it stops, the next one completes what was decided, and nothing else."""
+def test_a_controller_dies_while_it_creates_a_large_topic(house, steps):
+    """Wherever the controller stops, the next one completes what was decided, and nothing else."""
     controller = house.cluster(1, 2)
     spec = TopicSpec("t", 600, 2)
     controller.begin(lambda c, done: c.create_topic(spec, False, 1000, done))
@@ -385,7 +387,7 @@ def test_a_controller_dies_while_it_makes_a_large_topic(house, steps):
         other.create("t", partitions=600, replication_factor=2)
 
 
-def test_the_next_controller_knows_everything(house):
+def test_the_next_controller_reads_everything(house):
     controller = house.cluster(1, 2, 3)
     controller.create("t", {0: (1, 2), 1: (2, 1)})
     controller.ask(lambda c, done: c.alter_reassignments({tp(1): (3, 1)}, True, done))

@@ -154,6 +154,7 @@ class BrokerChanges:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"broker {broker} is not registered")
         if broker_epoch is not None and broker_epoch < known.epoch:
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, f"broker {broker} has registered again since")
+        # From now on the broker neither gets leaderships nor joins ISRs, even if the request fails halfway.
         self._context.stopping[broker] = None
         tps = [tp for tp in self._replicas_on([broker]) if self._has_others(tp)]
         # A partition that has no other replica stays as it is: moving it away is impossible.
@@ -162,8 +163,10 @@ class BrokerChanges:
         changed = yield from self._core.commit_partitions(led, self._shutdown)
         self._core.channels.tell_leaders(changed)
         leaders = list(dict.fromkeys(self._leader(tp) for tp in changed))
+        # Leaderships have moved, which clients notice. Now the broker leaves the ISRs of partitions that it follows.
         left = yield from self._core.commit_partitions(followed, self._shutdown)
         self._core.channels.tell_leaders(left, [each for each in self._context.brokers if each != broker])
+        # Stopping the followers ends their fetches, so that their leaders do not propose them for the ISR again.
         self._core.channels.tell_stop(broker, followed, delete=False)
         return [
             tp for tp in self._replicas_on([broker]) if self._has_others(tp) and self._leader(tp) == broker
@@ -202,6 +205,7 @@ class BrokerChanges:
         for tp, code in errors.items():
             if code not in (ErrorCode.NONE, ErrorCode.KAFKA_STORAGE_ERROR):
                 continue
+            # Other codes say nothing about the log directory, and partitions may have been deleted meanwhile.
             known = self._context.partition(tp) is not None
             if known and self._context.set_offline(broker, tp, code is ErrorCode.KAFKA_STORAGE_ERROR):
                 self._suspects[tp] = None

@@ -122,6 +122,7 @@ class BrokerChannel:
         due = self._due[_LEADERS]
         before = due.get(tp)
         due[tp] = _Due(mark, is_new) if before is None else before._replace(flag=before.flag or is_new)
+        # A stop without deletion is void now. A deletion stays and is sent first: the new replica starts empty.
         stop = self._due[_STOPS].get(tp)
         if stop is not None and not stop.flag:
             del self._due[_STOPS][tp]
@@ -137,6 +138,7 @@ class BrokerChannel:
         """Add the state of a partition for Metadata. `deleted`: the id of its topic if that is being deleted."""
         due = self._due[_METADATA]
         before = due.get(tp)
+        # The older mark stays, so that callers that wait for it are called only after this newer state is sent.
         due[tp] = _Due(mark if before is None else before.mark, topic_id=deleted)
 
     def when_told(self, mark: int, done: Callable[[], None]) -> None:
@@ -188,6 +190,7 @@ class BrokerChannel:
         taken = {} if hurry else {tp: due[tp] for tp in list(due)[:BATCH]}
         for tp in taken:
             del due[tp]
+        # The newest state of each partition is read now, not when it was added.
         sender = RequestSender(self._all.node_id, self._all.controller_epoch, self.broker_epoch)
         if kind == _STOPS:
             stops = [self._stop_partition(tp, each) for tp, each in taken.items()]
@@ -203,6 +206,7 @@ class BrokerChannel:
         shown = [view for tp, each in taken.items() if (view := self._shown(tp, each)) is not None]
         if not shown and not self._brokers_mark:
             return None
+        # The list itself is an update of the request, so that a failure sends it again.
         if self._brokers_mark:
             taken[_BROKERS] = _Due(self._brokers_mark, self._brokers_first)
         self._brokers_mark, self._brokers_first = 0, False
@@ -242,6 +246,7 @@ class BrokerChannel:
     def _on_response(self, sending: _Sending, answer: Any) -> None:
         if self.closed:
             return
+        # 1. No response, or 2. a refusal: all updates of the request are due again. 3. Per partition results.
         self._sending = None
         if isinstance(answer, Failure):
             self._retry_update(sending, str(answer))
@@ -362,9 +367,11 @@ class BrokerChannels:
 
     def open(self, broker: int) -> None:
         """Open a channel to a broker that is in the context. Closes the channel of an earlier registration."""
+        # Responses to an earlier registration must not count for this one, so each has its own channel.
         self.shut(broker)
         self.locate(broker)
         self._channels[broker] = BrokerChannel(broker, self.context.brokers[broker].epoch, self)
+        # Sorted, so that simulated runs do not depend on the order of registrations.
         self._channels = dict(sorted(self._channels.items()))
 
     def locate(self, broker: int) -> None:

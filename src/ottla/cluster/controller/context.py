@@ -167,10 +167,12 @@ class ControllerContext:
         topic = self.topics[tp.topic]
         before = topic.partitions.get(tp.partition)
         if before is None or before.replicas != partition.replicas:
+            # Only replicas that leave the assignment lose their entry; what is known of the others stays.
             gone = () if before is None else [each for each in before.replicas if each not in partition.replicas]
             self._forget_replicas(tp, gone)
             for replica in partition.replicas:
                 self._on_broker.setdefault(replica, {})[tp] = None
+        # The indexes follow every change, so that no reader has to scan all partitions.
         if is_moving(partition) and tp.topic not in self.deleting:
             self.moving[tp] = None
         else:
@@ -200,6 +202,8 @@ class ControllerContext:
 
         Checks only the partitions of dead or stopping brokers and of failed log directories, not all partitions.
         """
+        # 1. No leader in the state. 2. Replicas on dead or stopping brokers. 3. Replicas in failed log directories.
+        # Any other partition has a leader that was online when its state was written, and still is.
         suspects = dict(self._unled)
         for broker, replicas in self._on_broker.items():
             if broker not in self.brokers or broker in self.stopping:
@@ -221,6 +225,7 @@ class ControllerContext:
     def image(self, controller_id: int, defaults: TopicConfig) -> ClusterImage:
         """An immutable view of the state. Copies the last view's dicts and rebuilds only the topics that changed."""
         if self._image.epoch != self.epoch or self._image.controller_id != controller_id:
+            # Readers keep the last image, so its dicts are copied. Unchanged topics stay the same objects.
             topics, ids = dict(self._image.topics), dict(self._image.names_by_id)
             for name in self._changed:
                 before = topics.get(name)

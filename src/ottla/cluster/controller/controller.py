@@ -194,6 +194,7 @@ class Controller:
         yield from self._moves.by_hand(self._moves_by_hand)
         yield from self._moves.resume(list(self._context.moving))
         yield from self._leaders.by_hand(self._elections_by_hand)
+        # 7. Periodic work. The term is settled when this broker, like all others, has received the states.
         self._after(FIRST_REBALANCE_MS, self._rebalance)
         self._after(core.config().unclean_leader_election_interval_ms, self._retry_unclean)
         core.channels.when_told([core.office.node_id], self._settle)
@@ -289,6 +290,7 @@ class Controller:
             if isinstance(outcome, ApiError) or validate_only:
                 asked(outcome)
                 return
+            # The name is reserved in the queue; the writes run beside it, so that a slow creation delays no other work.
             self._context.creating[outcome.name] = None
             creation = contained(f"create topic {outcome.name}", lambda: self._topics.create_topic(outcome))
             run(self._core.store, creation, lambda made: self._made(made, asked))
@@ -303,6 +305,7 @@ class Controller:
         if isinstance(outcome, Failure):
             asked(as_refusal(outcome))
         elif isinstance(outcome, ApiError):
+            # A creation runs outside the queue, which therefore has not noticed the end of the term.
             if outcome.code is ErrorCode.NOT_CONTROLLER:
                 self.controller_epoch_is_stale()
             asked(outcome)

@@ -135,6 +135,7 @@ class ControllerElector:
     def _on_election_checked(self, broker_epoch: int, outcome: ControllerTerm | int | Failure | ApiError) -> None:
         self._looking = False
         again, self._look_once_more = self._look_once_more, False
+        # The session changed during the check, or the broker is leaving: the result is void.
         if not self._competing or broker_epoch != self._broker_epoch:
             self._check_election()
             return
@@ -188,6 +189,7 @@ class ControllerElector:
         except BrokenNode as wrong:
             raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(wrong)) from None
         version = 0 if node is None else node.version
+        # Set before the request: if its response is lost, a later check has to recognize the node.
         claim = self._claim = encode_controller(self._node_id, self._clock.now().wall_ms)
         first = [] if broken is None else [Op("delete", CONTROLLER, version=broken.version)]
         if node is None:
@@ -197,6 +199,7 @@ class ControllerElector:
         try:
             results = yield from submit(_LANE, ops)
         except Failure as failure:
+            # 1. Another broker won: read again. 2. The outcome is open: compare. 3. Any other failure ends this check.
             if failure.kind is Kind.CONFLICT:
                 return None
             if failure.kind not in (Kind.UNKNOWN, Kind.TIMEOUT):

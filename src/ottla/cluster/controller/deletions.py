@@ -54,6 +54,8 @@ class TopicDeletions:
         """Read /admin/delete_topics: begin the deletions that are new, remove marks that cannot be obeyed."""
         names = yield from self._core.children(DELETE_TOPICS, on_change)
         enabled = self._core.config().delete_topic_enable
+        # Marks of topics that do not exist would block a later topic of that name. A deletion that this controller has
+        # begun continues even if delete.topic.enable has been switched off since.
         void = [name for name in names if not self._is_known(name) or not (enabled or name in self._context.deleting)]
         if void:
             logger.warning("controller: not deleting %s: no such topics, or delete.topic.enable is false", void)
@@ -99,6 +101,7 @@ class TopicDeletions:
             left = self._context.deleting.get(tp.topic)
             if left is None:
                 continue
+            # The replica is deleted, or its broker does not have it. Other errors are retried when the broker restarts.
             if code in _GONE:
                 left.pop((tp, broker), None)
                 if not left:
@@ -116,6 +119,7 @@ class TopicDeletions:
     def unreachable(self, brokers: Sequence[int]) -> None:
         """Answer requests for deletions on brokers that are gone. The deletions end when the brokers come back."""
         for name, left in self._context.deleting.items():
+            # The client gets its response now: the deletion is decided, and will end when the brokers return.
             if any(broker in brokers for _, broker in left):
                 self._answer_when_told(name)
 
@@ -131,6 +135,7 @@ class TopicDeletions:
             paths = [topic_path(name), topic_config_path(name), partitions_path(name), f"{DELETE_TOPICS}/{name}"]
             paths += [f"{partitions_path(name)}/{partition}/state" for partition in partitions]
             nodes = yield from self._core.get_all(paths)
+            # A crash may have left some of the nodes. Deleting an absent one would fail the whole multi.
             absent = {path for path, node in zip(paths, nodes, strict=True) if node is None}
             try:
                 for step in deletion(name, partitions, nodes[1] is not None):

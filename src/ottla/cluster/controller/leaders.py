@@ -108,6 +108,7 @@ class LeaderElections:
 
     def _is_reborn(self, tp: TopicPartition) -> bool:
         partition = self._context.partition(tp)
+        # `changed_at` is filled only while the term starts: later restarts are noticed by the watch on registrations.
         if partition is None or tp not in self._context.changed_at:
             return False
         return any(self._is_younger(tp, replica) for replica in (partition.leader, *partition.isr))
@@ -139,6 +140,7 @@ class LeaderElections:
     def _commit_and_tell(self, tps: Sequence[TopicPartition], decide: StateDecision) -> Workflow[list[TopicPartition]]:
         unborn = {tp for tp in tps if self.is_unborn(tp)}
         changed = yield from self._core.commit_partitions(tps, decide)
+        # New partitions are sent with `is_new`, so that a missing log is created and not reported as lost.
         self._core.channels.tell_leaders([tp for tp in changed if tp not in unborn])
         self._core.channels.tell_leaders([tp for tp in changed if tp in unborn], is_new=True)
         return changed
@@ -201,6 +203,7 @@ class LeaderElections:
 
     def by_hand(self, on_change: Callable[[], None]) -> Workflow[None]:
         """Carry out and remove a request that an operator wrote to /admin/preferred_replica_election."""
+        # The watch is set with the read, and again after the node is deleted, for the next request.
         node = yield from self._core.get(PREFERRED_ELECTION, on_change)
         if node is None:
             return
@@ -219,6 +222,7 @@ class LeaderElections:
         self, kind: ElectionType, partitions: Sequence[TopicPartition] | None, *, only_needed: bool
     ) -> Workflow[ElectionOutcomes]:
         """Carry out ElectLeaders (`partitions` None: all). `only_needed`: leave out partitions that need none."""
+        # 1. Check each partition. 2. Elect for those that need it. 3. A partition that did not change had no candidate.
         asked = [tp for tp, _ in self._context.living()] if partitions is None else list(dict.fromkeys(partitions))
         refusals: dict[str, ApiError] = {}
         """Errors by text, shared because thousands of partitions may have the same one."""

@@ -120,6 +120,7 @@ class PartitionMoves:
                 raise
             return error.as_value()
         tps = [TopicPartition(name, number) for number in wanted]
+        # A redirected move has other replicas to remove. Confirmations of the old ones must not end it.
         for tp in tps:
             self._leaving.pop(tp, None)
         changed = yield from self._core.commit_partitions(tps, self._restarted)
@@ -143,6 +144,7 @@ class PartitionMoves:
             version = yield from self._put_node(topic, content)
             if version is not None:
                 topic.node_version = version
+                # Only after the write succeeded: memory must not be ahead of the store.
                 for number, partition in after.items():
                     self._context.put_partition(TopicPartition(topic.name, number), partition)
                 return
@@ -154,6 +156,7 @@ class PartitionMoves:
         try:
             results = yield from self._core.write(f"topic {topic.name}", [Op("put", path, content, topic.node_version)])
         except Failure as failure:
+            # The outcome may be open. The node decides: it has this content, another one (try again), or is gone.
             if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                 raise
             found = yield from self._core.get(path)
@@ -192,6 +195,7 @@ class PartitionMoves:
         for tp in changed:
             partition = self._context.partition(tp)
             assert partition is not None, f"{tp} was written just now"
+            # Step 2 is stored. Step 3 begins when the removed replicas have confirmed their deletion.
             self._leaving[tp] = partition.removing
             for replica in partition.removing:
                 removing.setdefault(replica, []).append(tp)
@@ -226,6 +230,7 @@ class PartitionMoves:
         tps = [tp for tp in confirmed if tp in self._leaving and self._context.partition(tp) is not None]
         for name in dict.fromkeys(tp.topic for tp in tps):
             topic = self._context.topics[name]
+            # A topic that is being deleted keeps its assignment: all its replicas are deleted anyway.
             if name not in self._context.deleting:
                 yield from self._put_topic(topic, dict)
         for tp in tps:
@@ -255,6 +260,7 @@ class PartitionMoves:
                 logger.warning("controller: not moving partition %s to %s: %s", tp, target, error.message)
                 void.append(tp)
                 continue
+            # 1. A new target: begin. 2. Already under way: wait. 3. Already reached: remove the entry.
             if target_of(partition) != target:
                 wanted[tp] = target
             elif tp not in self._context.moving and tp not in self._leaving:
@@ -273,6 +279,7 @@ class PartitionMoves:
             targets = {} if node is None else _targets(node)
             if node is None or targets is None:
                 return
+            # Other entries, which may have been added meanwhile, stay; a conflict reads the node again.
             done = set(tps)
             left = {tp: target for tp, target in targets.items() if tp not in done}
             if len(left) == len(targets) and left:

@@ -193,6 +193,8 @@ class PartitionStateStore:
             try:
                 results = yield from submit(lane, self.fenced(ops))
             except Failure as failure:
+                # 1. Not done: repeat it. 2. The outcome is open, or a condition failed: while the epoch is this term's,
+                # the caller reads the nodes; otherwise the term is over.
                 self.check()
                 if failure.kind is Kind.NOT_DONE:
                     yield from self.pause(RETRY_MS)
@@ -245,6 +247,7 @@ class PartitionStateStore:
         left = list(tps)
         tries: Counter[TopicPartition] = Counter()
         while left:
+            # Several multis are in flight at once, so that the latency of the store counts once per volley.
             volley, left = left[: STEP * VOLLEY], left[STEP * VOLLEY :]
             decided = self._decided(volley, decide)
             batches = [decided[start : start + STEP] for start in range(0, len(decided), STEP)]
@@ -253,6 +256,7 @@ class PartitionStateStore:
             for batch, outcome in zip(batches, outcomes, strict=True):
                 if isinstance(outcome, Failure):
                     done = yield from self._look_again(batch, outcome)
+                    # Partitions that are decided again go first, with the states that were just read.
                     left = _once_more(batch, done, tries) + left
                 else:
                     done = batch
@@ -284,6 +288,7 @@ class PartitionStateStore:
     def _ops(self, change: _Change) -> list[Op]:
         tp, version = change.tp, change.after.state_version
         path = state_path(tp.topic, tp.partition)
+        # An existing state is replaced only in the version that the decision was based on.
         if version != NOT_STORED:
             return [Op("put", path, change.data, version if self.safeguards.partition_epoch_check else -1)]
         parent = [] if tp in self._has_parent else [Op("create", partition_path(tp.topic, tp.partition))]
@@ -313,6 +318,7 @@ class PartitionStateStore:
     def refresh(self, tps: Sequence[TopicPartition]) -> Workflow[list[Node | None]]:
         """Read the states of partitions again and store them in memory. Returns their nodes."""
         nodes = yield from self.get_all([state_path(tp.topic, tp.partition) for tp in tps])
+        # A missing state is created with its parent. If an operator deleted only the state, the parent still exists.
         missing = [tp for tp, node in zip(tps, nodes, strict=True) if node is None]
         parents = yield from self.get_all([partition_path(tp.topic, tp.partition) for tp in missing])
         for tp, parent in zip(missing, parents, strict=True):
@@ -335,6 +341,7 @@ class PartitionStateStore:
             logger.warning("controller: not changing partition %s: %s; repair or delete the node", tp, broken)
             self.context.broken[tp] = None
             return partition._replace(state_version=node.version)
+        # Compared with the epochs of registrations, this finds brokers that restarted before the term.
         if self.context.is_new:
             self.context.changed_at[tp] = node.mzxid
         return partition._replace(

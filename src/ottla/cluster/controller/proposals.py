@@ -117,9 +117,11 @@ class Proposals:
             refused.pop(tp, None)
             return None if outcome is partition else Elected(outcome)
 
+        # `decide` may run again after a conflict, with a newer state; its last result counts.
         known = [tp for tp in proposals if self._is_there(tp)]
         changed = yield from self._core.commit_partitions(known, decide)
         self._core.channels.tell_metadata(changed)
+        # Built before the moves continue: the leader expects the state that results from its proposal.
         answer = self._build_response(request, version, refused)
         yield from self._moves.resume(changed)
         return answer
@@ -136,6 +138,7 @@ class Proposals:
         yield from self._core.refresh(tps)
         self._core.channels.tell_metadata(tps)
         yield from self._moves.resume(tps)
+        # Removed last: after a crash the next controller reads the notifications again.
         yield from self._core.remove_all(paths)
 
     def _eligible(self) -> dict[int, int]:

@@ -101,6 +101,7 @@ class WorkQueue:
         if self._running is not None or not queue:
             return
         work = self._running = queue.popleft()
+        # A change that arrives while this work runs must be queued again: the work may have read too early for it.
         if work.done is None:
             self._noticed.pop(work.name, None)
         script = work.script() if work.done is None else contained(work.name, work.script)
@@ -108,6 +109,8 @@ class WorkQueue:
 
     def _on_ended(self, work: _Work, outcome: Any) -> None:
         self._running = None
+        # 1. The epoch check failed: the term is over. 2. The store failed, and no request waits: repeat the work later.
+        # 3. An error of work without a request is only logged; requests receive theirs below.
         if isinstance(outcome, ApiError) and outcome.code is ErrorCode.NOT_CONTROLLER and not self.closed:
             logger.info("controller: %s: %s; ending the term", work.name, outcome.message)
             self._resign()

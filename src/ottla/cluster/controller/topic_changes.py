@@ -62,6 +62,7 @@ class TopicChanges:
     def plan(self, spec: TopicSpec) -> TopicImage:
         """The topic that `spec` describes. Raises ApiError."""
         image = self._image()
+        # Names of topics that are being created or deleted count as taken, although clients do not see those topics.
         topics.check_new(spec, image)
         if spec.name in self._context.creating or spec.name in self._context.topics:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {spec.name!r} is being created or deleted")
@@ -93,6 +94,7 @@ class TopicChanges:
     def _write_head(self, topic: TopicImage) -> Workflow[None]:
         """Write the assignment, the settings and the first states in one multi, after which the topic exists."""
         for _ in range(3):
+            # Settings may exist before the topic, for example if an operator wrote them. They are replaced.
             config = yield from self._core.get(topic_config_path(topic.name))
             head = topics.creation_head(topic, config is not None, self._core.office.epoch)
             try:
@@ -100,6 +102,7 @@ class TopicChanges:
             except Failure as failure:
                 if failure.kind not in (Kind.CONFLICT, Kind.UNKNOWN, Kind.TIMEOUT):
                     raise
+                # The topic's node decides about an open outcome: its random id shows whether this write succeeded.
                 node = yield from self._core.get(topic_path(topic.name))
                 if node is not None and node.data == encode_topic(topics.topic_node(topic)):
                     return  # the multi succeeded, only its response was lost
@@ -194,6 +197,7 @@ class TopicChanges:
     def changed(self, on_change: Callable[[], None] | None) -> Workflow[None]:
         """Read the children of /brokers/topics: adopt topics that an operator wrote, forget those that one removed."""
         names = yield from self._core.children(TOPICS, on_change)
+        # Topics that are being created are in the list before they are in the context.
         known, present = self._context.topics.keys(), set(names)
         for name in sorted(known - present):
             self._vanished(name)
@@ -201,6 +205,7 @@ class TopicChanges:
         for name in (yield from self.read(new)):
             topic = self._context.topics[name]
             logger.info("controller: adopting topic %s with %d partitions", name, len(topic.partitions))
+            # The partitions without a state are elected below, which also creates their state nodes.
             unstored = _unstored(topic.partitions)
             self._core.channels.tell_leaders(
                 [TopicPartition(name, number) for number in topic.partitions if number not in unstored]
@@ -236,6 +241,7 @@ class TopicChanges:
                 plan, version = known
                 plans.append((ControlledTopic(name, plan.topic_id, version), plan))
         states = yield from self._states(plans)
+        # A creation may have added the same topic while this workflow waited for the store.
         taken = [(topic, plan) for topic, plan in plans if topic.name not in self._context.topics]
         for topic, plan in taken:
             yield from self._put_topic(topic, [self._known(topic.name, each, states) for each in _planned(plan)])
@@ -284,6 +290,7 @@ class TopicChanges:
         plan = None if node is None else self._understood(name, node)
         if node is None or plan is None or plan.topic_id != ZERO_UUID:
             return None if node is None or plan is None else (plan, node.version)
+        # Another writer may add an id at the same time: the node is read again, and whichever id it has is used.
         content = encode_topic(plan._replace(topic_id=self._core.new_uuid()))
         yield from self._core.attempt(f"topic {name}", [Op("put", topic_path(name), content, node.version)])
         after = yield from self._core.get(topic_path(name))
@@ -314,6 +321,7 @@ class TopicChanges:
         plan = self._understood(name, node)
         if plan is None:
             return
+        # Only added partitions are handled; other edits of the node are ignored.
         topic.node_version = node.version
         added = {number: replicas for number, replicas in plan.assignment.items() if number not in topic.partitions}
         if added and name in self._context.deleting:

@@ -165,6 +165,7 @@ class MetadataHandlers:
         self, context: Context, request: MetadataRequest, names: list[str] | None, refused: dict[str, ErrorCode]
     ) -> _CacheKey | None:
         """The key of the response in the cache; None: it is not cached."""
+        # Only frequent forms are cached: few names, no ids, no errors, and no leader that is doubted.
         if context.is_part or refused or request.include_cluster_authorized_operations:
             return None
         if names is not None and (len(names) > _CACHED_TOPICS or _ids(request)):
@@ -188,6 +189,8 @@ class MetadataHandlers:
         form = self._cluster.kept_topics.form(context.api_version, context.peer.listener, operations, image.brokers)
         wanted = image.topics.values() if names is None else _found(image, names, _ids(request), refused)
         slices = TopicSlices(form, wanted, self._cluster.without_silent_leaders)
+        # 1. More than one slice: pieces in later turns, shared with equal requests. 2. A part of a large request: the
+        # dispatch joins it. 3. One slice: encoded at once.
         first = self._with_topics(context, request, slices.take_slice(), image)
         if not slices.is_over:
             pieces = self._pieces(context, request, first, slices, image)
@@ -202,6 +205,7 @@ class MetadataHandlers:
         return encoded
 
     def _keep(self, key: _CacheKey, encoded: Encoded) -> None:
+        # Large responses would fill the memory, and the bytes of their topics are cached anyway.
         if sum(len(part) for part in encoded.parts if isinstance(part, bytes)) <= _CACHED_BYTES:
             self._cache[key] = encoded
 
@@ -212,6 +216,7 @@ class MetadataHandlers:
 
         def keep(encoded: Encoded) -> None:
             del self._building[building]
+            # The image may have changed during the pieces. Then the response is sent, but not cached.
             if self._cache_epoch == image.epoch:
                 self._keep(key, encoded)
             for other, _ in waiting:

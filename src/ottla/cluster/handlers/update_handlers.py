@@ -42,6 +42,7 @@ class UpdateHandlers:
     @changes_state
     def update_metadata(self, context: Context, request: UpdateMetadataRequest) -> None:
         """Apply live brokers and states of partitions. A topic with a partition whose leader is -2 is deleted."""
+        # An unknown epoch is checked against the store first, so that no other program can pose as the controller.
         if self._fence.look_up is not None and self._fence.doubts(request.controller_epoch):
             self._fence.look_up(lambda: self._begin_later(context, request))
         else:
@@ -87,6 +88,7 @@ class UpdateHandlers:
 
     def _check_order(self, epoch: int, number: int) -> None:
         newest_epoch, newest = self._newest
+        # Correlation ids are compared only within one controller epoch; a newer epoch starts its own sequence.
         if epoch == newest_epoch and newest >= 0 and 0 < (newest - number) & 0x7FFFFFFF < _HALF:
             raise ApiError(
                 ErrorCode.STALE_CONTROLLER_EPOCH, f"request {number} arrived after the newer request {newest}"

@@ -117,6 +117,7 @@ def _step(
     resume: Callable[[], WorkflowStep],
     done: Callable[[T | Failure | ApiError], None],
 ) -> None:
+    # The workflow has ended (with a value, a Failure or an ApiError), or has yielded its next request.
     outcome: T | Failure | ApiError
     try:
         ask = resume()
